@@ -1,0 +1,79 @@
+//! Billing accounts: who pays, and how much they may use per minute.
+
+use crate::{AccountId, UnixMillis};
+use std::fmt;
+use std::str::FromStr;
+
+/// What an account is called on the command line and on invoices.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AccountName(String);
+
+/// Longest account name, in characters.
+const MAX_NAME_CHARS: usize = 100;
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an account name is 1 to {MAX_NAME_CHARS} visible characters, with no blank at either end")]
+pub struct AccountNameError;
+
+impl FromStr for AccountName {
+    type Err = AccountNameError;
+
+    fn from_str(text: &str) -> Result<Self, AccountNameError> {
+        let chars = text.chars().count();
+        let tidy = text.trim() == text && !text.chars().any(char::is_control);
+        if tidy && (1..=MAX_NAME_CHARS).contains(&chars) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(AccountNameError)
+        }
+    }
+}
+
+impl AccountName {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for AccountName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Caps on one account's use of the generation API, over all its keys together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateLimits {
+    pub requests_per_min: u32,
+    pub tokens_per_min: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccountState {
+    Open,
+    Closed { at: UnixMillis },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    pub id: AccountId,
+    pub name: AccountName,
+    pub limits: RateLimits,
+    pub created_at: UnixMillis,
+    pub state: AccountState,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_account_name_is_visible_and_bounded() {
+        for good in ["Hale & Ward", "a", "Büro Süd", &"x".repeat(100)] {
+            assert!(good.parse::<AccountName>().is_ok(), "{good:?} was refused");
+        }
+        for bad in ["", " a", "a ", "a\nb", "a\0", &"x".repeat(101)] {
+            assert!(bad.parse::<AccountName>().is_err(), "{bad:?} was taken");
+        }
+    }
+}

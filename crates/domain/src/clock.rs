@@ -1,0 +1,75 @@
+//! Time, handed in. `SystemClock` is the one place that reads the machine's clocks.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Milliseconds since 1970-01-01 UTC; what every stored time is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(transparent)]
+pub struct UnixMillis(pub i64);
+
+impl UnixMillis {
+    /// ISO 8601 in UTC with milliseconds, as logs and JSON show it.
+    pub fn to_iso(self) -> String {
+        match jiff::Timestamp::from_millisecond(self.0) {
+            Ok(timestamp) => format!("{timestamp:.3}"),
+            Err(_) => format!("{} ms", self.0),
+        }
+    }
+}
+
+pub trait Clock: Send + Sync + 'static {
+    /// The time of day, for what people read and what is stored. It may jump.
+    fn now(&self) -> UnixMillis;
+
+    /// A clock that never runs backwards, for durations and time-outs.
+    fn monotonic(&self) -> Instant;
+}
+
+/// The machine's clocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the wall clock")]
+    fn now(&self) -> UnixMillis {
+        let since_epoch =
+            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        UnixMillis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the monotonic clock")]
+    fn monotonic(&self) -> Instant {
+        Instant::now()
+    }
+}
+
+/// A clock that a test sets and moves by hand.
+#[derive(Debug)]
+pub struct ManualClock {
+    start: Instant,
+    start_ms: i64,
+    now_ms: AtomicI64,
+}
+
+impl ManualClock {
+    pub fn at(now: UnixMillis) -> Self {
+        Self { start: SystemClock.monotonic(), start_ms: now.0, now_ms: AtomicI64::new(now.0) }
+    }
+
+    pub fn advance(&self, by: Duration) {
+        let by_ms = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
+        self.now_ms.fetch_add(by_ms, Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> UnixMillis {
+        UnixMillis(self.now_ms.load(Ordering::SeqCst))
+    }
+
+    fn monotonic(&self) -> Instant {
+        let elapsed_ms = self.now().0 - self.start_ms;
+        self.start + Duration::from_millis(elapsed_ms.unsigned_abs())
+    }
+}

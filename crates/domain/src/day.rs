@@ -1,0 +1,92 @@
+//! A calendar day in UTC, the unit that usage is summed and invoiced by.
+
+use crate::UnixMillis;
+use std::fmt;
+use std::str::FromStr;
+
+const MILLIS_PER_DAY: i64 = 86_400_000;
+
+/// Days since 1970-01-01 UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Day(pub i32);
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not a day; write it as YYYY-MM-DD, for example 2026-11-15")]
+pub struct DayError {
+    text: String,
+}
+
+impl Day {
+    pub fn of(at: UnixMillis) -> Self {
+        Self(i32::try_from(at.0.div_euclid(MILLIS_PER_DAY)).unwrap_or(i32::MAX))
+    }
+
+    /// The first moment of the day.
+    pub fn start(self) -> UnixMillis {
+        UnixMillis(i64::from(self.0) * MILLIS_PER_DAY)
+    }
+
+    /// The first moment of the day after.
+    pub fn end(self) -> UnixMillis {
+        UnixMillis((i64::from(self.0) + 1) * MILLIS_PER_DAY)
+    }
+}
+
+impl FromStr for Day {
+    type Err = DayError;
+
+    fn from_str(text: &str) -> Result<Self, DayError> {
+        let bad = || DayError { text: text.to_owned() };
+        if text.len() != 10 {
+            return Err(bad());
+        }
+        let date = jiff::civil::Date::from_str(text).map_err(|_| bad())?;
+        let epoch = jiff::civil::date(1970, 1, 1);
+        Ok(Self(epoch.until(date).map_err(|_| bad())?.get_days()))
+    }
+}
+
+impl fmt::Display for Day {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match jiff::civil::date(1970, 1, 1).checked_add(jiff::Span::new().days(self.0)) {
+            Ok(date) => date.fmt(f),
+            Err(_) => write!(f, "day {}", self.0),
+        }
+    }
+}
+
+impl serde::Serialize for Day {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_day_runs_from_midnight_to_midnight_utc() {
+        let day: Day = "2026-11-15".parse().unwrap();
+        assert_eq!(Day::of(day.start()), day);
+        assert_eq!(Day::of(UnixMillis(day.end().0 - 1)), day);
+        assert_eq!(Day::of(day.end()), Day(day.0 + 1));
+        assert_eq!(Day::of(UnixMillis(-1)), "1969-12-31".parse().unwrap());
+    }
+
+    #[test]
+    fn what_is_not_a_day_is_refused_with_the_format() {
+        for text in ["", "2026-02-30", "15.11.2026", "2026-1-1", "2026-11-15T00:00", "yesterday"] {
+            let error = text.parse::<Day>().unwrap_err().to_string();
+            assert!(error.contains("YYYY-MM-DD"), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_day_survives_being_written_and_read(days in -100_000_i32..100_000) {
+            prop_assert_eq!(Day(days).to_string().parse::<Day>(), Ok(Day(days)));
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! API keys. A key is `ck_` + 8 public characters + `_` + 43 secret characters carrying 256 bits. The public part names
+//! it in lists and commands; of the secret only a SHA-256 is kept. SHA-256 without salt is enough because the secret
+//! is uniformly random: there is nothing to guess or to look up.
+
+use crate::{AccountId, KeyId, Randomness, UnixMillis};
+use sha2::{Digest, Sha256};
+use std::fmt;
+use subtle::ConstantTimeEq;
+
+const SCHEME: &str = "ck_";
+const PUBLIC_CHARS: usize = 8;
+const SECRET_CHARS: usize = 43;
+const PREFIX_CHARS: usize = SCHEME.len() + PUBLIC_CHARS;
+const KEY_CHARS: usize = PREFIX_CHARS + 1 + SECRET_CHARS;
+
+/// A whole key, secret included. Its `Debug` shows the public part only, and there is no `Display`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ApiKey(String);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not the form of a Chancery API key")]
+pub struct ApiKeyError;
+
+impl ApiKey {
+    pub fn generate(randomness: &dyn Randomness) -> Self {
+        const LOWER: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+        const MIXED: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+        let mut key = String::with_capacity(KEY_CHARS);
+        key.push_str(SCHEME);
+        push_uniform(&mut key, PUBLIC_CHARS, LOWER, randomness);
+        key.push('_');
+        // 43 uniform draws from 62 characters carry log2(62^43) = 256.03 bits.
+        push_uniform(&mut key, SECRET_CHARS, MIXED, randomness);
+        Self(key)
+    }
+
+    pub fn parse(text: &str) -> Result<Self, ApiKeyError> {
+        let bytes = text.as_bytes();
+        let well_formed = bytes.len() == KEY_CHARS
+            && text.starts_with(SCHEME)
+            && bytes[SCHEME.len()..PREFIX_CHARS].iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+            && bytes[PREFIX_CHARS] == b'_'
+            && bytes[PREFIX_CHARS + 1..].iter().all(u8::is_ascii_alphanumeric);
+        if well_formed { Ok(Self(text.to_owned())) } else { Err(ApiKeyError) }
+    }
+
+    pub fn prefix(&self) -> KeyPrefix {
+        KeyPrefix(self.0[..PREFIX_CHARS].to_owned())
+    }
+
+    pub fn hash(&self) -> KeyHash {
+        KeyHash(Sha256::digest(self.0.as_bytes()).into())
+    }
+
+    /// The secret itself: to be shown to its owner once, and sent as a bearer token.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ApiKey({}_…)", self.prefix())
+    }
+}
+
+fn push_uniform(text: &mut String, count: usize, alphabet: &[u8], randomness: &dyn Randomness) {
+    // Draws past the last whole multiple of the alphabet are thrown away, so that no character is favoured.
+    let bound = 256 - 256 % alphabet.len();
+    let target = text.len() + count;
+    while text.len() < target {
+        let mut draws = [0_u8; 64];
+        randomness.fill(&mut draws);
+        let fair = draws.into_iter().map(usize::from).filter(|draw| *draw < bound);
+        text.extend(fair.take(target - text.len()).map(|draw| char::from(alphabet[draw % alphabet.len()])));
+    }
+}
+
+/// The public part of a key, such as `ck_7k2m9x4d`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyPrefix(String);
+
+impl KeyPrefix {
+    /// Takes a prefix back from the store.
+    pub fn from_stored(text: String) -> Self {
+        Self(text)
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether what a person typed or pasted means this key: any leading part of the prefix, or more of the key
+    /// than the prefix.
+    pub fn is_meant_by(&self, typed: &str) -> bool {
+        self.0.starts_with(typed) || typed.starts_with(&self.0)
+    }
+}
+
+impl fmt::Display for KeyPrefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// SHA-256 of a whole key.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyHash(pub [u8; 32]);
+
+impl KeyHash {
+    /// Compared in constant time, so that the time of a refusal tells nothing about the hash.
+    pub fn matches(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyState {
+    Active,
+    Revoked { at: UnixMillis },
+}
+
+/// A key as the store knows it.
+#[derive(Clone, Debug)]
+pub struct Key {
+    pub id: KeyId,
+    pub prefix: KeyPrefix,
+    pub hash: KeyHash,
+    /// Empty where none was given.
+    pub label: String,
+    /// A key without an account bills nobody, and so generates nothing.
+    pub account: Option<AccountId>,
+    pub created_at: UnixMillis,
+    pub state: KeyState,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{OsRandomness, SeededRandomness};
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_new_key_parses_and_is_unlike_the_last() {
+        let (one, two) = (ApiKey::generate(&OsRandomness), ApiKey::generate(&OsRandomness));
+        assert_eq!(ApiKey::parse(one.reveal()), Ok(one.clone()));
+        assert_ne!(one, two);
+        assert!(one.hash().matches(&one.hash()));
+        assert!(!one.hash().matches(&two.hash()));
+    }
+
+    #[test]
+    fn a_key_does_not_show_its_secret_when_debugged() {
+        let key = ApiKey::generate(&SeededRandomness::new(1));
+        let secret = &key.reveal()[PREFIX_CHARS + 1..];
+        assert!(!format!("{key:?}").contains(secret));
+    }
+
+    #[test]
+    fn a_key_is_meant_by_any_leading_part_of_it() {
+        let key = ApiKey::generate(&SeededRandomness::new(1));
+        let prefix = key.prefix();
+        assert!(prefix.is_meant_by(key.reveal()));
+        assert!(prefix.is_meant_by(&prefix.as_str()[..6]));
+        assert!(!prefix.is_meant_by("ck_?"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_parser_panic(text in "\\PC*") {
+            let _ = ApiKey::parse(&text);
+        }
+
+        #[test]
+        fn a_changed_key_never_matches(seed: u64, place in 0..KEY_CHARS) {
+            let key = ApiKey::generate(&SeededRandomness::new(seed));
+            let mut bytes = key.reveal().as_bytes().to_vec();
+            bytes[place] = if bytes[place] == b'x' { b'y' } else { b'x' };
+            if let Ok(changed) = ApiKey::parse(&String::from_utf8(bytes).unwrap()) {
+                prop_assert!(!changed.hash().matches(&key.hash()));
+            }
+        }
+    }
+}

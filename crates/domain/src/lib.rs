@@ -1,0 +1,24 @@
+//! The rules of Chancery that need no disk, no network and no clock of their own: ids, time, money, prices, keys,
+//! accounts and usage. Nothing here does I/O or is async; time and chance come in as values or behind a trait.
+
+mod account;
+mod clock;
+mod day;
+mod ids;
+mod key;
+mod money;
+mod price;
+mod randomness;
+mod suggestion;
+mod usage;
+
+pub use account::{Account, AccountName, AccountNameError, AccountState, RateLimits};
+pub use clock::{Clock, ManualClock, SystemClock, UnixMillis};
+pub use day::{Day, DayError};
+pub use ids::{AccountId, KeyId, RequestId};
+pub use key::{ApiKey, ApiKeyError, Key, KeyHash, KeyPrefix, KeyState};
+pub use money::{Currency, CurrencyError, MoneyError, Nanos};
+pub use price::{PriceError, Prices, TokenPrice};
+pub use randomness::{OsRandomness, Randomness, SeededRandomness};
+pub use suggestion::nearest;
+pub use usage::{HowEnded, UsageRow};

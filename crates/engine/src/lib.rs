@@ -1,0 +1,93 @@
+//! What an engine is to the rest of Chancery: something that counts a prompt exactly and generates text from it, step
+//! by step, until it ends or is told to stop. How it does so is the business of the crates that implement it.
+
+mod generation;
+
+pub use generation::{Ended, Event, Generation, GenerationSink, channel};
+
+use chancery_domain::AccountId;
+use std::sync::Arc;
+
+/// One loaded model.
+pub trait Engine: Send + Sync + 'static {
+    /// The longest prompt and reply together, template included.
+    fn context_tokens(&self) -> u32;
+
+    /// Renders and tokenizes a prompt. It takes time in proportion to the text, so call it off the async threads
+    /// when the text is long.
+    fn prepare(&self, instructions: &str, input: &str) -> Result<Prompt, EngineError>;
+
+    /// Queues a job. It returns at once: with the events to come, or with a refusal when the queue is full.
+    fn start(&self, job: Job) -> Result<Generation, EngineError>;
+}
+
+/// A prompt ready to run, with the count that is billed.
+#[derive(Clone, Debug)]
+pub struct Prompt {
+    /// Everything the model reads, the chat template's scaffolding included.
+    pub token_ids: Arc<[u32]>,
+    /// Tokens of the instructions plus tokens of the input, each counted on its own, scaffolding not counted.
+    pub input_tokens: u32,
+}
+
+impl Prompt {
+    pub fn prompt_tokens(&self) -> u32 {
+        u32::try_from(self.token_ids.len()).unwrap_or(u32::MAX)
+    }
+}
+
+/// One generation to run.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Whose work it is: engines share their time fairly between accounts and keep accounts' text apart.
+    pub account: AccountId,
+    pub prompt: Prompt,
+    /// At least 1.
+    pub max_output_tokens: u32,
+    pub sampling: Sampling,
+    /// Texts that end the reply when they appear in it; they are left out of it.
+    pub stop: Vec<String>,
+}
+
+/// How the next token is chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling {
+    /// 0 always takes the likeliest token.
+    pub temperature: f32,
+    /// Only the likeliest tokens that together hold this share of the probability are drawn from; 1 means all.
+    pub top_p: f32,
+    /// The same seed and the same job draw the same tokens.
+    pub seed: u64,
+}
+
+impl Sampling {
+    pub const GREEDY: Self = Self { temperature: 0.0, top_p: 1.0, seed: 0 };
+}
+
+/// Why a reply ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    Complete,
+    MaxOutputTokens,
+    StopSequence,
+    ContextLength,
+    /// Nobody wants the rest any more.
+    Cancelled,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EngineError {
+    #[error(
+        "the prompt has {prompt_tokens} tokens with the chat template, and the model's context holds {context_tokens}"
+    )]
+    InputTooLong { prompt_tokens: u32, context_tokens: u32 },
+    #[error("the engine's queue is full")]
+    Overloaded { retry_after_s: u32 },
+    #[error("the engine is shutting down")]
+    ShuttingDown,
+    #[error("the engine took too long")]
+    TimedOut,
+    /// The text is for the log, never for a caller.
+    #[error("the engine failed: {0}")]
+    Failed(String),
+}
