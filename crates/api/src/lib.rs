@@ -1,1 +1,37 @@
-//! Placeholder.
+//! HTTP surface A: the text-generation API. One file per endpoint; what is common to all of them (request ids, refusals,
+//! authentication, reading a body) has a file of its own each. Handlers translate; `chancery-metering` decides.
+
+mod body;
+mod boundary;
+mod caller;
+mod error;
+mod fields;
+mod generate;
+mod generation_fields;
+mod json;
+mod models;
+mod state;
+mod tokens;
+mod usage;
+
+pub use state::ApiState;
+
+use crate::error::ApiError;
+use axum::Router;
+use axum::http::{Method, Uri};
+use axum::routing::{get, post};
+
+/// The whole API.
+pub fn router(state: ApiState) -> Router {
+    Router::new()
+        .route("/v1/generate", post(generate::handle))
+        .route("/v1/models", get(models::handle))
+        .route("/v1/tokens", post(tokens::handle))
+        .route("/v1/usage", get(usage::handle))
+        .method_not_allowed_fallback(async |method: Method, uri: Uri| {
+            ApiError::method_not_allowed(&method, uri.path())
+        })
+        .fallback(async |uri: Uri| ApiError::not_found(uri.path()))
+        .layer(axum::middleware::from_fn_with_state(state.clone(), boundary::around))
+        .with_state(state)
+}

@@ -2,8 +2,10 @@
 //! by step, until it ends or is told to stop. How it does so is the business of the crates that implement it.
 
 mod generation;
+mod scripted;
 
 pub use generation::{Ended, Event, Generation, GenerationSink, channel};
+pub use scripted::ScriptedEngine;
 
 use chancery_domain::AccountId;
 use std::sync::Arc;

@@ -1,0 +1,30 @@
+# Everything a newcomer types. Each target installs what it needs and can be run again at any time.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help run test check lint build clean
+
+CARGO ?= cargo
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+run: ## Fetch the model, build, and start a demonstration server (ARGS="--data DIR" adds options)
+	@scripts/require build
+	$(CARGO) build --release --locked -p chancery
+	target/release/chancery model pull smollm2-135m
+	target/release/chancery serve --demo $(ARGS)
+
+test: ## Run every check and every test, on both databases and the real model
+	@scripts/require build test
+	@scripts/lint
+	scripts/with-services scripts/run-tests --workspace
+
+check: ## The quick loop: format, lints, unit tests
+	@scripts/require build
+	@scripts/lint
+	scripts/run-tests --workspace --lib --bins
+
+clean: ## Remove what was built
+	$(CARGO) clean

@@ -1,0 +1,212 @@
+//! Every refusal of the API. An `ApiError` carries what the caller reads (status, code, reason, field) apart from what
+//! the log reads (`internal`). It is turned into bytes at one place, `boundary`, which knows the request's id.
+
+use axum::http::{HeaderValue, Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use chancery_engine::EngineError;
+use chancery_metering::MeterError;
+use chancery_store::StoreError;
+
+/// How long a caller should wait when the database cannot be reached or the process is stopping, in seconds.
+const RETRY_UNAVAILABLE_S: u32 = 2;
+
+#[derive(Clone, Debug)]
+pub(crate) struct ApiError {
+    pub status: StatusCode,
+    pub code: &'static str,
+    pub reason: String,
+    pub field: Option<String>,
+    pub retry_after_s: Option<u32>,
+    /// What only the log may say.
+    pub internal: Option<String>,
+}
+
+#[derive(serde::Serialize)]
+pub(crate) struct ErrorBody<'a> {
+    error: ErrorFields<'a>,
+}
+
+#[derive(serde::Serialize)]
+struct ErrorFields<'a> {
+    code: &'static str,
+    reason: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<&'a str>,
+    request_id: &'a str,
+}
+
+impl ApiError {
+    fn new(status: StatusCode, code: &'static str, reason: impl Into<String>) -> Self {
+        Self { status, code, reason: reason.into(), field: None, retry_after_s: None, internal: None }
+    }
+
+    pub(crate) fn at_field(mut self, field: impl Into<String>) -> Self {
+        self.field = Some(field.into());
+        self
+    }
+
+    fn retry_after_s(mut self, seconds: u32) -> Self {
+        self.retry_after_s = Some(seconds);
+        self
+    }
+
+    fn logged_as(mut self, internal: impl Into<String>) -> Self {
+        self.internal = Some(internal.into());
+        self
+    }
+
+    pub(crate) fn malformed(reason: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "malformed_request", reason)
+    }
+
+    pub(crate) fn missing_field(field: &str, what: &str) -> Self {
+        let reason = format!("`{field}` is missing; it is required and must be {what}");
+        Self::new(StatusCode::BAD_REQUEST, "missing_field", reason).at_field(field)
+    }
+
+    pub(crate) fn invalid_value(field: &str, reason: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_value", reason).at_field(field)
+    }
+
+    pub(crate) fn too_slow(timeout_s: u64) -> Self {
+        let reason = format!("the body did not arrive within {timeout_s} seconds; send it again");
+        Self::new(StatusCode::REQUEST_TIMEOUT, "malformed_request", reason)
+    }
+
+    pub(crate) fn too_large(max_body_bytes: usize) -> Self {
+        let reason = format!("the body is larger than {max_body_bytes} bytes; send a shorter `input`");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", reason)
+    }
+
+    pub(crate) fn unsupported_media_type(reason: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", reason)
+    }
+
+    pub(crate) fn browser_request() -> Self {
+        let reason = "this request comes from a browser, and an API key does not belong in one; call the API from your server";
+        Self::new(StatusCode::FORBIDDEN, "browser_request", reason)
+    }
+
+    pub(crate) fn not_found(path: &str) -> Self {
+        let known = ["/v1/generate", "/v1/models", "/v1/tokens", "/v1/usage"];
+        let hint = match chancery_domain::nearest(path, known) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("there are {}", known.map(|path| format!("`{path}`")).join(", ")),
+        };
+        Self::new(StatusCode::NOT_FOUND, "not_found", format!("there is nothing at this path; {hint}"))
+    }
+
+    pub(crate) fn method_not_allowed(method: &Method, path: &str) -> Self {
+        let reason = format!("`{path}` does not take {method}; the header `Allow` says what it takes");
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", reason)
+    }
+
+    pub(crate) fn shutting_down() -> Self {
+        let reason = "the server is shutting down; try again in a moment";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", reason).retry_after_s(RETRY_UNAVAILABLE_S)
+    }
+
+    pub(crate) fn internal(internal: impl Into<String>) -> Self {
+        let reason = "something went wrong on our side; nothing was billed for this request";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", reason).logged_as(internal)
+    }
+
+    pub(crate) fn body(&self, request_id: &str) -> Vec<u8> {
+        let fields =
+            ErrorFields { code: self.code, reason: &self.reason, field: self.field.as_deref(), request_id };
+        // Strings and a fixed shape always serialize.
+        serde_json::to_vec(&ErrorBody { error: fields }).unwrap_or_default()
+    }
+}
+
+impl From<MeterError> for ApiError {
+    fn from(error: MeterError) -> Self {
+        let log = error.to_string();
+        match error {
+            MeterError::InvalidKey => Self::new(
+                StatusCode::UNAUTHORIZED,
+                "invalid_api_key",
+                "a valid API key is needed, sent as `Authorization: Bearer KEY`",
+            ),
+            MeterError::NoBillingAccount => Self::new(
+                StatusCode::PAYMENT_REQUIRED,
+                "no_billing_account",
+                "this key bills no open account; ask the operator to attach it to one",
+            ),
+            MeterError::UnknownModel(name) => Self::new(
+                StatusCode::NOT_FOUND,
+                "unknown_model",
+                format!("there is no model {name:?}; `GET /v1/models` lists those there are"),
+            )
+            .at_field("model"),
+            MeterError::CapAboveContext { context_tokens, .. } => Self::invalid_value(
+                "max_output_tokens",
+                format!("`max_output_tokens` must be from 1 to {context_tokens}, the model's context length"),
+            ),
+            MeterError::Engine(error) => Self::from_engine(&error),
+            MeterError::Store(error) => Self::from_store(&error),
+            MeterError::ShuttingDown => Self::shutting_down(),
+            MeterError::Money(_) | MeterError::Internal(_) => Self::internal(log),
+        }
+    }
+}
+
+impl ApiError {
+    fn from_engine(error: &EngineError) -> Self {
+        match *error {
+            EngineError::InputTooLong { prompt_tokens, context_tokens } => Self::new(
+                StatusCode::BAD_REQUEST,
+                "input_too_long",
+                format!(
+                    "instructions and input make a prompt of {prompt_tokens} tokens, and the model's context holds \
+                     {context_tokens}, at least one of them for the reply; shorten them"
+                ),
+            )
+            .at_field("input"),
+            EngineError::Overloaded { retry_after_s } => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "overloaded",
+                "too much work is waiting already; try again later, nothing was billed",
+            )
+            .retry_after_s(retry_after_s),
+            EngineError::ShuttingDown => Self::shutting_down(),
+            EngineError::TimedOut => Self::new(
+                StatusCode::GATEWAY_TIMEOUT,
+                "engine_timeout",
+                "the reply was not ready in time; nothing was billed",
+            ),
+            EngineError::Failed(_) => Self::new(
+                StatusCode::BAD_GATEWAY,
+                "engine_failed",
+                "the model failed on this request; nothing was billed",
+            )
+            .logged_as(error.to_string()),
+        }
+    }
+
+    fn from_store(error: &StoreError) -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "unavailable",
+            "usage cannot be recorded at the moment, so nothing is generated; try again in a moment",
+        )
+        .retry_after_s(RETRY_UNAVAILABLE_S)
+        .logged_as(error.to_string())
+    }
+}
+
+/// Only the status and the headers; `boundary` writes the body, because it knows the request's id.
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = self.status.into_response();
+        let headers = response.headers_mut();
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert("www-authenticate", HeaderValue::from_static("Bearer"));
+        }
+        if let Some(seconds) = self.retry_after_s {
+            headers.insert("retry-after", HeaderValue::from(seconds));
+        }
+        response.extensions_mut().insert(self);
+        response
+    }
+}

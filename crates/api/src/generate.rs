@@ -1,0 +1,52 @@
+//! `POST /v1/generate`: text in, generated text and its token count out. The reply leaves only after its usage row is
+//! on disk; `chancery_metering::Meter::generate` sees to that.
+
+use crate::ApiState;
+use crate::body::JsonBytes;
+use crate::caller::Authenticated;
+use crate::error::ApiError;
+use crate::generation_fields;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::{Extension, Json};
+use chancery_domain::RequestId;
+
+#[derive(serde::Serialize)]
+pub(crate) struct GenerateReply {
+    /// The same as `x-request-id`, and as the request's id in the ledger.
+    id: String,
+    model: String,
+    output_text: String,
+    stop_reason: &'static str,
+    usage: UsageOfOne,
+}
+
+#[derive(serde::Serialize)]
+struct UsageOfOne {
+    input_tokens: u32,
+    output_tokens: u32,
+}
+
+pub(crate) async fn handle(
+    State(state): State<ApiState>,
+    Extension(request_id): Extension<RequestId>,
+    Authenticated(caller): Authenticated,
+    headers: HeaderMap,
+    JsonBytes(body): JsonBytes,
+) -> Result<Json<GenerateReply>, ApiError> {
+    // A caller who counts on it would be billed twice for a retry; so it is refused until it is kept.
+    if headers.contains_key("idempotency-key") {
+        let reason = "`Idempotency-Key` is not offered yet; send the request without it";
+        return Err(ApiError::invalid_value("Idempotency-Key", reason));
+    }
+    let request = generation_fields::parse(&body)?;
+    let model = request.model.clone();
+    let reply = state.meter.generate(caller, request_id.clone(), request).await?;
+    Ok(Json(GenerateReply {
+        id: request_id.as_str().to_owned(),
+        model,
+        output_text: reply.output_text,
+        stop_reason: reply.ended.as_str(),
+        usage: UsageOfOne { input_tokens: reply.input_tokens, output_tokens: reply.output_tokens },
+    }))
+}

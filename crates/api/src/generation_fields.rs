@@ -1,0 +1,163 @@
+//! The body that `POST /v1/generate` and `POST /v1/tokens` share, checked field by field.
+
+use crate::error::ApiError;
+use crate::fields::Fields;
+use chancery_metering::GenerateRequest;
+
+/// Bounds on the optional fields.
+const MAX_TEMPERATURE: f64 = 2.0;
+const MAX_STOP_STRINGS: usize = 4;
+const MAX_STOP_BYTES: usize = 256;
+
+pub(crate) fn parse(body: &[u8]) -> Result<GenerateRequest, ApiError> {
+    let mut fields = Fields::parse(body)?;
+    let model = fields.required_string("model")?;
+    let instructions = fields.required_string("instructions")?;
+    let input = fields.required_string("input")?;
+    let max_output_tokens = fields.required_integer("max_output_tokens", 1)?;
+    let stream = fields.optional_bool("stream")?.unwrap_or(false);
+    let temperature = fields.optional_number("temperature")?.unwrap_or(0.0);
+    let top_p = fields.optional_number("top_p")?.unwrap_or(1.0);
+    let seed = fields.optional_integer("seed", 0)?;
+    let stop = fields.optional_strings("stop")?;
+    fields.refuse_the_rest()?;
+
+    if instructions.is_empty() && input.is_empty() {
+        let reason = "`instructions` and `input` are both empty; at least one must have text";
+        return Err(ApiError::invalid_value("input", reason));
+    }
+    if stream {
+        let reason = "streaming is not offered yet; leave `stream` out or set it to false";
+        return Err(ApiError::invalid_value("stream", reason));
+    }
+    if !(0.0..=MAX_TEMPERATURE).contains(&temperature) {
+        return Err(ApiError::invalid_value(
+            "temperature",
+            format!("`temperature` must be from 0 to {MAX_TEMPERATURE}"),
+        ));
+    }
+    if !(top_p > 0.0 && top_p <= 1.0) {
+        return Err(ApiError::invalid_value("top_p", "`top_p` must be above 0 and at most 1"));
+    }
+    if stop.len() > MAX_STOP_STRINGS || stop.iter().any(|text| text.is_empty() || text.len() > MAX_STOP_BYTES)
+    {
+        let reason =
+            format!("`stop` takes up to {MAX_STOP_STRINGS} strings of 1 to {MAX_STOP_BYTES} bytes each");
+        return Err(ApiError::invalid_value("stop", reason));
+    }
+    Ok(GenerateRequest {
+        model,
+        instructions,
+        input,
+        max_output_tokens,
+        temperature: temperature as f32,
+        top_p: top_p as f32,
+        seed,
+        stop,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn refusal(body: &str) -> (&'static str, Option<String>, String) {
+        let error = parse(body.as_bytes()).expect_err(body);
+        (error.code, error.field, error.reason)
+    }
+
+    const GOOD: &str = r#"{"model":"m","instructions":"i","input":"x","max_output_tokens":8}"#;
+
+    fn with(field: &str, value: &str) -> String {
+        let mut object: serde_json::Map<String, serde_json::Value> = serde_json::from_str(GOOD).unwrap();
+        object.insert(field.to_owned(), serde_json::from_str(value).unwrap());
+        serde_json::Value::Object(object).to_string()
+    }
+
+    #[test]
+    fn each_required_field_is_missed_by_name() {
+        for field in ["model", "instructions", "input", "max_output_tokens"] {
+            let mut object: serde_json::Map<String, serde_json::Value> = serde_json::from_str(GOOD).unwrap();
+            object.remove(field);
+            let absent = serde_json::Value::Object(object).to_string();
+            for body in [absent, with(field, "null")] {
+                let (code, named, _) = refusal(&body);
+                assert_eq!((code, named.as_deref()), ("missing_field", Some(field)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_type_is_malformed_and_names_the_field() {
+        for (field, value) in [
+            ("model", "5"),
+            ("instructions", "[]"),
+            ("input", "{}"),
+            ("max_output_tokens", "\"8\""),
+            ("max_output_tokens", "8.5"),
+            ("max_output_tokens", "true"),
+            ("stream", "\"yes\""),
+            ("temperature", "\"hot\""),
+            ("stop", "[1]"),
+            ("seed", "1.5"),
+        ] {
+            let (code, named, _) = refusal(&with(field, value));
+            assert_eq!((code, named.as_deref()), ("malformed_request", Some(field)), "{field} = {value}");
+        }
+    }
+
+    #[test]
+    fn a_value_out_of_range_is_invalid_and_names_the_field() {
+        for (field, value) in [
+            ("max_output_tokens", "0"),
+            ("max_output_tokens", "-1"),
+            ("max_output_tokens", "1e300"),
+            ("temperature", "2.1"),
+            ("temperature", "-0.1"),
+            ("top_p", "0"),
+            ("top_p", "1.5"),
+            ("seed", "-1"),
+            ("stop", r#"["a","b","c","d","e"]"#),
+            ("stop", r#"[""]"#),
+            ("stream", "true"),
+        ] {
+            let (code, named, _) = refusal(&with(field, value));
+            assert_eq!((code, named.as_deref()), ("invalid_value", Some(field)), "{field} = {value}");
+        }
+    }
+
+    #[test]
+    fn both_texts_empty_is_refused_and_one_is_not() {
+        let body = |instructions: &str, input: &str| {
+            format!(
+                r#"{{"model":"m","instructions":"{instructions}","input":"{input}","max_output_tokens":1}}"#
+            )
+        };
+        assert_eq!(refusal(&body("", "")).0, "invalid_value");
+        assert!(parse(body("x", "").as_bytes()).is_ok());
+        assert!(parse(body("", "x").as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn an_unknown_field_is_refused_with_the_nearest_known_one() {
+        let (code, named, reason) = refusal(&with("max_tokens", "8"));
+        assert_eq!((code, named.as_deref()), ("malformed_request", Some("max_tokens")));
+        assert!(reason.contains("did you mean `max_output_tokens`?"), "{reason}");
+    }
+
+    #[test]
+    fn a_whole_number_is_an_integer_however_it_is_written() {
+        for value in ["64", "64.0", "6.4e1"] {
+            let body = GOOD.replace(":8}", &format!(":{value}}}"));
+            assert_eq!(parse(body.as_bytes()).unwrap().max_output_tokens, 64);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_parser_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = parse(&bytes);
+        }
+    }
+}

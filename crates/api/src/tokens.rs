@@ -1,0 +1,52 @@
+//! `POST /v1/tokens`: the body of a generation, counted and priced by the same code that would bill it. Runs nothing.
+
+use crate::ApiState;
+use crate::body::JsonBytes;
+use crate::caller::Authenticated;
+use crate::error::ApiError;
+use crate::generation_fields;
+use axum::Json;
+use axum::extract::State;
+
+#[derive(serde::Serialize)]
+pub(crate) struct TokensReply {
+    model: String,
+    input_tokens: u32,
+    /// The most that could be generated: the cap, or what the context leaves room for.
+    max_output_tokens: u32,
+    cost: CostRange,
+}
+
+/// Exact decimal amounts.
+#[derive(serde::Serialize)]
+struct CostRange {
+    currency: String,
+    input: String,
+    max_output: String,
+    max_total: String,
+}
+
+pub(crate) async fn handle(
+    State(state): State<ApiState>,
+    Authenticated(_): Authenticated,
+    JsonBytes(body): JsonBytes,
+) -> Result<Json<TokensReply>, ApiError> {
+    let request = generation_fields::parse(&body)?;
+    let model = request.model.clone();
+    let count = state.meter.count(request).await?;
+    let max_total = count
+        .input_cost
+        .checked_add(count.max_output_cost)
+        .map_err(|error| ApiError::internal(error.to_string()))?;
+    Ok(Json(TokensReply {
+        model,
+        input_tokens: count.input_tokens,
+        max_output_tokens: count.max_output_tokens,
+        cost: CostRange {
+            currency: state.currency.to_string(),
+            input: count.input_cost.to_string(),
+            max_output: count.max_output_cost.to_string(),
+            max_total: max_total.to_string(),
+        },
+    }))
+}

@@ -1,0 +1,240 @@
+//! The command line as its users see it. Every command has an example in its help.
+
+use chancery_domain::{AccountName, Day};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Text-generation API and client portal of one firm, in one binary.
+#[derive(Debug, Parser)]
+#[command(version, propagate_version = true, arg_required_else_help = true)]
+#[command(after_help = "Example:\n  chancery serve --demo")]
+pub struct Cli {
+    #[command(flatten)]
+    pub place: Place,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Where the configuration and the data are; the same for every command.
+#[derive(Clone, Debug, Args)]
+pub struct Place {
+    /// Configuration file [default: chancery.toml in the current folder, if there is one]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Data folder [default: data]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start the server
+    #[command(after_help = "Example:\n  chancery serve --demo --data /tmp/firm")]
+    Serve(Serve),
+    /// Billing accounts: who pays, and how much they may use per minute
+    #[command(subcommand, arg_required_else_help = true)]
+    #[command(after_help = "Example:\n  chancery account create \"Hale & Ward\" --rpm 120 --tpm 200000")]
+    Account(Account),
+    /// API keys
+    #[command(subcommand, arg_required_else_help = true)]
+    #[command(after_help = "Example:\n  chancery key create --account \"Hale & Ward\" --label backend")]
+    Key(Key),
+    /// Tokens and cost, summed from the ledger
+    #[command(
+        after_help = "Example:\n  chancery usage --account \"Hale & Ward\" --from 2026-11-01 --to 2026-11-30"
+    )]
+    Usage(Usage),
+    /// Model files
+    #[command(subcommand, arg_required_else_help = true)]
+    #[command(after_help = "Example:\n  chancery model pull smollm2-135m")]
+    Model(Model),
+    /// Ask a running server for text (address in CHANCERY_URL, key in CHANCERY_API_KEY)
+    #[command(
+        after_help = "Example:\n  echo 'Met Mr. Ito on 3 March.' | chancery generate --model smollm2-135m \\\n    --instructions 'Rewrite the notes as a polite letter.' --max-output-tokens 200 -"
+    )]
+    Generate(Generate),
+    /// Recompute the ledger and name what differs; exit code 1 if anything does
+    #[command(after_help = "Example:\n  chancery verify")]
+    Verify(Verify),
+    /// Check or show the configuration
+    #[command(subcommand, arg_required_else_help = true)]
+    #[command(after_help = "Example:\n  chancery config check --config chancery.toml")]
+    Config(Config),
+}
+
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// Make a demonstration firm in an empty data folder and print how to reach it
+    #[arg(long)]
+    pub demo: bool,
+    /// Run only these parts [possible values: api]
+    #[arg(long, value_name = "PARTS", value_delimiter = ',')]
+    pub only: Vec<Part>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    Api,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Account {
+    /// Make an account
+    #[command(after_help = "Example:\n  chancery account create \"Hale & Ward\" --rpm 120 --tpm 200000")]
+    Create {
+        name: AccountName,
+        #[command(flatten)]
+        limits: Limits,
+    },
+    /// Show all accounts
+    #[command(after_help = "Example:\n  chancery account list --json")]
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Change an account's limits
+    #[command(after_help = "Example:\n  chancery account limits \"Hale & Ward\" --tpm 500000")]
+    Limits {
+        name: AccountName,
+        #[command(flatten)]
+        limits: Limits,
+    },
+    /// Close an account: its keys stop generating, its ledger stays
+    #[command(after_help = "Example:\n  chancery account close \"Hale & Ward\"")]
+    Close { name: AccountName },
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Limits {
+    /// Requests per minute, over all keys of the account
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub rpm: Option<u32>,
+    /// Tokens per minute, both directions together
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub tpm: Option<u32>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Key {
+    /// Make a key and print it, once; only a hash of it is kept
+    #[command(after_help = "Example:\n  chancery key create --account \"Hale & Ward\" --label backend")]
+    Create {
+        /// The account that it bills; without one it cannot generate until it is attached
+        #[arg(long, value_name = "NAME")]
+        account: Option<AccountName>,
+        /// What it is for
+        #[arg(long, value_name = "TEXT", default_value = "", value_parser = label)]
+        label: String,
+    },
+    /// Let a key bill an account
+    #[command(after_help = "Example:\n  chancery key attach ck_7k2m9x4d --account \"Hale & Ward\"")]
+    Attach {
+        /// The key's prefix, as `chancery key list` shows it
+        prefix: String,
+        #[arg(long, value_name = "NAME")]
+        account: AccountName,
+    },
+    /// Show all keys
+    #[command(after_help = "Example:\n  chancery key list --json")]
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Stop a key, within one second, on every server
+    #[command(after_help = "Example:\n  chancery key revoke ck_7k2m9x4d")]
+    Revoke {
+        /// The key's prefix, as `chancery key list` shows it
+        prefix: String,
+    },
+}
+
+fn label(text: &str) -> Result<String, String> {
+    const MAX_LABEL_CHARS: usize = 100;
+    if text.chars().count() > MAX_LABEL_CHARS || text.chars().any(char::is_control) {
+        return Err(format!("a label is at most {MAX_LABEL_CHARS} visible characters"));
+    }
+    Ok(text.to_owned())
+}
+
+#[derive(Debug, Args)]
+pub struct Usage {
+    /// Only this account
+    #[arg(long, value_name = "NAME")]
+    pub account: Option<AccountName>,
+    /// First day, in UTC
+    #[arg(long, value_name = "DAY")]
+    pub from: Option<Day>,
+    /// Last day, in UTC
+    #[arg(long, value_name = "DAY")]
+    pub to: Option<Day>,
+    /// What to sum by
+    #[arg(long, value_enum, default_value_t = By::Day)]
+    pub by: By,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum By {
+    Day,
+    Model,
+    Key,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Model {
+    /// Fetch a model that Chancery knows, and check it
+    #[command(after_help = "Example:\n  chancery model pull smollm2-135m")]
+    Pull { name: String },
+    /// Show the configured models and those that can be pulled
+    #[command(after_help = "Example:\n  chancery model list --json")]
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct Generate {
+    /// Address of the API
+    #[arg(long, env = "CHANCERY_URL", default_value = "http://localhost:8080")]
+    pub url: String,
+    #[arg(long, value_name = "NAME")]
+    pub model: String,
+    /// The job, in your words
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub instructions: String,
+    /// Cap on the reply, in tokens
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub max_output_tokens: u64,
+    /// Print the whole reply as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The material; `-` reads it from standard input
+    pub input: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Verify {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Config {
+    /// Say whether the configuration can be used
+    #[command(after_help = "Example:\n  chancery config check --config chancery.toml")]
+    Check,
+    /// Show every setting in effect and where it comes from
+    #[command(after_help = "Example:\n  CHANCERY_API__LISTEN=127.0.0.1:9000 chancery config show")]
+    Show {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}

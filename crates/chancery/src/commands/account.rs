@@ -1,0 +1,73 @@
+//! `chancery account`: billing accounts.
+
+use super::open;
+use crate::cli::{Account as Command, Place};
+use crate::output::{grouped, print_json, print_table};
+use chancery_domain::{Account, AccountState, Clock, RateLimits, SystemClock};
+use chancery_store::{LimitsChange, NewAccount};
+
+pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
+    let (config, store) = open(place).await?;
+    match command {
+        Command::Create { name, limits } => {
+            let limits = RateLimits {
+                requests_per_min: limits.rpm.unwrap_or(config.default_limits.requests_per_min),
+                tokens_per_min: limits.tpm.unwrap_or(config.default_limits.tokens_per_min),
+            };
+            let new = NewAccount { name, limits, created_at: SystemClock.now() };
+            let account = store.create_account(new).await?;
+            println!("account {} made: {}", account.name, in_words(account.limits));
+        }
+        Command::List { json } => print_list(&store.list_accounts().await?, json)?,
+        Command::Limits { name, limits } => {
+            let change = LimitsChange { requests_per_min: limits.rpm, tokens_per_min: limits.tpm };
+            let account = store.set_limits(&name, change).await?;
+            println!("account {}: {}", account.name, in_words(account.limits));
+        }
+        Command::Close { name } => {
+            let account = store.close_account(&name, SystemClock.now()).await?;
+            println!("account {} is closed; its keys stop generating within one second", account.name);
+        }
+    }
+    store.close().await;
+    Ok(())
+}
+
+fn in_words(limits: RateLimits) -> String {
+    let (requests, tokens) = (grouped(limits.requests_per_min.into()), grouped(limits.tokens_per_min.into()));
+    format!("{requests} requests and {tokens} tokens per minute")
+}
+
+#[derive(serde::Serialize)]
+struct Row {
+    id: i64,
+    name: String,
+    rpm: u32,
+    tpm: u32,
+    created_at: String,
+    closed_at: Option<String>,
+}
+
+fn print_list(accounts: &[Account], json: bool) -> anyhow::Result<()> {
+    let row = |account: &Account| Row {
+        id: account.id.0,
+        name: account.name.to_string(),
+        rpm: account.limits.requests_per_min,
+        tpm: account.limits.tokens_per_min,
+        created_at: account.created_at.to_iso(),
+        closed_at: match account.state {
+            AccountState::Open => None,
+            AccountState::Closed { at } => Some(at.to_iso()),
+        },
+    };
+    let rows: Vec<Row> = accounts.iter().map(row).collect();
+    if json {
+        return print_json(&rows);
+    }
+    let cells = |row: &Row| {
+        let state = row.closed_at.as_ref().map_or("open".to_owned(), |at| format!("closed {at}"));
+        vec![row.name.clone(), grouped(row.rpm.into()), grouped(row.tpm.into()), state]
+    };
+    print_table(&["NAME", "RPM", "TPM", "STATE"], &rows.iter().map(cells).collect::<Vec<_>>());
+    Ok(())
+}

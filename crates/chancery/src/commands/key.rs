@@ -1,0 +1,128 @@
+//! `chancery key`: API keys. `create` prints the key alone on standard output, once.
+
+use super::open;
+use crate::cli::{Key as Command, Place};
+use crate::output::{print_json, print_table};
+use anyhow::bail;
+use chancery_domain::{AccountState, ApiKey, Clock, KeyState, OsRandomness, SystemClock};
+use chancery_store::{KeyOwner, NewKey, Store, StoreError};
+
+/// Fewer typed characters would name a key by accident.
+const MIN_TYPED_CHARS: usize = 5;
+
+pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
+    let (_, store) = open(place).await?;
+    match command {
+        Command::Create { account, label } => {
+            let account = match account {
+                Some(name) => Some(store.account_named(&name).await?.id),
+                None => None,
+            };
+            let key = create_key(store.as_ref(), account, label).await?;
+            println!("{}", key.reveal());
+            if account.is_none() {
+                eprintln!(
+                    "this key bills no account yet; attach it with: chancery key attach {} --account NAME",
+                    key.prefix()
+                );
+            }
+        }
+        Command::Attach { prefix, account } => {
+            let key = find(store.as_ref(), &prefix).await?.key;
+            let account = store.account_named(&account).await?;
+            store.attach_key(key.id, account.id).await?;
+            println!("key {} bills {}", key.prefix, account.name);
+        }
+        Command::List { json } => print_list(&store.list_keys().await?, json)?,
+        Command::Revoke { prefix } => {
+            let key = find(store.as_ref(), &prefix).await?.key;
+            store.revoke_key(key.id, SystemClock.now()).await?;
+            println!("key {} is revoked; it stops working within one second", key.prefix);
+        }
+    }
+    store.close().await;
+    Ok(())
+}
+
+/// Two keys with the same public part are unlikely, not impossible; then another is drawn.
+pub async fn create_key(
+    store: &dyn Store,
+    account: Option<chancery_domain::AccountId>,
+    label: String,
+) -> Result<ApiKey, StoreError> {
+    loop {
+        let key = ApiKey::generate(&OsRandomness);
+        let new = NewKey {
+            prefix: key.prefix(),
+            hash: key.hash(),
+            label: label.clone(),
+            account,
+            created_at: SystemClock.now(),
+        };
+        match store.create_key(new).await {
+            Err(StoreError::KeyPrefixTaken(_)) => {}
+            created => return created.map(|_| key),
+        }
+    }
+}
+
+async fn find(store: &dyn Store, typed: &str) -> anyhow::Result<KeyOwner> {
+    if typed.len() < MIN_TYPED_CHARS {
+        bail!("give at least {MIN_TYPED_CHARS} characters of the key's prefix; `chancery key list` shows it");
+    }
+    let keys = store.list_keys().await?;
+    let mut meant: Vec<KeyOwner> =
+        keys.into_iter().filter(|owner| owner.key.prefix.is_meant_by(typed)).collect();
+    match (meant.pop(), meant.pop()) {
+        (Some(only), None) => Ok(only),
+        (Some(one), Some(other)) => {
+            bail!("{typed} could mean {} or {}; give more of the prefix", other.key.prefix, one.key.prefix)
+        }
+        (None, _) => Err(StoreError::NoSuchKey.into()),
+    }
+}
+
+#[derive(serde::Serialize)]
+struct Row {
+    prefix: String,
+    label: String,
+    account: Option<String>,
+    state: &'static str,
+    created_at: String,
+    revoked_at: Option<String>,
+}
+
+fn print_list(keys: &[KeyOwner], json: bool) -> anyhow::Result<()> {
+    let row = |owner: &KeyOwner| {
+        let closed = owner.account.as_ref().is_some_and(|account| account.state != AccountState::Open);
+        Row {
+            prefix: owner.key.prefix.to_string(),
+            label: owner.key.label.clone(),
+            account: owner.account.as_ref().map(|account| account.name.to_string()),
+            state: match (owner.key.state, &owner.account) {
+                (KeyState::Revoked { .. }, _) => "revoked",
+                (KeyState::Active, None) => "unattached",
+                (KeyState::Active, Some(_)) if closed => "account closed",
+                (KeyState::Active, Some(_)) => "active",
+            },
+            created_at: owner.key.created_at.to_iso(),
+            revoked_at: match owner.key.state {
+                KeyState::Active => None,
+                KeyState::Revoked { at } => Some(at.to_iso()),
+            },
+        }
+    };
+    let rows: Vec<Row> = keys.iter().map(row).collect();
+    if json {
+        return print_json(&rows);
+    }
+    let cells = |row: &Row| {
+        let account = row.account.clone().unwrap_or_else(|| "(none)".to_owned());
+        vec![row.prefix.clone(), account, row.label.clone(), row.state.to_owned(), row.created_at.clone()]
+    };
+    print_table(
+        &["PREFIX", "ACCOUNT", "LABEL", "STATE", "MADE"],
+        &rows.iter().map(cells).collect::<Vec<_>>(),
+    );
+    Ok(())
+}

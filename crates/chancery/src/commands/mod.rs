@@ -1,0 +1,49 @@
+//! One file per command. Each opens what it needs, does one thing, prints it, and ends.
+
+mod account;
+mod config;
+mod generate;
+mod key;
+mod model;
+mod usage;
+mod verify;
+
+pub use key::create_key;
+
+use crate::cli::{Cli, Command, Place};
+use crate::config::{Config, Loaded};
+use crate::data_folder::DataFolder;
+use crate::serve;
+use anyhow::Context;
+use chancery_store::Store;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    let place = cli.place;
+    match cli.command {
+        Command::Serve(options) => serve::run(&place, &options)?,
+        Command::Account(command) => quick(account::run(&place, command))?,
+        Command::Key(command) => quick(key::run(&place, command))?,
+        Command::Usage(options) => quick(usage::run(&place, options))?,
+        Command::Model(command) => model::run(&place, command)?,
+        Command::Generate(options) => return quick(generate::run(options)),
+        Command::Verify(options) => return quick(verify::run(&place, &options)),
+        Command::Config(command) => config::run(&place, &command)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Commands wait for one thing at a time; one thread is enough for them.
+fn quick<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.context("the asynchronous runtime cannot be started")?.block_on(command)
+}
+
+/// The configuration and the store, for commands that work on data.
+async fn open(place: &Place) -> anyhow::Result<(Config, Arc<dyn Store>)> {
+    let config = Loaded::read(place.config.as_deref(), place.data.as_deref())?.config;
+    DataFolder::open(&config.data)?;
+    let store = chancery_store::open(&config.database_url).await?;
+    Ok((config, store))
+}

@@ -1,0 +1,96 @@
+//! `chancery usage`: tokens and cost, summed from the ledger by the same query that the API's `/v1/usage` uses.
+
+use super::open;
+use crate::cli::{By, Place, Usage};
+use crate::output::{grouped, print_json, print_table};
+use anyhow::bail;
+use chancery_domain::{Currency, Nanos};
+use chancery_store::{UsageBy, UsageGroup, UsageQuery, UsageSum};
+
+#[derive(serde::Serialize)]
+struct Row {
+    group: String,
+    requests: u64,
+    input_tokens: u64,
+    output_tokens: u64,
+    cost: String,
+    cost_nanos: Nanos,
+}
+
+#[derive(serde::Serialize)]
+struct Report<'a> {
+    currency: &'a str,
+    by: &'static str,
+    data: Vec<Row>,
+    total: Row,
+}
+
+pub async fn run(place: &Place, options: Usage) -> anyhow::Result<()> {
+    if let (Some(from), Some(to)) = (options.from, options.to)
+        && from > to
+    {
+        bail!("--from {from} is after --to {to}");
+    }
+    let (config, store) = open(place).await?;
+    let account = match &options.account {
+        Some(name) => Some(store.account_named(name).await?.id),
+        None => None,
+    };
+    let by = match options.by {
+        By::Day => UsageBy::Day,
+        By::Model => UsageBy::Model,
+        By::Key => UsageBy::Key,
+    };
+    let sums = store.usage(UsageQuery { account, from: options.from, to: options.to, by }).await?;
+    store.close().await;
+    let total = total(&sums)?;
+    let rows: Vec<Row> = sums.iter().map(row).collect();
+    let by = match options.by {
+        By::Day => "day",
+        By::Model => "model",
+        By::Key => "key",
+    };
+    if options.json {
+        return print_json(&Report { currency: config.currency.as_str(), by, data: rows, total });
+    }
+    print_report(&by.to_uppercase(), &rows, total, config.currency);
+    Ok(())
+}
+
+fn print_report(heading: &str, rows: &[Row], total: Row, currency: Currency) {
+    let cells = |row: &Row| {
+        let (requests, input) = (grouped(row.requests), grouped(row.input_tokens));
+        vec![row.group.clone(), requests, input, grouped(row.output_tokens), row.cost.clone()]
+    };
+    let mut lines: Vec<Vec<String>> = rows.iter().map(cells).collect();
+    lines.push(cells(&total));
+    let cost = format!("COST {currency}");
+    print_table(&[heading, "REQUESTS", "INPUT TOKENS", "OUTPUT TOKENS", &cost], &lines);
+}
+
+fn row(sum: &UsageSum) -> Row {
+    Row {
+        group: match &sum.group {
+            UsageGroup::Day(day) => day.to_string(),
+            UsageGroup::Model(model) => model.clone(),
+            UsageGroup::Key(prefix) => prefix.to_string(),
+        },
+        requests: sum.requests,
+        input_tokens: sum.input_tokens,
+        output_tokens: sum.output_tokens,
+        cost: sum.cost.to_string(),
+        cost_nanos: sum.cost,
+    }
+}
+
+fn total(sums: &[UsageSum]) -> anyhow::Result<Row> {
+    let cost = sums.iter().try_fold(Nanos::default(), |cost, sum| cost.checked_add(sum.cost))?;
+    Ok(Row {
+        group: "total".to_owned(),
+        requests: sums.iter().map(|sum| sum.requests).sum(),
+        input_tokens: sums.iter().map(|sum| sum.input_tokens).sum(),
+        output_tokens: sums.iter().map(|sum| sum.output_tokens).sum(),
+        cost: cost.to_string(),
+        cost_nanos: cost,
+    })
+}

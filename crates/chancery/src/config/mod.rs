@@ -1,0 +1,381 @@
+//! `chancery.toml` and its `CHANCERY_SECTION__KEY` overrides, checked as a whole before anything starts. Defaults need no
+//! file. Every path in the file is relative to the file's own folder.
+
+mod later;
+mod reader;
+mod source;
+
+pub use reader::Setting;
+
+use crate::catalogue;
+use chancery_domain::{Currency, Prices, RateLimits, TokenPrice};
+use chancery_store::DatabaseUrl;
+use reader::Reader;
+use source::{Entry, Origin, Raw, Source};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+
+/// Ranges of the numbers in a configuration.
+mod bounds {
+    use std::ops::RangeInclusive;
+
+    pub const MAX_BODY_BYTES: RangeInclusive<u64> = 1_024..=64 * 1024 * 1024;
+    pub const PER_MINUTE: RangeInclusive<u64> = 1..=u32::MAX as u64;
+    pub const CONTEXT_TOKENS: RangeInclusive<u64> = 16..=10_000_000;
+    pub const SLOTS: RangeInclusive<u64> = 1..=1_024;
+    pub const MODELS: usize = 64;
+}
+
+const FILE_NAME: &str = "chancery.toml";
+
+#[derive(Debug)]
+pub struct Config {
+    pub data: PathBuf,
+    pub api: Api,
+    pub ops_listen: SocketAddr,
+    pub database_url: DatabaseUrl,
+    pub default_limits: RateLimits,
+    pub currency: Currency,
+    pub models: Vec<ModelConfig>,
+}
+
+#[derive(Debug)]
+pub struct Api {
+    pub listen: SocketAddr,
+    /// None: made from the port that is listened on.
+    pub public_url: Option<String>,
+    pub max_body_bytes: usize,
+}
+
+#[derive(Debug)]
+pub struct ModelConfig {
+    pub name: String,
+    pub file: PathBuf,
+    pub context_tokens: Option<u32>,
+    pub slots: Option<usize>,
+    pub prices: Prices,
+}
+
+/// A configuration with what is to be said about it.
+#[derive(Debug)]
+pub struct Loaded {
+    pub config: Config,
+    pub settings: Vec<Setting>,
+    pub warnings: Vec<String>,
+}
+
+/// Everything that is wrong with a configuration, a line each.
+#[derive(Debug, thiserror::Error)]
+#[error("the configuration cannot be used:\n{}", .0.iter().map(|problem| format!("  {problem}")).collect::<Vec<_>>().join("\n"))]
+pub struct ConfigError(pub Vec<String>);
+
+impl Loaded {
+    /// Reads `file`, or `chancery.toml` in the current folder if there is one; `data` is the command line's `--data`.
+    pub fn read(file: Option<&Path>, data: Option<&Path>) -> Result<Self, ConfigError> {
+        let mut source = Source::default();
+        let mut folder = PathBuf::new();
+        let path = file.unwrap_or(Path::new(FILE_NAME));
+        if file.is_some() || path.exists() {
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| ConfigError(vec![format!("{} cannot be read: {error}", path.display())]))?;
+            source.add_file(path, &text).map_err(|problem| ConfigError(vec![problem]))?;
+            folder = path.parent().map(Path::to_owned).unwrap_or_default();
+        }
+        source.add_environment(std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
+        }));
+        Self::from_source(source, &folder, data)
+    }
+
+    fn from_source(mut source: Source, folder: &Path, data: Option<&Path>) -> Result<Self, ConfigError> {
+        if let Some(data) = data {
+            let value = Raw::Text(data.to_string_lossy().into_owned());
+            source.entries.insert("data".to_owned(), Entry { value, origin: Origin::CommandLine });
+        }
+        let mut reader = Reader::new(source);
+        let data = match (reader.text("data", "data"), reader.origin("data")) {
+            (path, Origin::File { .. }) => folder.join(path),
+            (path, _) => PathBuf::from(path),
+        };
+        let api = Api {
+            listen: listen(&mut reader, "api.listen", 8080),
+            public_url: public_url(&mut reader, "api.public_url"),
+            max_body_bytes: reader.integer("api.max_body_bytes", 1_048_576, bounds::MAX_BODY_BYTES) as usize,
+        };
+        let ops_listen = listen(&mut reader, "ops.listen", 8083);
+        let database_url = database_url(&mut reader, folder, &data);
+        let per_minute = |reader: &mut Reader, key, default| {
+            u32::try_from(reader.integer(key, default, bounds::PER_MINUTE)).unwrap_or(u32::MAX)
+        };
+        let default_limits = RateLimits {
+            requests_per_min: per_minute(&mut reader, "limits.default_rpm", 60),
+            tokens_per_min: per_minute(&mut reader, "limits.default_tpm", 60_000),
+        };
+        if reader.text("limits.store", "memory") != "memory" {
+            reader.problem(
+                "limits.store",
+                "this version keeps limits in memory; set it to \"memory\" or remove it",
+            );
+        }
+        let currency = reader.parsed("billing.currency", Currency::USD, "USD");
+        let models = models(&mut reader, folder);
+        let warnings = later::read(&mut reader);
+        reader.report_unknown();
+        let (Some(database_url), true) = (database_url, reader.problems.is_empty()) else {
+            return Err(ConfigError(reader.problems));
+        };
+        let config = Config { data, api, ops_listen, database_url, default_limits, currency, models };
+        let settings = reader.settings.into_iter().filter(|setting| setting.value.is_some()).collect();
+        Ok(Self { config, settings, warnings })
+    }
+}
+
+fn listen(reader: &mut Reader, key: &str, port: u16) -> SocketAddr {
+    let default = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port));
+    let text = reader.text(key, &default.to_string());
+    text.parse().unwrap_or_else(|_| {
+        reader.problem(
+            key,
+            format!("{text:?} is not an address; write it as IP:PORT, for example \"{default}\""),
+        );
+        default
+    })
+}
+
+fn public_url(reader: &mut Reader, key: &str) -> Option<String> {
+    let text = reader.optional_text(key)?;
+    let host = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    if host.is_none_or(|host| host.is_empty() || host.starts_with('/') || host.contains(char::is_whitespace))
+    {
+        reader
+            .problem(key, format!("{text:?} is not a web address; write it as \"https://api.example.com\""));
+    }
+    Some(text.trim_end_matches('/').to_owned())
+}
+
+/// `DATA` at the start of a SQLite path stands for the data folder.
+fn database_url(reader: &mut Reader, folder: &Path, data: &Path) -> Option<DatabaseUrl> {
+    const KEY: &str = "database.url";
+    let text = reader.text(KEY, "sqlite:DATA/chancery.db");
+    let url = match text.strip_prefix("sqlite:").filter(|path| !path.starts_with("//") && !path.is_empty()) {
+        Some(path) => {
+            Ok(DatabaseUrl::sqlite_file(&match (Path::new(path).strip_prefix("DATA"), reader.origin(KEY)) {
+                (Ok(inside), _) => data.join(inside),
+                (Err(_), Origin::File { .. }) => folder.join(path),
+                (Err(_), _) => PathBuf::from(path),
+            }))
+        }
+        None => text.parse(),
+    };
+    match url {
+        Ok(url) => {
+            reader.show_as(KEY, DatabaseUrl::to_string(&url));
+            Some(url)
+        }
+        Err(error) => {
+            reader.problem(KEY, error);
+            None
+        }
+    }
+}
+
+fn models(reader: &mut Reader, folder: &Path) -> Vec<ModelConfig> {
+    let count = reader.array_len("models");
+    if count > bounds::MODELS {
+        reader.problem("models", format!("at most {} models can be served", bounds::MODELS));
+        return Vec::new();
+    }
+    let models: Vec<ModelConfig> =
+        (0..count.max(1)).filter_map(|index| model(reader, folder, index)).collect();
+    for (index, model) in models.iter().enumerate() {
+        if models[..index].iter().any(|earlier| earlier.name == model.name) {
+            reader.problem(
+                &format!("models.{index}.name"),
+                format!("{:?} is the name of two models", model.name),
+            );
+        }
+    }
+    models
+}
+
+/// The first model is the default one unless it says otherwise, so that single keys of it can be overridden.
+fn model(reader: &mut Reader, folder: &Path, index: usize) -> Option<ModelConfig> {
+    let key = |name: &str| format!("models.{index}.{name}");
+    let is_default = index == 0 && reader.origin(&key("file")) == Origin::Default;
+    let name = match is_default {
+        true => Some(reader.text(&key("name"), catalogue::DEFAULT.name)),
+        false => reader.optional_text(&key("name")),
+    };
+    if name.as_ref().is_none_or(|name| name.chars().any(char::is_control)) {
+        reader.problem(&key("name"), "a model needs a name, such as \"smollm2-135m\"");
+    }
+    let known = name.as_deref().and_then(catalogue::named);
+    if reader.text(&key("engine"), "embedded") != "embedded" {
+        reader.problem(&key("engine"), "this version runs engine = \"embedded\" only");
+    }
+    for upstream in ["endpoints", "upstream_model", "api_key_file", "tokenizer"] {
+        if reader.skip(&key(upstream)) {
+            reader.problem(&key(upstream), "this version runs engine = \"embedded\" only; remove it");
+        }
+    }
+    let file = match (reader.optional_text(&key("file")), known) {
+        (Some(file), _) => Some(folder.join(file)),
+        (None, Some(known)) => {
+            let file = known.path();
+            reader.show_as(&key("file"), file.display().to_string());
+            Some(file)
+        }
+        (None, None) => {
+            reader.problem(&key("file"), "it is needed: the path of the model's GGUF file");
+            None
+        }
+    };
+    let context_tokens = reader.optional_integer(&key("context_tokens"), bounds::CONTEXT_TOKENS);
+    let slots = reader.optional_integer(&key("slots"), bounds::SLOTS);
+    let prices = prices(reader, &key("input_per_million"), &key("output_per_million"), known);
+    Some(ModelConfig {
+        name: name?,
+        file: file?,
+        context_tokens: context_tokens.and_then(|tokens| u32::try_from(tokens).ok()),
+        slots: slots.map(|slots| slots as usize),
+        prices: prices?,
+    })
+}
+
+/// Only the default model has default prices: nobody's own model should be given away by omission.
+fn prices(
+    reader: &mut Reader,
+    input: &str,
+    output: &str,
+    known: Option<&catalogue::Known>,
+) -> Option<Prices> {
+    let mut price = |key: &str, default: Option<&str>| -> Option<TokenPrice> {
+        let text = match default {
+            Some(default) => reader.text(key, default),
+            None => match reader.optional_text(key) {
+                Some(text) => text,
+                None => {
+                    reader.problem(key, "a price per million tokens is needed, such as \"0.10\"");
+                    return None;
+                }
+            },
+        };
+        text.parse().map_err(|error| reader.problem(key, error)).ok()
+    };
+    let input_price = price(input, known.map(|known| known.input_per_million));
+    let output_price = price(output, known.map(|known| known.output_per_million));
+    Prices::new(input_price?, output_price?).map_err(|error| reader.problem(output, error)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str, environment: &[(&str, &str)]) -> Result<Loaded, ConfigError> {
+        let mut source = Source::default();
+        source.add_file(Path::new("chancery.toml"), text).map_err(|problem| ConfigError(vec![problem]))?;
+        source.add_environment(
+            environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())),
+        );
+        Loaded::from_source(source, Path::new("etc"), None)
+    }
+
+    fn problem(text: &str) -> String {
+        read(text, &[]).expect_err(text).to_string()
+    }
+
+    #[test]
+    fn the_defaults_need_no_file() {
+        let config = read("", &[]).unwrap().config;
+        assert_eq!(config.api.listen.to_string(), "127.0.0.1:8080");
+        assert_eq!(config.database_url.to_string(), "sqlite:data/chancery.db");
+        assert_eq!(config.models.len(), 1);
+        assert_eq!(config.models[0].prices.output.to_string(), "0.40");
+    }
+
+    #[test]
+    fn an_unknown_key_is_named_with_its_line_and_the_nearest_known_key() {
+        let error = problem("data = \"d\"\n\n[api]\nlistn = \"127.0.0.1:1\"\n");
+        assert!(
+            error.contains("chancery.toml line 4: api.listn: there is no such key; did you mean api.listen?"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_bad_value_is_named_with_its_line_and_the_fix() {
+        for (text, expected) in [
+            ("[api]\nlisten = \"here\"", "line 2: api.listen: \"here\" is not an address"),
+            ("[api]\nmax_body_bytes = -1", "line 2: api.max_body_bytes: it must be a whole number from 1024"),
+            ("[api]\nmax_body_bytes = \"big\"", "line 2: api.max_body_bytes: it must be a whole number"),
+            ("[billing]\ncurrency = \"dollars\"", "line 2: billing.currency"),
+            ("[limits]\ndefault_rpm = 0", "line 2: limits.default_rpm"),
+            (
+                "[database]\nurl = \"mysql://x\"",
+                "line 2: database.url: there is no database called \"mysql\" here; a database URL is `sqlite:PATH`",
+            ),
+            ("[tls]\ncertificate = \"x\"", "line 2: tls.certificate: this version does not serve TLS"),
+            (
+                "[[models]]\nname = \"m\"\nfile = \"f\"\ninput_per_million = \"1\"\noutput_per_million = \"1\"",
+                "line 5: models.0.output_per_million: output must cost more than input",
+            ),
+            (
+                "[[models]]\nname = \"m\"\nfile = \"f\"\noutput_per_million = \"1\"",
+                "models.0.input_per_million: a price per million tokens is needed",
+            ),
+            (
+                "[[models]]\nname = \"smollm2-135m\"\n[[models]]\nname = \"smollm2-135m\"",
+                "is the name of two models",
+            ),
+            ("api = 5", "line 1: api: there is no such key"),
+            ("[api\n", "chancery.toml line 1:"),
+        ] {
+            let error = problem(text);
+            assert!(error.contains(expected), "{text}\n{error}");
+        }
+    }
+
+    #[test]
+    fn all_mistakes_are_told_at_once() {
+        let error = problem("[api]\nlisten = 5\nfoo = 1\n[ops]\nlisten = \"x\"");
+        assert_eq!(error.lines().count(), 4, "{error}");
+    }
+
+    #[test]
+    fn the_environment_overrides_the_file() {
+        let text = "[api]\nlisten = \"127.0.0.1:1\"";
+        let config = read(text, &[("CHANCERY_API__LISTEN", "127.0.0.1:2"), ("CHANCERY_URL", "http://x")])
+            .unwrap()
+            .config;
+        assert_eq!(config.api.listen.port(), 2);
+        let error = read("", &[("CHANCERY_API__LISTN", "x")]).unwrap_err().to_string();
+        assert!(
+            error.contains("environment variable CHANCERY_API__LISTN: api.listn: there is no such key"),
+            "{error}"
+        );
+        let config = read("", &[("CHANCERY_MODELS__0__SLOTS", "3")]).unwrap().config;
+        assert_eq!((config.models[0].name.as_str(), config.models[0].slots), ("smollm2-135m", Some(3)));
+    }
+
+    #[test]
+    fn keys_of_parts_that_come_later_are_known_and_warned_about() {
+        let loaded = read("[portal]\ncompany_domain = \"example.com\"", &[]).unwrap();
+        assert_eq!(loaded.warnings.len(), 1);
+        assert!(loaded.warnings[0].contains("portal.company_domain has no effect yet"));
+    }
+
+    #[test]
+    fn a_database_password_is_never_shown() {
+        let loaded = read("[database]\nurl = \"postgres://u:p%40ss@h/db\"", &[]).unwrap();
+        let shown = loaded.settings.iter().find(|setting| setting.key == "database.url").unwrap();
+        assert_eq!(shown.value.as_deref(), Some("postgres://h:5432/db"));
+    }
+
+    #[test]
+    fn paths_in_the_file_are_relative_to_it() {
+        let loaded =
+            read("data = \"d\"\n[[models]]\nname = \"smollm2-135m\"\nfile = \"m.gguf\"", &[]).unwrap();
+        assert_eq!(loaded.config.data, Path::new("etc/d"));
+        assert_eq!(loaded.config.models[0].file, Path::new("etc/m.gguf"));
+    }
+}

@@ -1,0 +1,163 @@
+//! Takes typed values out of a `Source`. It never stops at the first mistake: all of them are collected, each with its
+//! key, its place and the fix, and keys that nobody asked for are reported at the end with the nearest known one.
+
+use super::source::{Entry, Origin, Raw, Source};
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+pub struct Reader {
+    entries: BTreeMap<String, Entry>,
+    /// Every key that was asked for, with its value in effect, in the order of asking.
+    pub settings: Vec<Setting>,
+    pub problems: Vec<String>,
+}
+
+/// One line of `chancery config show`.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Setting {
+    pub key: String,
+    /// None where nothing is set and there is no default.
+    pub value: Option<String>,
+    pub origin: String,
+}
+
+impl Reader {
+    pub fn new(source: Source) -> Self {
+        Self { entries: source.entries, settings: Vec::new(), problems: Vec::new() }
+    }
+
+    /// How many tables an array of tables has; its keys are `array.0.key`, `array.1.key`, …
+    pub fn array_len(&self, array: &str) -> usize {
+        let index = |key: &String| {
+            key.strip_prefix(array)?.strip_prefix('.')?.split('.').next()?.parse::<usize>().ok()
+        };
+        self.entries.keys().filter_map(index).max().map_or(0, |last| last.saturating_add(1))
+    }
+
+    pub fn origin(&self, key: &str) -> Origin {
+        self.entries.get(key).map_or(Origin::Default, |entry| entry.origin.clone())
+    }
+
+    pub fn problem(&mut self, key: &str, message: impl Display) {
+        let origin = self.origin(key);
+        self.problems.push(match origin {
+            Origin::Default => format!("{key}: {message}"),
+            place => format!("{place}: {key}: {message}"),
+        });
+    }
+
+    fn note(&mut self, key: &str, value: Option<String>) {
+        let origin = self.origin(key).to_string();
+        self.settings.push(Setting { key: key.to_owned(), value, origin });
+    }
+
+    pub fn optional_text(&mut self, key: &str) -> Option<String> {
+        let value = match self.entries.get(key).map(|entry| entry.value.clone()) {
+            None => None,
+            Some(Raw::Text(text)) if !text.is_empty() => Some(text),
+            Some(_) => {
+                self.problem(key, "it must be a text in quotes, not empty");
+                None
+            }
+        };
+        self.note(key, value.clone());
+        value
+    }
+
+    pub fn text(&mut self, key: &str, default: &str) -> String {
+        match self.optional_text(key) {
+            Some(text) => text,
+            None => {
+                if let Some(setting) = self.settings.last_mut() {
+                    setting.value = Some(default.to_owned());
+                }
+                default.to_owned()
+            }
+        }
+    }
+
+    /// A text that has a form of its own; the parser's error says what the form is.
+    pub fn parsed<T: FromStr<Err: Display>>(&mut self, key: &str, default: T, default_text: &str) -> T {
+        let text = self.text(key, default_text);
+        match text.parse() {
+            Ok(value) => value,
+            Err(error) => {
+                self.problem(key, format!("{text:?}: {error}"));
+                default
+            }
+        }
+    }
+
+    pub fn optional_integer(&mut self, key: &str, range: RangeInclusive<u64>) -> Option<u64> {
+        let literal = match self.entries.get(key).map(|entry| &entry.value) {
+            None => {
+                self.note(key, None);
+                return None;
+            }
+            Some(Raw::Integer(literal) | Raw::Text(literal)) => literal.clone(),
+            Some(_) => String::new(),
+        };
+        match literal.replace('_', "").parse::<u64>() {
+            Ok(value) if range.contains(&value) => {
+                self.note(key, Some(value.to_string()));
+                Some(value)
+            }
+            _ => {
+                self.problem(
+                    key,
+                    format!("it must be a whole number from {} to {}", range.start(), range.end()),
+                );
+                None
+            }
+        }
+    }
+
+    pub fn integer(&mut self, key: &str, default: u64, range: RangeInclusive<u64>) -> u64 {
+        match self.optional_integer(key, range) {
+            Some(value) => value,
+            None => {
+                if let Some(setting) = self.settings.last_mut().filter(|setting| setting.key == key) {
+                    setting.value = Some(default.to_string());
+                }
+                default
+            }
+        }
+    }
+
+    /// Takes the key as known without looking at its value.
+    pub fn skip(&mut self, key: &str) -> bool {
+        self.settings.push(Setting { key: key.to_owned(), value: None, origin: String::new() });
+        self.entries.contains_key(key)
+    }
+
+    /// Replaces a secret in what is shown.
+    pub fn show_as(&mut self, key: &str, shown: String) {
+        if let Some(setting) = self.settings.iter_mut().rev().find(|setting| setting.key == key) {
+            setting.value = Some(shown);
+        }
+    }
+
+    /// To be called when everything known has been read.
+    pub fn report_unknown(&mut self) {
+        let without_index = |key: &str| {
+            key.split('.').filter(|part| part.parse::<usize>().is_err()).collect::<Vec<_>>().join(".")
+        };
+        let known: Vec<String> = self.settings.iter().map(|setting| without_index(&setting.key)).collect();
+        let unknown: Vec<String> = self
+            .entries
+            .keys()
+            .filter(|key| !self.settings.iter().any(|setting| setting.key == **key))
+            .cloned()
+            .collect();
+        for key in unknown {
+            let hint = match chancery_domain::nearest(&without_index(&key), known.iter().map(String::as_str))
+            {
+                Some(near) => format!("did you mean {near}?"),
+                None => "`chancery config show` lists the known ones".to_owned(),
+            };
+            self.problem(&key, format!("there is no such key; {hint}"));
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What commands print: aligned tables, JSON, errors with their causes, and progress on a terminal.
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Columns as wide as their widest cell; numbers (cells that start with a digit) to the right.
+pub fn print_table(headings: &[&str], rows: &[Vec<String>]) {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+        cells.chain([headings[column].len()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..headings.len()).map(width).collect();
+    let is_number = |column: usize| {
+        !rows.is_empty()
+            && rows.iter().all(|row| {
+                row[column].starts_with(|first: char| first.is_ascii_digit()) && !row[column].contains('-')
+            })
+    };
+    let line = |cells: &[String]| {
+        let cell = |(column, cell): (usize, &String)| {
+            let padding = " ".repeat(widths[column] - cell.chars().count());
+            if is_number(column) { format!("{padding}{cell}") } else { format!("{cell}{padding}") }
+        };
+        println!("{}", cells.iter().enumerate().map(cell).collect::<Vec<_>>().join("  ").trim_end());
+    };
+    line(&headings.iter().map(|heading| (*heading).to_owned()).collect::<Vec<_>>());
+    rows.iter().for_each(|row| line(row));
+}
+
+pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+    println!("{}", serde_json::to_string_pretty(value)?);
+    Ok(())
+}
+
+/// One line: the error and what caused it.
+pub fn with_causes(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// Groups of three digits, for people.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Drawn on standard error when that is a terminal, and nowhere otherwise.
+pub fn byte_progress(total_bytes: u64, what: &'static str) -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec}");
+    ProgressBar::new(total_bytes)
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        .with_message(what)
+}
+
+/// For work whose end is not known beforehand.
+pub fn counting_progress(what: &'static str) -> ProgressBar {
+    let style = ProgressStyle::with_template("{spinner} {msg} {human_pos}");
+    ProgressBar::new_spinner()
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
+        .with_message(what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_grouped_by_three() {
+        for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (12_345_678, "12,345,678")] {
+            assert_eq!(grouped(number), text);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! `--demo`: a demonstration firm in an empty data folder. How to reach it is kept in `DATA/demo.json` and printed at every
+//! start.
+
+use crate::commands::create_key;
+use crate::data_folder::DataFolder;
+use anyhow::{Context, bail};
+use chancery_domain::{AccountName, Clock, RateLimits, SystemClock};
+use chancery_metering::Authenticator;
+use chancery_store::{NewAccount, Store};
+use std::sync::Arc;
+
+const FILE: &str = "demo.json";
+const ACCOUNT: &str = "Demo";
+const LIMITS: RateLimits = RateLimits { requests_per_min: 6_000, tokens_per_min: 10_000_000 };
+
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+pub struct Demo {
+    api_url: String,
+    api_key: String,
+    model: String,
+}
+
+impl Demo {
+    pub fn print(&self) {
+        let Self { api_url, api_key, model } = self;
+        let body = format!(
+            r#"{{"model":"{model}","instructions":"Answer in one short sentence.","input":"What is a ledger?","max_output_tokens":64}}"#
+        );
+        println!("\nThe demonstration firm is open.\n");
+        println!("  API      {api_url}");
+        println!("  API key  {api_key}");
+        println!("  model    {model}\n");
+        println!("Try it:\n");
+        println!("curl {api_url}/v1/generate \\");
+        println!("  -H 'Authorization: Bearer {api_key}' \\");
+        println!("  -H 'Content-Type: application/json' \\");
+        println!("  -d '{body}'\n");
+    }
+}
+
+/// Makes the firm, or finds the one that an earlier start made.
+pub async fn prepare(
+    data: &DataFolder,
+    store: &Arc<dyn Store>,
+    api_url: &str,
+    model: &str,
+) -> anyhow::Result<Demo> {
+    let api_key = match earlier_key(data, store).await? {
+        Some(key) => key,
+        None => make_firm(data, store.as_ref()).await?,
+    };
+    // The address and the model may have changed since; the key has not.
+    let demo = Demo { api_url: api_url.to_owned(), api_key, model: model.to_owned() };
+    data.write_private(FILE, &serde_json::to_vec_pretty(&demo)?)?;
+    Ok(demo)
+}
+
+async fn earlier_key(data: &DataFolder, store: &Arc<dyn Store>) -> anyhow::Result<Option<String>> {
+    let path = data.join(FILE);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let text = std::fs::read(&path).with_context(|| format!("{} cannot be read", path.display()))?;
+    let Ok(demo) = serde_json::from_slice::<Demo>(&text) else {
+        bail!(
+            "{} is not what an earlier start wrote; remove it, and the next start makes a new key",
+            path.display()
+        );
+    };
+    let authenticator = Authenticator::new(Arc::clone(store), Arc::new(SystemClock));
+    Ok(authenticator.authenticate(Some(&demo.api_key)).await.is_ok().then_some(demo.api_key))
+}
+
+async fn make_firm(data: &DataFolder, store: &dyn Store) -> anyhow::Result<String> {
+    let name: AccountName = ACCOUNT.parse()?;
+    let accounts = store.list_accounts().await?;
+    let account = match accounts.as_slice() {
+        [] => {
+            store.create_account(NewAccount { name, limits: LIMITS, created_at: SystemClock.now() }).await?
+        }
+        // A start that was cut off after making the account leaves it without the file.
+        [only] if only.name == name => only.clone(),
+        _ => bail!(
+            "--demo makes its firm in an empty data folder, and {} has accounts already; start without --demo, or with another --data",
+            data.path().display()
+        ),
+    };
+    Ok(create_key(store, Some(account.id), "demo".to_owned()).await?.reveal().to_owned())
+}

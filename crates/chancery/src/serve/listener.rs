@@ -1,0 +1,95 @@
+//! Accepts connections and serves a router on them: TCP_NODELAY everywhere, time for the request's head bounded, number
+//! of connections bounded, and an end that lets replies under way finish.
+
+use anyhow::Context;
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+/// Connections open at once per listener; more wait in the operating system's queue.
+const MAX_CONNECTIONS: usize = 4_096;
+/// How long the head of a request may take to arrive; also how long an idle connection is kept.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// After closing begins, how long replies under way may take to be sent.
+const LAST_REPLIES_TIMEOUT: Duration = Duration::from_secs(3);
+/// Pause after an accept failed for want of resources, so that the loop does not spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+pub struct Listener {
+    tcp: TcpListener,
+    address: SocketAddr,
+}
+
+impl Listener {
+    /// `key` is the setting that names the address, for the message when it cannot be had.
+    pub async fn bind(address: SocketAddr, key: &str) -> anyhow::Result<Self> {
+        let variable = format!("CHANCERY_{}", key.to_uppercase().replace('.', "__"));
+        let tcp = TcpListener::bind(address).await.map_err(|error| match error.kind() {
+            ErrorKind::AddrInUse => anyhow::anyhow!(
+                "{key}: {address} is in use by another program; stop that one, or set {key} (or {variable}) to another address"
+            ),
+            _ => anyhow::anyhow!("{key}: {address} cannot be listened on ({error}); set {key} (or {variable}) to another address"),
+        })?;
+        let address = tcp.local_addr().context("a bound listener has an address")?;
+        Ok(Self { tcp, address })
+    }
+
+    /// Where it really listens; the configuration may leave the port to the system.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Runs until `closing`; then lets open connections finish what they are sending.
+    pub async fn serve(self, router: Router, closing: CancellationToken) {
+        let connections = GracefulShutdown::new();
+        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        loop {
+            let accepted = tokio::select! {
+                accepted = accept(&self.tcp, &places) => accepted,
+                () = closing.cancelled() => break,
+            };
+            let Some((stream, place)) = accepted else {
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            };
+            let mut http = http1::Builder::new();
+            http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+            let connection =
+                http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router.clone()));
+            let watched = connections.watch(connection);
+            tokio::spawn(async move {
+                // A connection that breaks is the peer's doing; the request's own log line tells what mattered.
+                let _ = watched.await;
+                drop(place);
+            });
+        }
+        let _ = tokio::time::timeout(LAST_REPLIES_TIMEOUT, connections.shutdown()).await;
+    }
+}
+
+async fn accept(
+    tcp: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+    let place = Arc::clone(places).acquire_owned().await.ok()?;
+    match tcp.accept().await {
+        Ok((stream, _)) => {
+            // Replies are written whole; waiting for more to send only delays them.
+            let _ = stream.set_nodelay(true);
+            Some((stream, place))
+        }
+        Err(error) => {
+            tracing::warn!(%error, "a connection could not be accepted");
+            None
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The operations listener: `/livez`, `/readyz`, `/metrics`. It answers without a key, so it listens where only
+//! operators reach it.
+
+use anyhow::Context;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::get;
+use axum::{Json, Router};
+use chancery_metering::Meter;
+use chancery_store::Store;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use serde_json::{Value, json};
+use std::sync::{Arc, OnceLock};
+
+/// Upper bounds of the request-time buckets, in seconds.
+const REQUEST_SECONDS: [f64; 12] = [0.001, 0.005, 0.02, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0];
+
+pub fn install_metrics() -> anyhow::Result<PrometheusHandle> {
+    PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &REQUEST_SECONDS)
+        .and_then(PrometheusBuilder::install_recorder)
+        .context("metrics cannot be set up")
+}
+
+/// Not ready until the API answers, and not any more once it drains.
+#[derive(Clone, Default)]
+pub struct Readiness(Arc<OnceLock<Serving>>);
+
+struct Serving {
+    meter: Arc<Meter>,
+    store: Arc<dyn Store>,
+}
+
+impl Readiness {
+    pub fn set_ready(&self, meter: Arc<Meter>, store: Arc<dyn Store>) {
+        let _ = self.0.set(Serving { meter, store });
+    }
+
+    async fn reason_not_ready(&self) -> Option<String> {
+        let Some(serving) = self.0.get() else { return Some("starting".to_owned()) };
+        if serving.meter.is_draining() {
+            return Some("shutting down".to_owned());
+        }
+        serving.store.ping().await.err().map(|error| error.to_string())
+    }
+}
+
+#[derive(Clone)]
+struct OpsState {
+    readiness: Readiness,
+    metrics: PrometheusHandle,
+}
+
+pub fn router(readiness: Readiness, metrics: PrometheusHandle) -> Router {
+    Router::new()
+        .route("/livez", get(async || "alive\n"))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(render_metrics))
+        .with_state(OpsState { readiness, metrics })
+}
+
+async fn readyz(State(state): State<OpsState>) -> (StatusCode, Json<Value>) {
+    match state.readiness.reason_not_ready().await {
+        None => (StatusCode::OK, Json(json!({"ready": true}))),
+        Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, Json(json!({"ready": false, "reason": reason}))),
+    }
+}
+
+async fn render_metrics(State(state): State<OpsState>) -> String {
+    let running = state.readiness.0.get().map_or(0, |serving| serving.meter.running_requests());
+    metrics::gauge!("chancery_running_requests").set(running as f64);
+    state.metrics.run_upkeep();
+    state.metrics.render()
+}

@@ -1,0 +1,66 @@
+//! What keeps one caller from hurting the others: bounded bodies, bounded queues, requests that never end.
+
+use crate::server::{Firm, request};
+use serde_json::json;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+#[tokio::test]
+async fn a_body_without_a_stated_length_is_cut_off_at_the_bound() {
+    let firm = Firm::new().with("CHANCERY_API__MAX_BODY_BYTES", "2000");
+    let key = firm.account_with_key("Hale & Ward");
+    let server = firm.start();
+    let mut stream = TcpStream::connect(server.api_address()).unwrap();
+    write!(
+        stream,
+        "POST /v1/generate HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    .unwrap();
+    for _ in 0..10 {
+        if write!(stream, "400\r\n{}\r\n", "x".repeat(1024)).is_err() {
+            break;
+        }
+    }
+    let mut reply = [0; 12];
+    stream.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"HTTP/1.1 413");
+}
+
+#[tokio::test]
+async fn a_burst_past_the_queue_is_refused_early_with_retry_after_and_the_rest_is_served() {
+    let firm = Firm::new().with("CHANCERY_MODELS__0__SLOTS", "1");
+    let key = firm.account_with_key("Hale & Ward");
+    let server = firm.start();
+    let body = request("", "Say hello.", 2);
+    let calls = (0..400).map(|_| server.generate(&key, &body));
+    let replies = join_all(calls).await;
+    let served = replies.iter().filter(|reply| reply.status == 200).count();
+    let refused: Vec<_> = replies.iter().filter(|reply| reply.status == 503).collect();
+    assert_eq!(served + refused.len(), 400);
+    assert!(served > 0 && !refused.is_empty(), "{served} served");
+    for reply in &refused {
+        assert_eq!(reply.code(), "overloaded");
+        assert!(reply.header("retry-after").parse::<u32>().unwrap() >= 1);
+    }
+    let usage = firm.json(&["usage", "--json"]);
+    assert_eq!(usage["total"]["requests"], json!(served));
+}
+
+async fn join_all<T>(futures: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut pending: Vec<_> = futures.map(Box::pin).collect();
+    let mut done: Vec<Option<T>> = pending.iter().map(|_| None).collect();
+    std::future::poll_fn(move |context| {
+        for (future, slot) in pending.iter_mut().zip(&mut done) {
+            if slot.is_none()
+                && let std::task::Poll::Ready(value) = future.as_mut().poll(context)
+            {
+                *slot = Some(value);
+            }
+        }
+        if done.iter().all(Option::is_some) {
+            return std::task::Poll::Ready(done.iter_mut().filter_map(Option::take).collect());
+        }
+        std::task::Poll::Pending
+    })
+    .await
+}

@@ -1,0 +1,133 @@
+//! The commands, in another process than the server's.
+
+use crate::server::{Firm, request};
+use serde_json::json;
+
+#[test]
+fn accounts_are_made_changed_listed_and_closed() {
+    let firm = Firm::new();
+    assert!(
+        firm.run(&["account", "create", "Hale & Ward", "--rpm", "5"])
+            .contains("5 requests and 60,000 tokens")
+    );
+    assert!(
+        firm.fail(&["account", "create", "Hale & Ward"]).contains("already an account named Hale & Ward")
+    );
+    assert!(firm.fail(&["account", "limits", "Nobody", "--rpm", "1"]).contains("no account named Nobody"));
+    firm.run(&["account", "limits", "Hale & Ward", "--tpm", "1000"]);
+    firm.run(&["account", "close", "Hale & Ward"]);
+    let list = firm.json(&["account", "list", "--json"]);
+    assert_eq!(list[0]["name"], "Hale & Ward");
+    assert_eq!((&list[0]["rpm"], &list[0]["tpm"]), (&json!(5), &json!(1000)));
+    assert!(list[0]["closed_at"].is_string());
+    assert!(firm.fail(&["key", "create", "--account", "Hale & Ward"]).contains("closed"));
+}
+
+#[test]
+fn a_key_is_printed_alone_and_once_and_only_a_hash_is_kept() {
+    let firm = Firm::new();
+    let output = firm.output(&["key", "create", "--label", "backend"]);
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let key = printed.strip_suffix('\n').unwrap();
+    assert!(key.starts_with("ck_") && key.len() == 55 && !key.contains(char::is_whitespace), "{printed:?}");
+    let list = firm.json(&["key", "list", "--json"]);
+    assert_eq!(list[0]["prefix"], key[..11]);
+    assert_eq!(list[0]["label"], "backend");
+    assert_eq!(list[0]["state"], "unattached");
+    let secret = &key.as_bytes()[12..];
+    for entry in std::fs::read_dir(firm.data()).unwrap() {
+        let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+        assert!(!bytes.windows(secret.len()).any(|window| window == secret));
+    }
+}
+
+#[test]
+fn a_prefix_that_names_no_key_or_two_is_refused() {
+    let firm = Firm::new();
+    firm.run(&["key", "create"]);
+    assert!(firm.fail(&["key", "revoke", "ck_"]).contains("at least 5 characters"));
+    assert!(firm.fail(&["key", "revoke", "ck_zzzzzzzz"]).contains("no such key"));
+}
+
+#[test]
+fn every_command_has_help_with_an_example() {
+    let firm = Firm::new();
+    let commands: &[&[&str]] = &[
+        &[],
+        &["serve"],
+        &["account"],
+        &["account", "create"],
+        &["account", "list"],
+        &["account", "limits"],
+        &["account", "close"],
+        &["key"],
+        &["key", "create"],
+        &["key", "attach"],
+        &["key", "list"],
+        &["key", "revoke"],
+        &["usage"],
+        &["model"],
+        &["model", "pull"],
+        &["model", "list"],
+        &["generate"],
+        &["verify"],
+        &["config"],
+        &["config", "check"],
+        &["config", "show"],
+    ];
+    for command in commands {
+        let help = firm.run(&[command, &["--help"][..]].concat());
+        assert!(help.contains("Example:\n  "), "{command:?}: {help}");
+    }
+}
+
+#[tokio::test]
+async fn the_client_prints_the_text_alone_and_tells_refusals() {
+    let firm = Firm::new();
+    let key = firm.account_with_key("Hale & Ward");
+    let server = firm.start();
+    let asking = |firm: &Firm, key: &str, arguments: &[&str]| {
+        std::process::Command::new(crate::server::binary())
+            .args(["generate", "--model", "smollm2-135m", "--max-output-tokens", "8"])
+            .args(arguments)
+            .current_dir(firm.folder.path())
+            .env("CHANCERY_URL", &server.api)
+            .env("CHANCERY_API_KEY", key)
+            .output()
+            .unwrap()
+    };
+    let expected = server.generate(&key, &request("", "Say hello.", 8)).await;
+    let output = asking(&firm, &key, &["Say hello."]);
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{}\n", expected.text()));
+    let output = asking(&firm, &key, &["--json", "Say hello."]);
+    let reply: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(reply["output_text"], expected.text());
+    let output = asking(&firm, "ck_wrong", &["Say hello."]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("invalid_api_key"));
+}
+
+#[tokio::test]
+async fn verify_names_a_row_that_was_tampered_with() {
+    let firm = Firm::new();
+    let key = firm.account_with_key("Hale & Ward");
+    let server = firm.start();
+    let reply = server.generate(&key, &request("", "Say hello.", 2)).await;
+    drop(server);
+    assert!(firm.run(&["verify"]).contains("ledger: 1 rows, 3 tokens in, 2 out, 0.0000011 USD: all agree"));
+    // Someone with the file and patience: the guards are dropped, the row is changed.
+    let script = "import sqlite3, sys\n\
+        base = sqlite3.connect(sys.argv[1])\n\
+        for (name,) in base.execute(\"select name from sqlite_master where type = 'trigger'\").fetchall():\n\
+        \x20   base.execute(f'drop trigger {name}')\n\
+        base.execute('pragma ignore_check_constraints = on')\n\
+        base.execute('update ledger set cost_nanos = cost_nanos - 1')\n\
+        base.commit()\n";
+    let database = firm.data().join("chancery.db");
+    let status = std::process::Command::new("python3").args(["-c", script]).arg(database).status().unwrap();
+    assert!(status.success());
+    let output = firm.output(&["verify"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains(&format!("ledger row {}", reply.header("x-request-id"))), "{text}");
+}

@@ -1,0 +1,45 @@
+//! `chancery config`, and what a bad configuration does to a start.
+
+use crate::server::Firm;
+
+fn write(firm: &Firm, text: &str) {
+    std::fs::write(firm.folder.path().join("chancery.toml"), text).unwrap();
+}
+
+#[test]
+fn a_bad_configuration_stops_every_command_with_key_line_and_fix() {
+    let firm = Firm::new();
+    write(&firm, "[limits]\ndefault_rpm = \"many\"\ndefualt_tpm = 5\n");
+    for command in [&["config", "check"][..], &["serve"], &["account", "list"]] {
+        let output = firm.output(command);
+        assert_eq!(output.status.code(), Some(2), "{command:?}");
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            text.contains("chancery.toml line 2: limits.default_rpm: it must be a whole number"),
+            "{text}"
+        );
+        assert!(text.contains("chancery.toml line 3: limits.defualt_tpm: there is no such key; did you mean limits.default_tpm?"), "{text}");
+    }
+    assert!(!firm.data().exists(), "a refused start leaves nothing behind");
+}
+
+#[test]
+fn show_tells_every_setting_and_where_it_comes_from() {
+    let firm = Firm::new();
+    write(&firm, "[billing]\ncurrency = \"EUR\"\n");
+    let text = firm.run(&["config", "show"]);
+    assert!(text.contains("billing.currency = \"EUR\"  # chancery.toml line 2"), "{text}");
+    assert!(
+        text.contains("api.listen = \"127.0.0.1:0\"  # environment variable CHANCERY_API__LISTEN"),
+        "{text}"
+    );
+    assert!(text.contains("limits.default_rpm = \"60\"  # default"), "{text}");
+    assert!(firm.run(&["config", "check"]).contains("can be used"));
+}
+
+#[test]
+fn the_example_file_is_valid_and_says_the_defaults() {
+    let firm = Firm::new();
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../chancery.example.toml");
+    firm.run(&["config", "check", "--config", example]);
+}

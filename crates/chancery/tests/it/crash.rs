@@ -1,0 +1,95 @@
+//! `kill -9`: every reply that a client received is in the ledger, once, and the ledger is sound.
+
+use crate::server::{Firm, Reply, client, request};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Each kill comes at another moment of the same load.
+const KILLS: u64 = 4;
+const CLIENTS: usize = 6;
+
+#[tokio::test]
+async fn a_killed_server_has_billed_every_delivered_reply_once() {
+    on_database(Firm::new()).await;
+}
+
+#[tokio::test]
+async fn a_killed_server_has_billed_every_delivered_reply_once_on_postgresql() {
+    let admin = std::env::var("CHANCERY_TEST_POSTGRES_URL");
+    let admin =
+        admin.expect("run `make test`, which starts a PostgreSQL and sets CHANCERY_TEST_POSTGRES_URL");
+    let name = format!("chancery_crash_{}", std::process::id());
+    let psql = |statement: String| {
+        let output =
+            std::process::Command::new("psql").args(["-q", "-c", &statement, &admin]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    psql(format!("create database {name}"));
+    let url = admin.rsplit_once('/').unwrap().0.to_owned() + "/" + &name;
+    on_database(Firm::new().with("CHANCERY_DATABASE__URL", &url)).await;
+    psql(format!("drop database {name} with (force)"));
+}
+
+async fn on_database(firm: Firm) {
+    let key = firm.account_with_key("Hale & Ward");
+    let mut delivered: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    for kill in 1..=KILLS {
+        let mut server = firm.start();
+        let clients: Vec<_> =
+            (0..CLIENTS).map(|number| tokio::spawn(load(server.api.clone(), key.clone(), number))).collect();
+        tokio::time::sleep(Duration::from_millis(300 * kill + 41)).await;
+        server.signal(rustix::process::Signal::KILL);
+        server.wait();
+        for client in clients {
+            for (id, tokens) in client.await.unwrap() {
+                assert_eq!(delivered.insert(id, tokens), None, "two replies with one id");
+            }
+        }
+    }
+    assert!(
+        delivered.len() > KILLS as usize,
+        "too little was delivered to show anything: {}",
+        delivered.len()
+    );
+    assert!(firm.run(&["verify"]).contains("all agree"));
+
+    let mut billed = ledger(&firm).await;
+    for (id, tokens) in &delivered {
+        assert_eq!(billed.remove(id), Some(*tokens), "{id} was delivered");
+    }
+    // A reply may be on its way at the moment of a kill: billed, and not arrived. That is one per client at most.
+    assert!(billed.len() <= KILLS as usize * CLIENTS, "{} rows without a reply", billed.len());
+}
+
+/// Every row, by request.
+async fn ledger(firm: &Firm) -> BTreeMap<String, (u64, u64)> {
+    let store = chancery_store::open(&firm.database_url().parse().unwrap()).await.unwrap();
+    let rows = store.ledger_rows(None, 100_000).await.unwrap();
+    store.close().await;
+    let count = rows.len();
+    let by_request: BTreeMap<_, _> = rows
+        .into_iter()
+        .map(|row| (row.request_id.to_string(), (u64::from(row.input_tokens), u64::from(row.output_tokens))))
+        .collect();
+    assert_eq!(by_request.len(), count, "a request is billed twice");
+    by_request
+}
+
+/// Sends requests one after another until the server is gone; gives what arrived whole.
+async fn load(api: String, key: String, number: usize) -> Vec<(String, (u64, u64))> {
+    let mut arrived = Vec::new();
+    let client = client();
+    for turn in 0..1_000 {
+        let body = request("", &format!("Say hello to client {number}."), 1 + turn % 5);
+        let Ok(response) =
+            client.post(format!("{api}/v1/generate")).bearer_auth(&key).json(&body).send().await
+        else {
+            break;
+        };
+        let Ok(text) = response.text().await else { break };
+        let body: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let reply = Reply { status: 200, headers: reqwest::header::HeaderMap::new(), body };
+        arrived.push((reply.body["id"].as_str().unwrap().to_owned(), reply.tokens()));
+    }
+    arrived
+}

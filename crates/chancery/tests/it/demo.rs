@@ -1,0 +1,50 @@
+//! `serve --demo`.
+
+use crate::server::{Firm, file_mode};
+use serde_json::Value;
+use std::process::Command;
+use std::time::Duration;
+
+fn pasted_curl(stdout: &str) -> String {
+    let start = stdout.find("curl ").expect("a curl line is printed");
+    stdout[start..].split("\n\n").next().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn the_printed_curl_line_works_when_pasted_and_later_starts_print_the_same_key() {
+    let firm = Firm::new();
+    let server = firm.start_with(&["--demo"]);
+    crate::server::eventually("the curl line is printed", Duration::from_secs(5), async || {
+        server.stdout().contains("-d '") && server.stdout().ends_with("\n\n")
+    })
+    .await;
+    let output = Command::new("bash").args(["-c", &pasted_curl(&server.stdout())]).output().unwrap();
+    let reply: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(reply["output_text"].as_str().unwrap().contains("ledger"), "{reply}");
+    assert_eq!(reply["usage"]["input_tokens"], 11);
+
+    let file = firm.data().join("demo.json");
+    assert_eq!(file_mode(&file), 0o600);
+    let demo: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(demo["model"], "smollm2-135m");
+    let key = demo["api_key"].as_str().unwrap().to_owned();
+    let limits = firm.json(&["account", "list", "--json"]);
+    assert_eq!((limits[0]["rpm"].as_u64(), limits[0]["tpm"].as_u64()), (Some(6_000), Some(10_000_000)));
+
+    drop(server);
+    let server = firm.start_with(&["--demo"]);
+    crate::server::eventually("the key is printed again", Duration::from_secs(5), async || {
+        server.stdout().contains(&key)
+    })
+    .await;
+    assert_eq!(server.get("/v1/models", &key).await.status, 200);
+}
+
+#[test]
+fn a_folder_with_accounts_of_its_own_is_left_alone() {
+    let firm = Firm::new();
+    firm.run(&["account", "create", "Hale & Ward"]);
+    let text = firm.fail(&["serve", "--demo"]);
+    assert!(text.contains("--demo makes its firm in an empty data folder"), "{text}");
+    assert_eq!(firm.json(&["account", "list", "--json"]).as_array().unwrap().len(), 1);
+}

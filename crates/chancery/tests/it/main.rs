@@ -1,0 +1,14 @@
+//! The real binary, on the real model, over real TCP. Folders and files mirror the URLs and commands they test.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking, in what it shares with others too")]
+
+mod bounds;
+mod commands;
+mod config;
+mod crash;
+mod demo;
+mod ops;
+mod server;
+mod shutdown;
+mod start_up;
+mod v1;

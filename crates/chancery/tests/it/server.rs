@@ -1,0 +1,258 @@
+//! Starts the real binary in a folder of its own, on ports that the system chooses, and stops it at the end.
+
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+pub const MODEL: &str = "smollm2-135m";
+
+/// Loading takes about a second; a loaded machine gets a minute.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+
+pub fn binary() -> &'static str {
+    env!("CARGO_BIN_EXE_chancery")
+}
+
+pub fn model_file() -> PathBuf {
+    let path = std::env::var_os("CHANCERY_TEST_MODEL");
+    path.expect("run `make test`, which fetches the model and sets CHANCERY_TEST_MODEL").into()
+}
+
+/// A data folder with its settings; commands and servers run in it.
+pub struct Firm {
+    pub folder: tempfile::TempDir,
+    environment: Vec<(String, String)>,
+}
+
+impl Firm {
+    pub fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let model = model_file().to_str().unwrap().to_owned();
+        let environment = [
+            ("CHANCERY_API__LISTEN", "127.0.0.1:0"),
+            ("CHANCERY_OPS__LISTEN", "127.0.0.1:0"),
+            ("CHANCERY_MODELS__0__NAME", MODEL),
+            ("CHANCERY_MODELS__0__FILE", &model),
+        ];
+        let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        Self { folder, environment }
+    }
+
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    pub fn database_url(&self) -> String {
+        let configured = self.environment.iter().find(|(name, _)| name == "CHANCERY_DATABASE__URL");
+        match configured {
+            Some((_, url)) => url.clone(),
+            None => format!("sqlite:{}", self.data().join("chancery.db").display()),
+        }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(binary());
+        command.args(arguments).current_dir(self.folder.path()).stdin(Stdio::null());
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    pub fn output(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// Runs a command that must succeed; gives its standard output.
+    pub fn run(&self, arguments: &[&str]) -> String {
+        let output = self.output(arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "chancery {}: {errors}", arguments.join(" "));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Runs a command that must fail; gives its standard error.
+    pub fn fail(&self, arguments: &[&str]) -> String {
+        let output = self.output(arguments);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(!output.status.success(), "chancery {} did not fail: {text}", arguments.join(" "));
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    pub fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.run(arguments)).unwrap()
+    }
+
+    /// An account called `name` with a key.
+    pub fn account_with_key(&self, name: &str) -> String {
+        self.run(&["account", "create", name]);
+        self.run(&["key", "create", "--account", name]).trim().to_owned()
+    }
+
+    pub fn start(&self) -> Server {
+        self.start_with(&[])
+    }
+
+    pub fn start_with(&self, options: &[&str]) -> Server {
+        let mut child = self
+            .command(&[&["serve"], options].concat())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (lines, log) = follow(child.stderr.take().unwrap());
+        let (_, stdout) = follow(child.stdout.take().unwrap());
+        loop {
+            let Ok(line) = lines.recv_timeout(START_TIMEOUT) else {
+                let _ = child.kill();
+                panic!("the server did not start: {}", log.lock().unwrap());
+            };
+            let Ok(entry) = serde_json::from_str::<Value>(&line) else { continue };
+            if entry["message"] == "ready" {
+                let api = format!("http://{}", entry["api_listen"].as_str().unwrap());
+                let ops = format!("http://{}", entry["ops_listen"].as_str().unwrap());
+                return Server { child, api, ops, log, stdout };
+            }
+        }
+    }
+}
+
+/// Collects everything that a pipe brings, and hands on each line.
+fn follow(pipe: impl std::io::Read + Send + 'static) -> (Receiver<String>, Arc<Mutex<String>>) {
+    let (sender, lines) = channel();
+    let all = Arc::new(Mutex::new(String::new()));
+    let collected = Arc::clone(&all);
+    std::thread::spawn(move || {
+        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+            collected.lock().unwrap().push_str(&format!("{line}\n"));
+            let _ = sender.send(line);
+        }
+    });
+    (lines, all)
+}
+
+pub struct Server {
+    child: Child,
+    pub api: String,
+    pub ops: String,
+    log: Arc<Mutex<String>>,
+    stdout: Arc<Mutex<String>>,
+}
+
+impl Server {
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    pub fn stdout(&self) -> String {
+        self.stdout.lock().unwrap().clone()
+    }
+
+    /// `127.0.0.1:PORT`, for tests that speak TCP themselves.
+    pub fn api_address(&self) -> &str {
+        self.api.trim_start_matches("http://")
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits for the end; gives the exit code.
+    pub fn wait(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+
+    pub async fn post(&self, path: &str, key: &str, body: &Value) -> Reply {
+        let request = client().post(format!("{}{path}", self.api)).bearer_auth(key).json(body);
+        Reply::read(request.send().await.unwrap()).await
+    }
+
+    pub async fn get(&self, path: &str, key: &str) -> Reply {
+        Reply::read(client().get(format!("{}{path}", self.api)).bearer_auth(key).send().await.unwrap()).await
+    }
+
+    pub async fn generate(&self, key: &str, body: &Value) -> Reply {
+        self.post("/v1/generate", key, body).await
+    }
+
+    pub async fn metric(&self, name: &str) -> f64 {
+        let text = client().get(format!("{}/metrics", self.ops)).send().await.unwrap().text().await.unwrap();
+        let line = text.lines().find(|line| line.starts_with(name) && !line.starts_with('#'));
+        line.and_then(|line| line.rsplit(' ').next()).map_or(0.0, |value| value.parse().unwrap())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn client() -> reqwest::Client {
+    reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(120)).build().unwrap()
+}
+
+#[derive(Debug)]
+pub struct Reply {
+    pub status: u16,
+    pub headers: reqwest::header::HeaderMap,
+    pub body: Value,
+}
+
+impl Reply {
+    pub async fn read(response: reqwest::Response) -> Self {
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let text = response.text().await.unwrap();
+        let body = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{status}, and not JSON: {text:?}"));
+        Self { status, headers, body }
+    }
+
+    pub fn code(&self) -> &str {
+        self.body["error"]["code"].as_str().unwrap_or_default()
+    }
+
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    pub fn text(&self) -> &str {
+        assert_eq!(self.status, 200, "{}", self.body);
+        self.body["output_text"].as_str().unwrap()
+    }
+
+    /// Tokens in and out.
+    pub fn tokens(&self) -> (u64, u64) {
+        assert_eq!(self.status, 200, "{}", self.body);
+        let usage = &self.body["usage"];
+        (usage["input_tokens"].as_u64().unwrap(), usage["output_tokens"].as_u64().unwrap())
+    }
+}
+
+pub fn request(instructions: &str, input: &str, max_output_tokens: u64) -> Value {
+    json!({"model": MODEL, "instructions": instructions, "input": input, "max_output_tokens": max_output_tokens})
+}
+
+/// Asks again until it is so, for what happens soon but not at once.
+pub async fn eventually(what: &str, timeout: Duration, mut is_so: impl AsyncFnMut() -> bool) {
+    let deadline = tokio::time::sleep(timeout);
+    tokio::pin!(deadline);
+    while !is_so().await {
+        tokio::select! {
+            () = &mut deadline => panic!("not within {timeout:?}: {what}"),
+            () = tokio::time::sleep(Duration::from_millis(20)) => {}
+        }
+    }
+}
+
+pub fn file_mode(path: &Path) -> u32 {
+    std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(path).unwrap().permissions()) & 0o777
+}

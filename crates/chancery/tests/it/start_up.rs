@@ -1,0 +1,73 @@
+//! Starts that cannot work: each says the cause and the fix, quickly, and leaves nothing half-made.
+
+use crate::server::{Firm, MODEL, model_file};
+use std::io::{Seek, SeekFrom, Write};
+use std::net::TcpListener;
+
+#[test]
+fn a_port_in_use_is_named_with_the_setting_that_changes_it() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for (variable, key) in [("CHANCERY_API__LISTEN", "api.listen"), ("CHANCERY_OPS__LISTEN", "ops.listen")] {
+        let firm = Firm::new().with(variable, &address);
+        let text = firm.fail(&["serve"]);
+        assert!(text.contains(&format!("{key}: {address} is in use")) && text.contains(variable), "{text}");
+    }
+}
+
+#[test]
+fn a_missing_model_file_is_named_with_the_command_that_fetches_it() {
+    let firm = Firm::new().with("CHANCERY_MODELS__0__FILE", "nowhere.gguf");
+    let text = firm.fail(&["serve"]);
+    assert!(text.contains("nowhere.gguf") && text.contains("chancery model pull"), "{text}");
+}
+
+#[test]
+fn a_corrupt_or_truncated_model_file_is_refused_by_name() {
+    let firm = Firm::new();
+    let broken = firm.folder.path().join("broken.gguf");
+    std::fs::copy(model_file(), &broken).unwrap();
+    let firm = firm
+        .with("CHANCERY_MODELS__0__FILE", broken.to_str().unwrap())
+        .with("CHANCERY_MODELS__0__NAME", MODEL);
+    let file = std::fs::OpenOptions::new().write(true).open(&broken).unwrap();
+    file.set_len(50_000_000).unwrap();
+    let text = firm.fail(&["serve"]);
+    assert!(text.contains("broken.gguf"), "{text}");
+    let mut file = file;
+    file.seek(SeekFrom::Start(0)).unwrap();
+    file.write_all(b"NOPE").unwrap();
+    let text = firm.fail(&["serve"]);
+    assert!(text.contains("broken.gguf"), "{text}");
+    assert!(!text.contains("panicked"), "{text}");
+}
+
+#[test]
+fn a_data_folder_that_cannot_be_made_is_named_with_the_setting_that_changes_it() {
+    let firm = Firm::new();
+    let file = firm.folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let inside = file.join("data");
+    let text = firm.fail(&["serve", "--data", inside.to_str().unwrap()]);
+    assert!(text.contains(inside.to_str().unwrap()) && text.contains("--data"), "{text}");
+}
+
+#[tokio::test]
+async fn a_second_server_on_the_same_folder_is_refused() {
+    let firm = Firm::new();
+    let _server = firm.start();
+    let text = firm.fail(&["serve"]);
+    assert!(text.contains("another chancery server runs on the data folder"), "{text}");
+}
+
+#[test]
+fn a_file_that_is_not_a_database_is_left_as_it_is() {
+    let firm = Firm::new();
+    std::fs::create_dir(firm.data()).unwrap();
+    let database = firm.data().join("chancery.db");
+    let contents = "these are notes, not a database. ".repeat(200);
+    std::fs::write(&database, &contents).unwrap();
+    let text = firm.fail(&["serve"]);
+    assert!(text.contains("is not a database"), "{text}");
+    assert_eq!(std::fs::read_to_string(&database).unwrap(), contents);
+}

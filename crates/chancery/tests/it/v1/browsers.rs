@@ -1,0 +1,29 @@
+//! Keys do not belong in browsers.
+
+use crate::server::{Firm, Reply, client, request};
+
+#[tokio::test]
+async fn a_browsers_request_is_refused_even_with_a_good_key_and_gets_no_cors_header() {
+    let firm = Firm::new();
+    let key = firm.account_with_key("Hale & Ward");
+    let server = firm.start();
+    for (name, value) in [
+        ("origin", "https://example.com"),
+        ("origin", "null"),
+        ("sec-fetch-site", "same-origin"),
+        ("sec-fetch-mode", "cors"),
+    ] {
+        for path in ["/v1/generate", "/v1/tokens", "/nowhere"] {
+            let call = client().post(format!("{}{path}", server.api)).bearer_auth(&key).header(name, value);
+            let reply = Reply::read(call.json(&request("", "x", 1)).send().await.unwrap()).await;
+            assert_eq!((reply.status, reply.code()), (403, "browser_request"), "{path} with {name}: {value}");
+            let cors = reply.headers.keys().find(|name| name.as_str().starts_with("access-control-"));
+            assert_eq!(cors, None);
+        }
+    }
+    let preflight = client()
+        .request(reqwest::Method::OPTIONS, format!("{}/v1/generate", server.api))
+        .header("origin", "https://example.com")
+        .header("access-control-request-method", "POST");
+    assert_eq!(Reply::read(preflight.send().await.unwrap()).await.status, 403);
+}

@@ -1,0 +1,89 @@
+//! What a key may do, and how soon that changes.
+
+use crate::server::{Firm, client, eventually, request};
+use std::time::Duration;
+
+/// The promise is one second; the rest is for a slow test machine's own commands.
+const WITHIN: Duration = Duration::from_millis(1_000);
+
+#[tokio::test]
+async fn a_revoked_key_stops_within_one_second_while_the_server_runs() {
+    let firm = Firm::new();
+    let key = firm.account_with_key("Hale & Ward");
+    let server = firm.start();
+    let body = request("", "Say hello.", 1);
+    assert_eq!(server.generate(&key, &body).await.status, 200);
+    firm.run(&["key", "revoke", &key[..11]]);
+    eventually("the key is refused", WITHIN, async || server.generate(&key, &body).await.status == 401).await;
+}
+
+#[tokio::test]
+async fn a_key_bills_no_account_until_it_is_attached_nor_after_its_account_is_closed() {
+    let firm = Firm::new();
+    let key = firm.run(&["key", "create"]).trim().to_owned();
+    let server = firm.start();
+    let body = request("", "Say hello.", 1);
+    let refused = server.generate(&key, &body).await;
+    assert_eq!((refused.status, refused.code()), (402, "no_billing_account"));
+
+    firm.run(&["account", "create", "Hale & Ward"]);
+    firm.run(&["key", "attach", &key[..11], "--account", "Hale & Ward"]);
+    eventually("the key works", WITHIN, async || server.generate(&key, &body).await.status == 200).await;
+
+    firm.run(&["account", "close", "Hale & Ward"]);
+    eventually("the key is refused", WITHIN, async || {
+        server.generate(&key, &body).await.code() == "no_billing_account"
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn every_way_of_having_no_valid_key_gets_the_same_answer() {
+    let firm = Firm::new();
+    let good = firm.account_with_key("Hale & Ward");
+    let revoked = firm.run(&["key", "create", "--account", "Hale & Ward"]).trim().to_owned();
+    firm.run(&["key", "revoke", &revoked]);
+    let server = firm.start();
+    let mut changed = good.clone();
+    changed.replace_range(53..54, if good.ends_with('A') { "B" } else { "A" });
+    let unknown = "ck_aaaaaaaa_".to_owned() + &"A".repeat(43);
+    let headers: Vec<Vec<String>> = vec![
+        vec![],
+        vec!["".to_owned()],
+        vec!["Bearer".to_owned()],
+        vec!["Bearer ".to_owned()],
+        vec![format!("Basic {good}")],
+        vec![format!("Bearer {good}x")],
+        vec![format!("Bearer {changed}")],
+        vec![format!("Bearer {unknown}")],
+        vec![format!("Bearer {revoked}")],
+        vec![format!("Bearer {good}"), format!("Bearer {good}")],
+    ];
+    let mut answers = Vec::new();
+    for values in headers {
+        let mut call = client().post(format!("{}/v1/generate", server.api)).json(&request("", "x", 1));
+        for value in &values {
+            call = call.header("authorization", value);
+        }
+        let reply = crate::server::Reply::read(call.send().await.unwrap()).await;
+        assert_eq!((reply.status, reply.code()), (401, "invalid_api_key"), "{values:?}");
+        assert_eq!(reply.header("www-authenticate"), "Bearer");
+        answers.push(reply.body["error"]["reason"].clone());
+    }
+    assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
+}
+
+#[tokio::test]
+async fn requests_without_a_valid_key_write_nothing_to_the_database() {
+    let firm = Firm::new();
+    firm.account_with_key("Hale & Ward");
+    let server = firm.start();
+    let contents =
+        || ["chancery.db", "chancery.db-wal"].map(|name| std::fs::read(firm.data().join(name)).unwrap());
+    let before = contents();
+    for attempt in 0..50 {
+        let key = format!("ck_{attempt:08}_{}", "A".repeat(43));
+        assert_eq!(server.generate(&key, &request("", "x", 1)).await.status, 401);
+    }
+    assert!(contents() == before, "the database's files changed");
+}

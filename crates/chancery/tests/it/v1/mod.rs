@@ -1,0 +1,7 @@
+mod browsers;
+mod generate;
+mod keys;
+mod models;
+mod refusals;
+mod tokens;
+mod usage;

@@ -1,0 +1,18 @@
+//! `GET /v1/models`.
+
+use crate::server::Firm;
+
+#[tokio::test]
+async fn the_models_are_listed_with_their_context_and_prices() {
+    let firm = Firm::new().with("CHANCERY_MODELS__0__OUTPUT_PER_MILLION", "0.405");
+    let key = firm.account_with_key("Hale & Ward");
+    let server = firm.start();
+    let reply = server.get("/v1/models", &key).await;
+    assert_eq!(reply.body["object"], "list");
+    let model = &reply.body["data"][0];
+    assert_eq!(model["id"], "smollm2-135m");
+    assert_eq!(model["context_tokens"], 8192);
+    assert_eq!(model["input_per_million"], "0.10");
+    assert_eq!(model["output_per_million"], "0.405");
+    assert_eq!(server.get("/v1/models", "nobody").await.status, 401);
+}

@@ -1,0 +1,21 @@
+//! Bounds of this crate, in one place.
+
+use std::time::Duration;
+
+/// How long a key's state may be remembered. Revoking a key or closing an account must work within one second, and a
+/// request that is being checked at that moment needs its part of it.
+pub const KEY_MEMORY: Duration = Duration::from_millis(500);
+
+/// How many keys are remembered at once.
+pub const KEYS_REMEMBERED: usize = 10_000;
+
+/// From admission to the last token; past it the work is cancelled and nothing is billed.
+pub const GENERATION_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Longer texts are tokenized on a thread of their own, so that they do not hold up other requests.
+pub const INLINE_TEXT_BYTES: usize = 8 * 1024;
+
+/// Rows read from the ledger at a time when it is verified.
+pub const VERIFY_PAGE_ROWS: u32 = 1_000;
+
+const _: () = assert!(KEY_MEMORY.as_millis() < 1_000);

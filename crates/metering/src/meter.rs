@@ -1,0 +1,275 @@
+//! The metering protocol. One request goes through it like this:
+//!
+//! 1. **Admit.** The model is known, the cap fits, the prompt is counted exactly and fits the context. Nothing has been
+//!    written and nothing is owed if any of this fails.
+//! 2. **Generate.** The work runs in a task of its own. A caller who hangs up cancels it at the engine's next step.
+//! 3. **Settle.** The usage row is made from what was generated and the prices of the moment of admission, and is on
+//!    disk before this function returns. Only then may the first byte of the reply leave.
+//!
+//! A caller who hangs up still settles: the row is written for exactly the tokens generated until then. Where nothing
+//! had been generated, nothing is billed. Work that failed is not billed either.
+
+use crate::limits::{GENERATION_TIMEOUT, INLINE_TEXT_BYTES};
+use crate::{Authenticator, Caller, MeterError, Model, Models};
+use chancery_domain::{Clock, HowEnded, Nanos, Randomness, RequestId, UnixMillis, UsageRow};
+use chancery_engine::{Ended, EngineError, Event, Generation, Job, Prompt, Sampling, StopReason};
+use chancery_store::{Store, UsageQuery, UsageSum};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// What a caller asks for, already checked for form.
+#[derive(Clone, Debug)]
+pub struct GenerateRequest {
+    pub model: String,
+    pub instructions: String,
+    pub input: String,
+    pub max_output_tokens: u64,
+    pub temperature: f32,
+    pub top_p: f32,
+    /// None draws one.
+    pub seed: Option<u64>,
+    pub stop: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    pub output_text: String,
+    pub ended: HowEnded,
+    pub input_tokens: u32,
+    pub output_tokens: u32,
+}
+
+/// What a request would use and cost at most, without running it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    pub input_tokens: u32,
+    /// The cap, or what the context leaves room for if that is less.
+    pub max_output_tokens: u32,
+    pub input_cost: Nanos,
+    pub max_output_cost: Nanos,
+}
+
+pub struct Meter {
+    models: Models,
+    store: Arc<dyn Store>,
+    authenticator: Authenticator,
+    clock: Arc<dyn Clock>,
+    randomness: Arc<dyn Randomness>,
+    running: TaskTracker,
+    /// Set when the process stops taking work.
+    draining: CancellationToken,
+    /// Set when work still running is given up.
+    abandoned: CancellationToken,
+}
+
+struct Admitted {
+    model: Arc<Model>,
+    prompt: Prompt,
+    /// The caller's own cap; the engine also ends at the context's end, and says so.
+    max_output_tokens: u32,
+    at: UnixMillis,
+}
+
+impl Meter {
+    pub fn new(
+        models: Models,
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        randomness: Arc<dyn Randomness>,
+    ) -> Self {
+        Self {
+            models,
+            authenticator: Authenticator::new(Arc::clone(&store), Arc::clone(&clock)),
+            store,
+            clock,
+            randomness,
+            running: TaskTracker::new(),
+            draining: CancellationToken::new(),
+            abandoned: CancellationToken::new(),
+        }
+    }
+
+    pub fn models(&self) -> &Models {
+        &self.models
+    }
+
+    pub fn clock(&self) -> &dyn Clock {
+        self.clock.as_ref()
+    }
+
+    pub fn new_request_id(&self) -> RequestId {
+        RequestId::new(self.clock.now(), self.randomness.as_ref())
+    }
+
+    pub async fn authenticate(&self, presented: Option<&str>) -> Result<Caller, MeterError> {
+        self.authenticator.authenticate(presented).await
+    }
+
+    /// Counts and prices a request; runs nothing, writes nothing, costs nothing.
+    pub async fn count(&self, request: GenerateRequest) -> Result<Count, MeterError> {
+        let admitted =
+            self.admit(request.model, request.instructions, request.input, request.max_output_tokens).await?;
+        let Admitted { model, prompt, max_output_tokens: cap, .. } = admitted;
+        let max_output_tokens = cap.min(model.engine.context_tokens().saturating_sub(prompt.prompt_tokens()));
+        Ok(Count {
+            input_tokens: prompt.input_tokens,
+            max_output_tokens,
+            input_cost: model.prices.input.cost(prompt.input_tokens)?,
+            max_output_cost: model.prices.output.cost(max_output_tokens)?,
+        })
+    }
+
+    /// Runs one request through the protocol above.
+    pub async fn generate(
+        self: &Arc<Self>,
+        caller: Caller,
+        request_id: RequestId,
+        request: GenerateRequest,
+    ) -> Result<Reply, MeterError> {
+        let GenerateRequest { model, instructions, input, max_output_tokens, temperature, top_p, seed, stop } =
+            request;
+        let admitted = self.admit(model, instructions, input, max_output_tokens).await?;
+        if self.draining.is_cancelled() {
+            return Err(MeterError::ShuttingDown);
+        }
+        let seed = seed.unwrap_or_else(|| self.randomness.next_u64());
+        let generation = admitted.model.engine.start(Job {
+            account: caller.account,
+            prompt: admitted.prompt.clone(),
+            max_output_tokens: admitted.max_output_tokens,
+            sampling: Sampling { temperature, top_p, seed },
+            stop,
+        })?;
+        let hung_up = CancellationToken::new();
+        let work = Arc::clone(self).run_and_settle(caller, request_id, admitted, generation, hung_up.clone());
+        // The task goes on when this future is dropped, because what was generated must still be settled.
+        let task = self.running.spawn(work);
+        let hang_up = hung_up.drop_guard();
+        let outcome = task.await.map_err(|error| MeterError::Internal(error.to_string()));
+        hang_up.disarm();
+        outcome?
+    }
+
+    /// The account's own usage.
+    pub async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageSum>, MeterError> {
+        Ok(self.store.usage(query).await?)
+    }
+
+    /// From now on nothing new is taken.
+    pub fn stop_admitting(&self) {
+        self.draining.cancel();
+        self.running.close();
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.draining.is_cancelled()
+    }
+
+    /// Waits until everything that was admitted is settled.
+    pub async fn wait_until_settled(&self) {
+        self.running.wait().await;
+    }
+
+    /// Gives up what still runs; those requests are answered with `ShuttingDown` and not billed.
+    pub fn abandon_running(&self) {
+        self.abandoned.cancel();
+    }
+
+    pub fn running_requests(&self) -> usize {
+        self.running.len()
+    }
+
+    async fn admit(
+        &self,
+        model: String,
+        instructions: String,
+        input: String,
+        max_output_tokens: u64,
+    ) -> Result<Admitted, MeterError> {
+        let at = self.clock.now();
+        let model = Arc::clone(self.models.named(&model)?);
+        let context_tokens = model.engine.context_tokens();
+        let cap = u32::try_from(max_output_tokens).ok().filter(|cap| *cap <= context_tokens);
+        let Some(cap) = cap else {
+            return Err(MeterError::CapAboveContext { asked: max_output_tokens, context_tokens });
+        };
+        let prompt = if instructions.len() + input.len() <= INLINE_TEXT_BYTES {
+            model.engine.prepare(&instructions, &input)?
+        } else {
+            let engine = Arc::clone(&model.engine);
+            tokio::task::spawn_blocking(move || engine.prepare(&instructions, &input))
+                .await
+                .map_err(|error| MeterError::Internal(error.to_string()))??
+        };
+        Ok(Admitted { model, prompt, max_output_tokens: cap, at })
+    }
+
+    async fn run_and_settle(
+        self: Arc<Self>,
+        caller: Caller,
+        request_id: RequestId,
+        admitted: Admitted,
+        generation: Generation,
+        hung_up: CancellationToken,
+    ) -> Result<Reply, MeterError> {
+        let (output_text, ended) = self.collect(generation, &hung_up).await?;
+        let how_ended = match ended.reason {
+            StopReason::Complete => HowEnded::Complete,
+            StopReason::MaxOutputTokens => HowEnded::MaxOutputTokens,
+            StopReason::StopSequence => HowEnded::StopSequence,
+            StopReason::ContextLength => HowEnded::ContextLength,
+            StopReason::Cancelled => HowEnded::Cancelled,
+        };
+        let input_tokens = admitted.prompt.input_tokens;
+        let reply = Reply { output_text, ended: how_ended, input_tokens, output_tokens: ended.output_tokens };
+        if how_ended == HowEnded::Cancelled && ended.output_tokens == 0 {
+            return Ok(reply);
+        }
+        let prices = admitted.model.prices;
+        let row = UsageRow {
+            cost: prices.cost(input_tokens, ended.output_tokens)?,
+            request_id,
+            account: caller.account,
+            key: caller.key,
+            model: admitted.model.name.clone(),
+            input_tokens,
+            output_tokens: ended.output_tokens,
+            prices,
+            at: admitted.at,
+            ended: how_ended,
+        };
+        self.store.settle(row).await?;
+        metrics::counter!("chancery_input_tokens_total", "model" => admitted.model.name.clone())
+            .increment(u64::from(input_tokens));
+        metrics::counter!("chancery_output_tokens_total", "model" => admitted.model.name.clone())
+            .increment(u64::from(ended.output_tokens));
+        Ok(reply)
+    }
+
+    /// Gathers the whole reply, or what there is of it when the caller hangs up.
+    async fn collect(
+        &self,
+        mut generation: Generation,
+        hung_up: &CancellationToken,
+    ) -> Result<(String, Ended), MeterError> {
+        let mut output_text = String::new();
+        let mut asked_to_stop = false;
+        let deadline = tokio::time::sleep(GENERATION_TIMEOUT);
+        tokio::pin!(deadline);
+        loop {
+            tokio::select! {
+                event = generation.next() => match event? {
+                    Event::Text(text) => output_text.push_str(&text),
+                    Event::Ended(ended) => return Ok((output_text, ended)),
+                },
+                () = hung_up.cancelled(), if !asked_to_stop => {
+                    asked_to_stop = true;
+                    generation.cancel();
+                }
+                () = self.abandoned.cancelled() => return Err(MeterError::ShuttingDown),
+                () = &mut deadline => return Err(EngineError::TimedOut.into()),
+            }
+        }
+    }
+}

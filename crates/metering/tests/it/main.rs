@@ -1,0 +1,82 @@
+//! The metering protocol on a real SQLite file, with an engine that fails, stalls and ends when told to.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in what it shares with others too")]
+
+mod authentication;
+mod protocol;
+
+use chancery_domain::{
+    AccountName, ApiKey, Clock, KeyId, ManualClock, OsRandomness, Prices, RateLimits, RequestId,
+    SeededRandomness, UnixMillis,
+};
+use chancery_engine::{GenerationSink, Job, ScriptedEngine};
+use chancery_metering::{Caller, GenerateRequest, Meter, Model, Models};
+use chancery_store::{DatabaseUrl, NewAccount, NewKey, Store};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub struct Firm {
+    pub meter: Arc<Meter>,
+    pub store: Arc<dyn Store>,
+    pub clock: Arc<ManualClock>,
+    pub caller: Caller,
+    pub key: ApiKey,
+    _folder: tempfile::TempDir,
+}
+
+impl Firm {
+    pub async fn with(script: impl Fn(Job, GenerationSink) + Send + Sync + 'static) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = DatabaseUrl::sqlite_file(&folder.path().join("chancery.db"));
+        let store = chancery_store::open(&url).await.unwrap();
+        let clock = Arc::new(ManualClock::at(UnixMillis(1_800_000_000_000)));
+        let name: AccountName = "Hale & Ward".parse().unwrap();
+        let limits = RateLimits { requests_per_min: 60, tokens_per_min: 60_000 };
+        let account =
+            store.create_account(NewAccount { name, limits, created_at: clock.now() }).await.unwrap();
+        let key = ApiKey::generate(&OsRandomness);
+        let stored = store.create_key(new_key(&key, Some(account.id))).await.unwrap();
+        let prices = Prices::new("1".parse().unwrap(), "2".parse().unwrap()).unwrap();
+        let engine = Arc::new(ScriptedEngine::new(100, script));
+        let models = Models::new([Model { name: "words".to_owned(), engine, prices }]);
+        let meter = Meter::new(models, Arc::clone(&store), clock.clone(), Arc::new(SeededRandomness::new(1)));
+        let caller = Caller { account: account.id, key: stored.id };
+        Self { meter: Arc::new(meter), store, clock, caller, key, _folder: folder }
+    }
+
+    pub fn key_id(&self) -> KeyId {
+        self.caller.key
+    }
+
+    pub fn new_request(&self) -> (RequestId, GenerateRequest) {
+        let request = GenerateRequest {
+            model: "words".to_owned(),
+            instructions: "Answer briefly.".to_owned(),
+            input: "What is a ledger?".to_owned(),
+            max_output_tokens: 50,
+            temperature: 0.0,
+            top_p: 1.0,
+            seed: None,
+            stop: Vec::new(),
+        };
+        (self.meter.new_request_id(), request)
+    }
+
+    /// Input tokens, output tokens and how each row ended.
+    pub async fn rows(&self) -> Vec<(u32, u32, &'static str)> {
+        let rows = self.store.ledger_rows(None, 100).await.unwrap();
+        rows.iter().map(|row| (row.input_tokens, row.output_tokens, row.ended.as_str())).collect()
+    }
+
+    /// Waits until nothing runs any more.
+    pub async fn settled(&self) {
+        while self.meter.running_requests() > 0 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+}
+
+pub fn new_key(key: &ApiKey, account: Option<chancery_domain::AccountId>) -> NewKey {
+    let created_at = UnixMillis(1_800_000_000_000);
+    NewKey { prefix: key.prefix(), hash: key.hash(), label: String::new(), account, created_at }
+}

@@ -1,0 +1,167 @@
+//! Admit, generate, settle.
+
+use crate::Firm;
+use chancery_domain::{HowEnded, Nanos};
+use chancery_engine::{Ended, EngineError, GenerationSink, StopReason};
+use chancery_metering::MeterError;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+fn end(sink: GenerationSink, reason: StopReason, output_tokens: u32) {
+    sink.end(Ended { reason, output_tokens });
+}
+
+/// Says a word, then waits to be cancelled.
+fn one_word_then_wait(sink: GenerationSink) {
+    sink.text("Dear".to_owned());
+    while !sink.is_cancelled() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    end(sink, StopReason::Cancelled, 1);
+}
+
+#[tokio::test]
+async fn a_reply_is_in_the_ledger_when_it_is_given() {
+    let firm = Firm::with(|_, sink| {
+        sink.text("A ledger ".to_owned());
+        sink.text("is a book.".to_owned());
+        end(sink, StopReason::Complete, 5);
+    })
+    .await;
+    let (id, request) = firm.new_request();
+    let reply = firm.meter.generate(firm.caller, id.clone(), request).await.unwrap();
+    assert_eq!(reply.output_text, "A ledger is a book.");
+    assert_eq!((reply.input_tokens, reply.output_tokens, reply.ended), (6, 5, HowEnded::Complete));
+    let rows = firm.store.ledger_rows(None, 10).await.unwrap();
+    assert_eq!(rows.len(), 1);
+    assert_eq!((rows[0].request_id.clone(), rows[0].cost), (id, Nanos(6 * 1_000 + 5 * 2_000)));
+}
+
+#[tokio::test]
+async fn failed_work_is_not_billed() {
+    for panics in [false, true] {
+        let firm = Firm::with(move |_, sink| {
+            sink.text("Dear".to_owned());
+            if panics {
+                drop(sink);
+            } else {
+                sink.fail(EngineError::Failed("broken".to_owned()));
+            }
+        })
+        .await;
+        let (id, request) = firm.new_request();
+        let error = firm.meter.generate(firm.caller, id, request).await.unwrap_err();
+        assert!(matches!(error, MeterError::Engine(EngineError::Failed(_))), "{error}");
+        assert_eq!(firm.rows().await, []);
+    }
+}
+
+#[tokio::test]
+async fn a_caller_who_hangs_up_pays_for_exactly_what_was_generated() {
+    let (said, heard) = channel();
+    let said = Mutex::new(said);
+    let firm = Firm::with(move |_, sink| {
+        said.lock().unwrap().send(()).unwrap();
+        one_word_then_wait(sink);
+    })
+    .await;
+    let (id, request) = firm.new_request();
+    let (meter, caller) = (Arc::clone(&firm.meter), firm.caller);
+    let call = tokio::spawn(async move { meter.generate(caller, id, request).await });
+    tokio::task::spawn_blocking(move || heard.recv()).await.unwrap().unwrap();
+    call.abort();
+    firm.settled().await;
+    assert_eq!(firm.rows().await, [(6, 1, "cancelled")]);
+}
+
+#[tokio::test]
+async fn a_caller_who_hangs_up_before_anything_was_generated_pays_nothing() {
+    let (said, heard) = channel();
+    let said = Mutex::new(said);
+    let firm = Firm::with(move |_, sink| {
+        said.lock().unwrap().send(()).unwrap();
+        while !sink.is_cancelled() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        end(sink, StopReason::Cancelled, 0);
+    })
+    .await;
+    let (id, request) = firm.new_request();
+    let (meter, caller) = (Arc::clone(&firm.meter), firm.caller);
+    let call = tokio::spawn(async move { meter.generate(caller, id, request).await });
+    tokio::task::spawn_blocking(move || heard.recv()).await.unwrap().unwrap();
+    call.abort();
+    firm.settled().await;
+    assert_eq!(firm.rows().await, []);
+}
+
+#[tokio::test]
+async fn a_reply_that_cannot_be_recorded_is_not_given() {
+    let firm = Firm::with(|_, sink| end(sink, StopReason::Complete, 3)).await;
+    firm.store.close().await;
+    let (id, request) = firm.new_request();
+    let error = firm.meter.generate(firm.caller, id, request).await.unwrap_err();
+    assert!(matches!(error, MeterError::Store(_)), "{error}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_admitted_never_reaches_the_engine() {
+    let firm = Firm::with(|_, _| panic!("the engine was asked")).await;
+    let (_, good) = firm.new_request();
+    let cases = [
+        (chancery_metering::GenerateRequest { model: "none".to_owned(), ..good.clone() }, "no model"),
+        (chancery_metering::GenerateRequest { max_output_tokens: 101, ..good.clone() }, "context holds 100"),
+        (
+            chancery_metering::GenerateRequest { max_output_tokens: u64::MAX, ..good.clone() },
+            "context holds 100",
+        ),
+        (chancery_metering::GenerateRequest { input: "word ".repeat(100), ..good.clone() }, "102 tokens"),
+        (chancery_metering::GenerateRequest { input: "word ".repeat(9_000), ..good }, "9002 tokens"),
+    ];
+    for (request, expected) in cases {
+        let error = firm.meter.generate(firm.caller, firm.meter.new_request_id(), request).await.unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+    assert_eq!(firm.rows().await, []);
+}
+
+#[tokio::test]
+async fn draining_refuses_new_work_and_waits_for_the_old() {
+    let (go, wait) = channel::<()>();
+    let wait = Mutex::new(wait);
+    let firm = Firm::with(move |_, sink| {
+        wait.lock().unwrap().recv().unwrap();
+        end(sink, StopReason::Complete, 2);
+    })
+    .await;
+    let (id, request) = firm.new_request();
+    let (meter, caller) = (Arc::clone(&firm.meter), firm.caller);
+    let old = tokio::spawn(async move { meter.generate(caller, id, request).await });
+    while firm.meter.running_requests() == 0 {
+        tokio::task::yield_now().await;
+    }
+    firm.meter.stop_admitting();
+    let (id, request) = firm.new_request();
+    let refused = firm.meter.generate(firm.caller, id, request).await.unwrap_err();
+    assert!(matches!(refused, MeterError::ShuttingDown));
+    go.send(()).unwrap();
+    firm.meter.wait_until_settled().await;
+    assert!(old.await.unwrap().is_ok());
+    assert_eq!(firm.rows().await, [(6, 2, "complete")]);
+}
+
+#[tokio::test]
+async fn abandoned_work_is_answered_and_not_billed() {
+    let firm = Firm::with(|_, sink| one_word_then_wait(sink)).await;
+    let (id, request) = firm.new_request();
+    let (meter, caller) = (Arc::clone(&firm.meter), firm.caller);
+    let call = tokio::spawn(async move { meter.generate(caller, id, request).await });
+    while firm.meter.running_requests() == 0 {
+        tokio::task::yield_now().await;
+    }
+    firm.meter.stop_admitting();
+    firm.meter.abandon_running();
+    assert!(matches!(call.await.unwrap(), Err(MeterError::ShuttingDown)));
+    assert_eq!(firm.rows().await, []);
+}
