@@ -84,7 +84,7 @@ pub enum Account {
     Create {
         name: AccountName,
         #[command(flatten)]
-        limits: Limits,
+        limits: PerMinute,
     },
     /// Show all accounts
     #[command(after_help = "Example:\n  chancery account list --json")]
@@ -98,7 +98,7 @@ pub enum Account {
     Limits {
         name: AccountName,
         #[command(flatten)]
-        limits: Limits,
+        limits: PerMinute,
     },
     /// Close an account: its keys stop generating, its ledger stays
     #[command(after_help = "Example:\n  chancery account close \"Hale & Ward\"")]
@@ -106,7 +106,7 @@ pub enum Account {
 }
 
 #[derive(Clone, Copy, Debug, Args)]
-pub struct Limits {
+pub struct PerMinute {
     /// Requests per minute, over all keys of the account
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub rpm: Option<u32>,

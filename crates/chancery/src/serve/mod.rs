@@ -110,7 +110,7 @@ async fn fetch_for_demo(model: &ModelConfig) -> anyhow::Result<()> {
     let Some(known) = catalogue::named(&model.name).filter(|known| known.path() == model.file) else {
         bail!("the model {} has no file {}", model.name, model.file.display());
     };
-    eprintln!("fetching the model {} ({} MB, once) …", known.name, known.bytes / 1_000_000);
+    eprintln!("fetching {} ({} MB, once) …", known.description, known.bytes / 1_000_000);
     tokio::task::spawn_blocking(move || model_pull::pull(known))
         .await
         .context("fetching the model failed")??;

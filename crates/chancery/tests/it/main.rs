@@ -1,6 +1,10 @@
 //! The real binary, on the real model, over real TCP. Folders and files mirror the URLs and commands they test.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking, in what it shares with others too")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking, in what it shares with others too"
+)]
 
 mod bounds;
 mod commands;

@@ -198,6 +198,8 @@ impl Drop for Server {
 }
 
 pub fn client() -> reqwest::Client {
+    // The client wants a TLS provider before it is built, though these tests speak plain HTTP.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(120)).build().unwrap()
 }
 
