@@ -1,6 +1,8 @@
-//! What can go wrong in the store. The texts are for operators and logs; the HTTP crates choose their own words.
+//! What can go wrong in the store. The texts are for operators and logs; the HTTP crates choose their own words. None
+//! of them carries a password.
 
-use chancery_domain::{AccountName, KeyPrefix, RequestId};
+use chancery_domain::{AccountId, AccountName, KeyPrefix, RequestId};
+use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -8,6 +10,8 @@ pub enum StoreError {
     AccountNameTaken(AccountName),
     #[error("there is no account named {0}; `chancery account list` shows those there are")]
     NoSuchAccount(AccountName),
+    #[error("there is no account number {0}; `chancery account list` shows those there are")]
+    NoSuchAccountId(AccountId),
     #[error("the account {0} is closed")]
     AccountClosed(AccountName),
     #[error("there is no such key; `chancery key list` shows those there are")]
@@ -16,14 +20,51 @@ pub enum StoreError {
     KeyRevoked(KeyPrefix),
     #[error("there is already a key with the prefix {0}")]
     KeyPrefixTaken(KeyPrefix),
+    #[error("{what} holds a NUL character, which a database cannot keep; leave it out")]
+    NulCharacter { what: &'static str },
     #[error("request {0} is already in the ledger with other values")]
     RequestAlreadyBilled(RequestId),
+    /// The row breaks one of the ledger's own rules; sending it again will not help.
+    #[error("the ledger refused request {request}: {why}")]
+    LedgerRefused { request: RequestId, why: String },
+    #[error("the sum is too large to be counted exactly; ask for fewer days")]
+    SumTooLarge,
+
+    #[error("{0}; a database URL is `sqlite:PATH` or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`")]
+    BadUrl(String),
+    #[error(
+        "there is no folder {folder} to keep the database in; create it, or choose another with `--data` or `database.url`"
+    )]
+    NoFolder { folder: PathBuf },
+    #[error(
+        "the database file {file} cannot be opened: {why}; let the user that chancery runs as write to it and to its folder, or choose another with `--data` or `database.url`"
+    )]
+    CannotOpen { file: PathBuf, why: String },
+    #[error(
+        "{file} is not a database; move it away to start an empty one, restore a backup, or choose another file with `--data` or `database.url`"
+    )]
+    NotADatabase { file: PathBuf },
+    #[error(
+        "the database already holds another program's tables; choose an empty one with `--data` or `database.url`"
+    )]
+    ForeignDatabase,
     #[error(
         "the database was made by a newer chancery (its schema is {found}, this program knows {known}); start that version"
     )]
     NewerSchema { found: i64, known: i64 },
+    #[error(
+        "the database's schema is not the one this program makes: {why}; start the version that made it, or restore a backup"
+    )]
+    SchemaMismatch { why: String },
     #[error("{what} in the database cannot be read: {why}")]
     Corrupt { what: &'static str, why: String },
+
+    #[error("the database has no room left on its disk: {0}; free some space, nothing was half-written")]
+    DiskFull(String),
+    #[error(
+        "the database cannot be written: {0}; let the user that chancery runs as write to it, or connect to the primary server"
+    )]
+    ReadOnly(String),
     #[error("the database did not answer: {0}")]
     Unavailable(String),
 }

@@ -59,7 +59,7 @@ pub struct KeyOwner {
 
 #[async_trait]
 pub trait Keys: Send + Sync + 'static {
-    /// Refused with `AccountClosed` when the account is closed.
+    /// Refused with `AccountClosed` when the account is closed and with `NoSuchAccountId` when there is none.
     async fn create_key(&self, new: NewKey) -> Result<Key, StoreError>;
 
     /// All keys, oldest first, revoked ones included.
@@ -110,10 +110,14 @@ pub struct UsageSum {
 #[async_trait]
 pub trait Ledger: Send + Sync + 'static {
     /// Returns once the row is on disk. Rows that come in together share one commit. Settling the same row again
-    /// changes nothing; the same request with other values is `RequestAlreadyBilled`.
+    /// changes nothing; the same request with other values is `RequestAlreadyBilled`, and a row whose cost is not its
+    /// tokens times its prices, or whose account or key is unknown, is `LedgerRefused`.
+    ///
+    /// After `Unavailable` nobody knows whether the row was written; settling it again is safe. Dropping the future
+    /// leaves the row to be written, unless the queue was still full: then it was never handed over.
     async fn settle(&self, row: UsageRow) -> Result<(), StoreError>;
 
-    /// Sums, in the order of their groups. A sum too large to be exact is an error.
+    /// Sums, in the order of their groups. A sum too large to be exact is `SumTooLarge`.
     async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageSum>, StoreError>;
 
     /// The whole ledger in order of request id, a page at a time: up to `limit` rows after the given one.

@@ -1,0 +1,119 @@
+//! Measures a database: how many requests per second are settled, in how many commits, and how many keys are looked
+//! up, with 1, 16 and 256 callers at once, or as many as are given after the URL. It fills the ledger, so point it at a
+//! database made for it:
+//!
+//!     cargo run --release -p chancery-store --example settle_rate -- sqlite:/tmp/rate.db
+//!     cargo run --release -p chancery-store --example settle_rate -- postgres://postgres@localhost/rate
+#![expect(clippy::unwrap_used, reason = "a measurement that fails has nothing to clean up")]
+
+use chancery_domain::{
+    AccountId, ApiKey, Clock, HowEnded, KeyId, Nanos, OsRandomness, Prices, Randomness, RateLimits,
+    RequestId, SystemClock, TokenPrice, UsageRow,
+};
+use chancery_store::{DatabaseUrl, NewAccount, NewKey, PostgresStore, SqliteStore, Store};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+const MEASURED: Duration = Duration::from_secs(3);
+
+#[tokio::main]
+async fn main() {
+    let text = std::env::args().nth(1).unwrap();
+    let url: DatabaseUrl = text.parse().unwrap();
+    if url.is_shared() {
+        let store = Arc::new(PostgresStore::open(&url).await.unwrap());
+        measure(Arc::clone(&store), || store.ledger_commits()).await;
+    } else {
+        let store = Arc::new(SqliteStore::open(text.trim_start_matches("sqlite:").as_ref()).await.unwrap());
+        measure(Arc::clone(&store), || store.ledger_commits()).await;
+    }
+}
+
+async fn measure<S: Store>(store: Arc<S>, commits: impl Fn() -> u64) {
+    let limits = RateLimits { requests_per_min: 1, tokens_per_min: 1 };
+    let name = format!("Measured {}", OsRandomness.next_u64()).parse().unwrap();
+    let account =
+        store.create_account(NewAccount { name, limits, created_at: SystemClock.now() }).await.unwrap().id;
+    let api_key = ApiKey::generate(&OsRandomness);
+    let key = store
+        .create_key(NewKey {
+            prefix: api_key.prefix(),
+            hash: api_key.hash(),
+            label: String::new(),
+            account: Some(account),
+            created_at: SystemClock.now(),
+        })
+        .await
+        .unwrap();
+    let mut crowds: Vec<usize> = std::env::args().skip(2).map(|callers| callers.parse().unwrap()).collect();
+    if crowds.is_empty() {
+        crowds = vec![1, 16, 256];
+    }
+    for callers in crowds {
+        let commits_before = commits();
+        let settled = rate(callers, {
+            let store = Arc::clone(&store);
+            let id = key.id;
+            move || {
+                let store = Arc::clone(&store);
+                async move { store.settle(row(account, id)).await.unwrap() }
+            }
+        })
+        .await;
+        let committed = (commits() - commits_before) as f64 / MEASURED.as_secs_f64();
+        let looked_up = rate(callers, {
+            let (store, prefix) = (Arc::clone(&store), key.prefix.clone());
+            move || {
+                let (store, prefix) = (Arc::clone(&store), prefix.clone());
+                async move { drop(store.key_with_prefix(&prefix).await.unwrap().unwrap()) }
+            }
+        })
+        .await;
+        println!(
+            "{callers:4} callers: {settled:8.0} settled/s in {committed:6.0} commits/s, {looked_up:8.0} keys looked up/s"
+        );
+    }
+    store.close().await;
+}
+
+/// How often per second the callers together get the work done.
+async fn rate<F: Future<Output = ()> + Send>(
+    callers: usize,
+    work: impl Fn() -> F + Clone + Send + 'static,
+) -> f64 {
+    let end = SystemClock.monotonic() + MEASURED;
+    let mut running = tokio::task::JoinSet::new();
+    for _ in 0..callers {
+        let work = work.clone();
+        running.spawn(async move {
+            let mut done = 0_u64;
+            while SystemClock.monotonic() < end {
+                work().await;
+                done += 1;
+            }
+            done
+        });
+    }
+    running.join_all().await.iter().sum::<u64>() as f64 / MEASURED.as_secs_f64()
+}
+
+fn row(account: AccountId, key: KeyId) -> UsageRow {
+    let at = SystemClock.now();
+    let prices = Prices {
+        input: TokenPrice::from_nanos_per_token(100),
+        output: TokenPrice::from_nanos_per_token(400),
+    };
+    UsageRow {
+        request_id: RequestId::new(at, &OsRandomness),
+        account,
+        key,
+        model: "smollm2-135m".to_owned(),
+        input_tokens: 290,
+        output_tokens: 64,
+        prices,
+        cost: Nanos(290 * 100 + 64 * 400),
+        at,
+        ended: HowEnded::Complete,
+    }
+}

@@ -1,0 +1,100 @@
+//! The accounts' queries.
+
+use crate::both::{for_both_stores, stored_row};
+use crate::failure::{answer, answer_unless_taken};
+use crate::{Accounts, LimitsChange, NewAccount, StoreError};
+use chancery_domain::{Account, AccountId, AccountName, AccountState, RateLimits, UnixMillis};
+
+stored_row! {
+    struct StoredAccount {
+        id: i64,
+        name: String,
+        requests_per_min: i64,
+        tokens_per_min: i64,
+        created_at_ms: i64,
+        closed_at_ms: Option<i64>,
+    }
+}
+
+impl StoredAccount {
+    pub(crate) fn into_account(self) -> Result<Account, StoreError> {
+        let corrupt = |what, why: String| StoreError::Corrupt { what, why };
+        let limit = |stored: i64| {
+            u32::try_from(stored)
+                .map_err(|_| corrupt("an account's limit", format!("{stored} is out of range")))
+        };
+        Ok(Account {
+            id: AccountId(self.id),
+            name: self.name.parse().map_err(|_| corrupt("an account's name", format!("{:?}", self.name)))?,
+            limits: RateLimits {
+                requests_per_min: limit(self.requests_per_min)?,
+                tokens_per_min: limit(self.tokens_per_min)?,
+            },
+            created_at: UnixMillis(self.created_at_ms),
+            state: match self.closed_at_ms {
+                None => AccountState::Open,
+                Some(at_ms) => AccountState::Closed { at: UnixMillis(at_ms) },
+            },
+        })
+    }
+}
+
+const CREATE: &str = "INSERT INTO accounts (name, requests_per_min, tokens_per_min, created_at_ms) \
+    VALUES ($1, $2, $3, $4) RETURNING *";
+const LIST: &str = "SELECT * FROM accounts ORDER BY name";
+const NAMED: &str = "SELECT * FROM accounts WHERE name = $1";
+const SET_LIMITS: &str = "UPDATE accounts SET requests_per_min = COALESCE($2, requests_per_min), \
+    tokens_per_min = COALESCE($3, tokens_per_min) WHERE name = $1 RETURNING *";
+const CLOSE: &str =
+    "UPDATE accounts SET closed_at_ms = COALESCE(closed_at_ms, $2) WHERE name = $1 RETURNING *";
+
+/// The one account that a statement is about. Statements that write are read to their end (`fetch_all`): a driver that
+/// stops at the first row would return before the commit, and lose the commit's error.
+fn the_one(rows: Vec<StoredAccount>, name: &AccountName) -> Result<Account, StoreError> {
+    match rows.into_iter().next() {
+        Some(row) => row.into_account(),
+        None => Err(StoreError::NoSuchAccount(name.clone())),
+    }
+}
+
+for_both_stores! {
+    impl Accounts {
+        async fn create_account(&self, new: NewAccount) -> Result<Account, StoreError> {
+            let mut connection = self.writer().await?;
+            let created = sqlx::query_as(CREATE)
+                .bind(new.name.as_str())
+                .bind(i64::from(new.limits.requests_per_min))
+                .bind(i64::from(new.limits.tokens_per_min))
+                .bind(new.created_at.0)
+                .fetch_all(&mut *connection);
+            let rows = answer_unless_taken(created, || StoreError::AccountNameTaken(new.name.clone())).await?;
+            the_one(rows, &new.name)
+        }
+
+        async fn list_accounts(&self) -> Result<Vec<Account>, StoreError> {
+            let rows: Vec<StoredAccount> = answer(sqlx::query_as(LIST).fetch_all(&self.reader)).await?;
+            rows.into_iter().map(StoredAccount::into_account).collect()
+        }
+
+        async fn account_named(&self, name: &AccountName) -> Result<Account, StoreError> {
+            let rows = answer(sqlx::query_as(NAMED).bind(name.as_str()).fetch_all(&self.reader)).await?;
+            the_one(rows, name)
+        }
+
+        async fn set_limits(&self, name: &AccountName, change: LimitsChange) -> Result<Account, StoreError> {
+            let mut connection = self.writer().await?;
+            let changed = sqlx::query_as(SET_LIMITS)
+                .bind(name.as_str())
+                .bind(change.requests_per_min.map(i64::from))
+                .bind(change.tokens_per_min.map(i64::from))
+                .fetch_all(&mut *connection);
+            the_one(answer(changed).await?, name)
+        }
+
+        async fn close_account(&self, name: &AccountName, at: UnixMillis) -> Result<Account, StoreError> {
+            let mut connection = self.writer().await?;
+            let closed = sqlx::query_as(CLOSE).bind(name.as_str()).bind(at.0).fetch_all(&mut *connection);
+            the_one(answer(closed).await?, name)
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Reads the databases' error codes: which `StoreError` a failure is, and whether trying again can help. The only file
+//! that knows the codes of SQLite and the SQLSTATEs of PostgreSQL.
+
+use crate::StoreError;
+use sqlx::error::{DatabaseError, ErrorKind};
+use sqlx::postgres::PgDatabaseError;
+use std::future::Future;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+/// Longest wait for the answer to one statement. It is above SQLite's busy timeout and PostgreSQL's statement timeout,
+/// which name the cause better; this one is left for a connection that has gone silent.
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a statement may run or wait for another's lock.
+pub(crate) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(5);
+
+const _: () = assert!(STATEMENT_TIMEOUT.as_secs() < ANSWER_TIMEOUT.as_secs());
+
+/// SQLite's primary result codes (the low byte of an extended one).
+mod sqlite_code {
+    pub(super) const BUSY: i32 = 5;
+    pub(super) const READONLY: i32 = 8;
+    pub(super) const IOERR: i32 = 10;
+    pub(super) const CORRUPT: i32 = 11;
+    pub(super) const FULL: i32 = 13;
+    pub(super) const CANTOPEN: i32 = 14;
+    pub(super) const CONSTRAINT: i32 = 19;
+    pub(super) const NOTADB: i32 = 26;
+}
+
+/// Waits for a statement's answer, but not for ever.
+pub(crate) async fn answer<T>(
+    statement: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, StoreError> {
+    within_time(statement).await.map_err(|error| explain(&error))
+}
+
+/// Like `answer`, for a statement that adds a row under a name that must be free.
+pub(crate) async fn answer_unless_taken<T>(
+    statement: impl Future<Output = Result<T, sqlx::Error>>,
+    taken: impl FnOnce() -> StoreError,
+) -> Result<T, StoreError> {
+    within_time(statement).await.map_err(|error| match error.as_database_error() {
+        Some(database_error) if database_error.is_unique_violation() => taken(),
+        _ => explain(&error),
+    })
+}
+
+pub(crate) async fn within_time<T>(
+    statement: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, sqlx::Error> {
+    match tokio::time::timeout(ANSWER_TIMEOUT, statement).await {
+        Ok(answer) => answer,
+        Err(_) => {
+            let silence = format!("no answer within {} s", ANSWER_TIMEOUT.as_secs());
+            Err(sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, silence)))
+        }
+    }
+}
+
+/// Whether the failure is the row's own: another row, or the same row later, tells nothing about it.
+pub(crate) fn is_the_rows_fault(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Encode(_) => true,
+        sqlx::Error::Database(error) => match code(error.as_ref()) {
+            Code::Sqlite(code) => code == sqlite_code::CONSTRAINT,
+            // 22: a value out of range; 23: a broken constraint.
+            Code::Postgres(state) => state.starts_with("22") || state.starts_with("23"),
+            Code::None => error.kind() != ErrorKind::Other,
+        },
+        _ => false,
+    }
+}
+
+/// Whether the connection broke, so that nobody knows if the statement took effect.
+pub(crate) fn is_connection_lost(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => true,
+        // 08: connection trouble; 57P01 to 57P03: the server is shutting down, crashed or is starting.
+        sqlx::Error::Database(error) => matches!(code(error.as_ref()), Code::Postgres(state)
+            if state.starts_with("08") || state.starts_with("57P0")),
+        _ => false,
+    }
+}
+
+/// Whether another connection to the same SQLite file is in the way.
+pub(crate) fn is_busy(error: &sqlx::Error) -> bool {
+    error
+        .as_database_error()
+        .is_some_and(|error| matches!(code(error), Code::Sqlite(code) if code == sqlite_code::BUSY))
+}
+
+/// What a failure to open this file means.
+pub(crate) fn explain_opening(error: &sqlx::Error, file: &Path) -> StoreError {
+    let cannot_open = |why: String| StoreError::CannotOpen { file: file.to_owned(), why };
+    match error {
+        sqlx::Error::Io(error) => cannot_open(error.to_string()),
+        sqlx::Error::Database(database_error) => match code(database_error.as_ref()) {
+            Code::Sqlite(sqlite_code::NOTADB) => StoreError::NotADatabase { file: file.to_owned() },
+            Code::Sqlite(sqlite_code::CANTOPEN) => cannot_open(database_error.message().to_owned()),
+            _ => explain(error),
+        },
+        _ => explain(error),
+    }
+}
+
+pub(crate) fn closed() -> StoreError {
+    StoreError::Unavailable("the store is closed".to_owned())
+}
+
+pub(crate) fn explain(error: &sqlx::Error) -> StoreError {
+    match error {
+        sqlx::Error::PoolClosed => closed(),
+        sqlx::Error::PoolTimedOut => StoreError::Unavailable(
+            "no connection became free in time: it is down, unreachable, or every connection is busy"
+                .to_owned(),
+        ),
+        sqlx::Error::ColumnDecode { index, source } => {
+            StoreError::Corrupt { what: "a column", why: format!("{index}: {source}") }
+        }
+        sqlx::Error::Database(database_error) => {
+            let message = database_error.message();
+            match code(database_error.as_ref()) {
+                Code::Sqlite(code) => explain_sqlite(code, message),
+                Code::Postgres(state) => explain_postgres(state, message),
+                Code::None => StoreError::Unavailable(message.to_owned()),
+            }
+        }
+        sqlx::Error::Io(error) => StoreError::Unavailable(format!(
+            "the connection failed ({error}); look whether it runs and whether `database.url` is right"
+        )),
+        other => StoreError::Unavailable(other.to_string()),
+    }
+}
+
+fn explain_sqlite(code: i32, message: &str) -> StoreError {
+    match code {
+        sqlite_code::BUSY => StoreError::Unavailable(format!(
+            "another process has been writing for more than {} s ({message}); end it, or try again",
+            STATEMENT_TIMEOUT.as_secs()
+        )),
+        sqlite_code::FULL => StoreError::DiskFull(message.to_owned()),
+        sqlite_code::READONLY => StoreError::ReadOnly(message.to_owned()),
+        sqlite_code::CORRUPT | sqlite_code::NOTADB => StoreError::Corrupt {
+            what: "the file",
+            why: format!("{message}; restore a backup, or look at it with `sqlite3 FILE .recover`"),
+        },
+        sqlite_code::IOERR => StoreError::Unavailable(format!(
+            "the disk reports an error ({message}); look at the system's log and whether the disk is full"
+        )),
+        sqlite_code::CANTOPEN => StoreError::Unavailable(format!(
+            "its file cannot be opened ({message}); look whether the data folder is still there and writable"
+        )),
+        // SQLite has no code of its own for this one.
+        _ if message == "integer overflow" => StoreError::SumTooLarge,
+        _ => StoreError::Unavailable(message.to_owned()),
+    }
+}
+
+fn explain_postgres(state: &str, message: &str) -> StoreError {
+    let unavailable = |fix: &str| StoreError::Unavailable(format!("{message}; {fix}"));
+    match state {
+        "22003" => StoreError::SumTooLarge,
+        "53100" => StoreError::DiskFull(message.to_owned()),
+        "25006" => StoreError::ReadOnly(message.to_owned()),
+        "28000" | "28P01" => unavailable("check the user and password in `database.url`"),
+        "3D000" => unavailable("create it with `createdb`, or correct the name in `database.url`"),
+        "42501" => {
+            unavailable("let this user create and write tables there, for example by making it the owner")
+        }
+        "53300" => unavailable("raise PostgreSQL's `max_connections`, or run fewer nodes"),
+        "57014" => StoreError::Unavailable(format!(
+            "a statement took more than {} s ({message}); look for a lock or a very busy server",
+            STATEMENT_TIMEOUT.as_secs()
+        )),
+        "XX001" | "XX002" => StoreError::Corrupt { what: "a page", why: message.to_owned() },
+        _ => StoreError::Unavailable(message.to_owned()),
+    }
+}
+
+enum Code<'a> {
+    Sqlite(i32),
+    Postgres(&'a str),
+    None,
+}
+
+fn code<'a>(error: &'a (dyn DatabaseError + 'static)) -> Code<'a> {
+    if let Some(error) = error.try_downcast_ref::<PgDatabaseError>() {
+        return Code::Postgres(error.code());
+    }
+    match error.code().and_then(|code| code.parse::<i32>().ok()) {
+        // The low byte is the primary code; the rest only says more of the circumstances.
+        Some(extended) => Code::Sqlite(extended & 0xff),
+        None => Code::None,
+    }
+}

@@ -1,0 +1,212 @@
+//! The API keys' queries. Accounts are never deleted, closed ones never reopened and revoked keys never revived, so
+//! when a guarded statement changes nothing, looking afterwards finds the true reason.
+
+use crate::accounts::StoredAccount;
+use crate::both::{for_both_stores, stored_row};
+use crate::failure::{answer, answer_unless_taken};
+use crate::{KeyOwner, Keys, NewKey, StoreError};
+use chancery_domain::{
+    Account, AccountId, AccountState, Key, KeyHash, KeyId, KeyPrefix, KeyState, UnixMillis,
+};
+
+stored_row! {
+    struct StoredKey {
+        id: i64,
+        prefix: String,
+        hash: Vec<u8>,
+        label: String,
+        account_id: Option<i64>,
+        created_at_ms: i64,
+        revoked_at_ms: Option<i64>,
+    }
+}
+
+impl StoredKey {
+    fn into_key(self) -> Result<Key, StoreError> {
+        let hash = self.hash.try_into().map_err(|bytes: Vec<u8>| StoreError::Corrupt {
+            what: "a key's hash",
+            why: format!("it has {} bytes instead of 32", bytes.len()),
+        })?;
+        Ok(Key {
+            id: KeyId(self.id),
+            prefix: KeyPrefix::from_stored(self.prefix),
+            hash: KeyHash(hash),
+            label: self.label,
+            account: self.account_id.map(AccountId),
+            created_at: UnixMillis(self.created_at_ms),
+            state: match self.revoked_at_ms {
+                None => KeyState::Active,
+                Some(at_ms) => KeyState::Revoked { at: UnixMillis(at_ms) },
+            },
+        })
+    }
+}
+
+stored_row! {
+    /// A key and, where it has one, its account; the columns of `KEY_OWNERS`.
+    struct StoredKeyOwner {
+        id: i64,
+        prefix: String,
+        hash: Vec<u8>,
+        label: String,
+        account_id: Option<i64>,
+        created_at_ms: i64,
+        revoked_at_ms: Option<i64>,
+        account_name: Option<String>,
+        requests_per_min: Option<i64>,
+        tokens_per_min: Option<i64>,
+        account_created_at_ms: Option<i64>,
+        account_closed_at_ms: Option<i64>,
+    }
+}
+
+impl StoredKeyOwner {
+    fn into_key_owner(self) -> Result<KeyOwner, StoreError> {
+        let account = match (
+            self.account_id,
+            self.account_name,
+            self.requests_per_min,
+            self.tokens_per_min,
+            self.account_created_at_ms,
+        ) {
+            (Some(id), Some(name), Some(requests_per_min), Some(tokens_per_min), Some(created_at_ms)) => {
+                let closed_at_ms = self.account_closed_at_ms;
+                let stored =
+                    StoredAccount { id, name, requests_per_min, tokens_per_min, created_at_ms, closed_at_ms };
+                Some(stored.into_account()?)
+            }
+            (None, ..) => None,
+            (Some(id), ..) => {
+                return Err(StoreError::Corrupt {
+                    what: "a key's account",
+                    why: format!("account {id} is not there"),
+                });
+            }
+        };
+        let key = StoredKey {
+            id: self.id,
+            prefix: self.prefix,
+            hash: self.hash,
+            label: self.label,
+            account_id: self.account_id,
+            created_at_ms: self.created_at_ms,
+            revoked_at_ms: self.revoked_at_ms,
+        };
+        Ok(KeyOwner { key: key.into_key()?, account })
+    }
+}
+
+macro_rules! key_owners {
+    ($which:literal) => {
+        concat!(
+            "SELECT k.id, k.prefix, k.hash, k.label, k.account_id, k.created_at_ms, k.revoked_at_ms, \
+             a.name AS account_name, a.requests_per_min, a.tokens_per_min, \
+             a.created_at_ms AS account_created_at_ms, a.closed_at_ms AS account_closed_at_ms \
+             FROM api_keys k LEFT JOIN accounts a ON a.id = k.account_id ",
+            $which
+        )
+    };
+}
+
+const LIST: &str = key_owners!("ORDER BY k.created_at_ms, k.id");
+const WITH_PREFIX: &str = key_owners!("WHERE k.prefix = $1");
+const WITH_ID: &str = key_owners!("WHERE k.id = $1");
+const CREATE: &str =
+    "INSERT INTO api_keys (prefix, hash, label, created_at_ms) VALUES ($1, $2, $3, $4) RETURNING *";
+const CREATE_ON_OPEN_ACCOUNT: &str = "INSERT INTO api_keys (prefix, hash, label, created_at_ms, account_id) \
+    SELECT $1, $2, $3, $4, id FROM accounts WHERE id = $5 AND closed_at_ms IS NULL RETURNING *";
+const ATTACH: &str = "UPDATE api_keys SET account_id = $2 WHERE id = $1 AND revoked_at_ms IS NULL \
+    AND EXISTS (SELECT 1 FROM accounts WHERE id = $2 AND closed_at_ms IS NULL)";
+const REVOKE: &str = "UPDATE api_keys SET revoked_at_ms = COALESCE(revoked_at_ms, $2) WHERE id = $1";
+const ACCOUNT_WITH_ID: &str = "SELECT * FROM accounts WHERE id = $1";
+
+/// Why a statement that asks for an open account did nothing.
+fn why_not_on_account(found: Vec<StoredAccount>, id: AccountId) -> StoreError {
+    let account = match found.into_iter().next().map(StoredAccount::into_account) {
+        None => return StoreError::NoSuchAccountId(id),
+        Some(Err(error)) => return error,
+        Some(Ok(account)) => account,
+    };
+    match account {
+        Account { name, state: AccountState::Closed { .. }, .. } => StoreError::AccountClosed(name),
+        Account { name, state: AccountState::Open, .. } => StoreError::Corrupt {
+            what: "an account",
+            why: format!("{name} is open, yet was taken for closed"),
+        },
+    }
+}
+
+for_both_stores! {
+    impl Keys {
+        async fn create_key(&self, new: NewKey) -> Result<Key, StoreError> {
+            if new.label.contains('\0') {
+                return Err(StoreError::NulCharacter { what: "the key's label" });
+            }
+            let sql = if new.account.is_some() { CREATE_ON_OPEN_ACCOUNT } else { CREATE };
+            let mut statement = sqlx::query_as(sql)
+                .bind(new.prefix.as_str())
+                .bind(new.hash.0.as_slice())
+                .bind(new.label.as_str())
+                .bind(new.created_at.0);
+            if let Some(account) = new.account {
+                statement = statement.bind(account.0);
+            }
+            let rows: Vec<StoredKey> = {
+                let mut connection = self.writer().await?;
+                let created = statement.fetch_all(&mut *connection);
+                answer_unless_taken(created, || StoreError::KeyPrefixTaken(new.prefix.clone())).await?
+            };
+            match (rows.into_iter().next(), new.account) {
+                (Some(row), _) => row.into_key(),
+                (None, Some(account)) => {
+                    let found = sqlx::query_as(ACCOUNT_WITH_ID).bind(account.0).fetch_all(&self.reader);
+                    Err(why_not_on_account(answer(found).await?, account))
+                }
+                (None, None) => {
+                    Err(StoreError::Unavailable("the new key was not given back".to_owned()))
+                }
+            }
+        }
+
+        async fn list_keys(&self) -> Result<Vec<KeyOwner>, StoreError> {
+            let rows: Vec<StoredKeyOwner> = answer(sqlx::query_as(LIST).fetch_all(&self.reader)).await?;
+            rows.into_iter().map(StoredKeyOwner::into_key_owner).collect()
+        }
+
+        async fn key_with_prefix(&self, prefix: &KeyPrefix) -> Result<Option<KeyOwner>, StoreError> {
+            // PostgreSQL refuses to compare with what it cannot keep; no stored prefix holds it either.
+            if prefix.as_str().contains('\0') {
+                return Ok(None);
+            }
+            let found = sqlx::query_as(WITH_PREFIX).bind(prefix.as_str()).fetch_optional(&self.reader);
+            answer(found).await?.map(StoredKeyOwner::into_key_owner).transpose()
+        }
+
+        async fn attach_key(&self, key: KeyId, account: AccountId) -> Result<(), StoreError> {
+            let attached = {
+                let mut connection = self.writer().await?;
+                answer(sqlx::query(ATTACH).bind(key.0).bind(account.0).execute(&mut *connection)).await?
+            };
+            if attached.rows_affected() > 0 {
+                return Ok(());
+            }
+            let found = sqlx::query_as(WITH_ID).bind(key.0).fetch_optional(&self.reader);
+            match answer(found).await?.map(StoredKeyOwner::into_key_owner).transpose()? {
+                None => Err(StoreError::NoSuchKey),
+                Some(KeyOwner { key: Key { prefix, state: KeyState::Revoked { .. }, .. }, .. }) => {
+                    Err(StoreError::KeyRevoked(prefix))
+                }
+                Some(_) => {
+                    let found = sqlx::query_as(ACCOUNT_WITH_ID).bind(account.0).fetch_all(&self.reader);
+                    Err(why_not_on_account(answer(found).await?, account))
+                }
+            }
+        }
+
+        async fn revoke_key(&self, key: KeyId, at: UnixMillis) -> Result<(), StoreError> {
+            let mut connection = self.writer().await?;
+            let revoked = answer(sqlx::query(REVOKE).bind(key.0).bind(at.0).execute(&mut *connection)).await?;
+            if revoked.rows_affected() > 0 { Ok(()) } else { Err(StoreError::NoSuchKey) }
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! Puts settled requests on disk, many to a commit.
+//!
+//! 1. `settle` puts its row into a bounded queue and waits for the answer. From then on the row no longer depends on
+//!    the caller: one that goes away gets no answer, but its row is written.
+//! 2. One task takes everything that waits, up to a bound, and adds it with a single statement, which is a transaction
+//!    of its own: one round trip and one flush of the disk for all. What comes in meanwhile is the next batch.
+//! 3. A request id that is already there is left alone by the statement. Where fewer rows were added than sent, each
+//!    row is compared with what is stored: equal means settled before, different is `RequestAlreadyBilled`.
+//! 4. A batch that breaks a rule of the ledger is halved until the row at fault stands alone, so that only its caller
+//!    gets the error.
+//! 5. When the connection breaks, nobody knows whether the batch was committed. It is sent once more on a fresh
+//!    connection; by (3) that never bills twice. If that fails too, everyone in the batch gets `Unavailable`.
+
+use crate::StoreError;
+use crate::failure::{closed, explain, is_connection_lost, is_the_rows_fault};
+use crate::ledger::StoredUsageRow;
+use async_trait::async_trait;
+use chancery_domain::{RequestId, UsageRow};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::{Mutex, Notify, mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+/// Most rows in one commit.
+pub(crate) const MAX_BATCH: usize = 256;
+
+/// Most rows that wait while a commit is under way; past it, `settle` waits before it hands over its row.
+const MAX_QUEUE: usize = 4096;
+
+struct Settlement {
+    row: UsageRow,
+    answer: oneshot::Sender<Result<(), StoreError>>,
+}
+
+pub(crate) struct LedgerWriter {
+    queue: mpsc::Sender<Settlement>,
+    closing: Arc<Notify>,
+    commits: Arc<AtomicU64>,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl LedgerWriter {
+    pub(crate) fn start(database: impl LedgerDatabase) -> Self {
+        let (queue, waiting) = mpsc::channel(MAX_QUEUE);
+        let closing = Arc::new(Notify::new());
+        let commits = Arc::new(AtomicU64::new(0));
+        let batches = Batches { database, commits: Arc::clone(&commits) };
+        let task = tokio::spawn(batches.write(waiting, Arc::clone(&closing)));
+        Self { queue, closing, commits, task: Mutex::new(Some(task)) }
+    }
+
+    pub(crate) async fn settle(&self, row: UsageRow) -> Result<(), StoreError> {
+        if row.model.contains('\0') {
+            return Err(StoreError::NulCharacter { what: "the model's name" });
+        }
+        if row.request_id.as_str().contains('\0') {
+            return Err(StoreError::NulCharacter { what: "the request id" });
+        }
+        let (answer, answered) = oneshot::channel();
+        self.queue.send(Settlement { row, answer }).await.map_err(|_| closed())?;
+        answered.await.map_err(|_| closed())?
+    }
+
+    pub(crate) fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Relaxed)
+    }
+
+    /// Writes what is queued, then ends. Whoever calls it a second time waits for the same end.
+    pub(crate) async fn close(&self) {
+        self.closing.notify_one();
+        let mut task = self.task.lock().await;
+        if let Some(task) = task.take()
+            && let Err(error) = task.await
+        {
+            tracing::error!(%error, "the ledger's writer ended early");
+        }
+    }
+}
+
+struct Batches<D> {
+    database: D,
+    commits: Arc<AtomicU64>,
+}
+
+impl<D: LedgerDatabase> Batches<D> {
+    async fn write(self, mut queue: mpsc::Receiver<Settlement>, closing: Arc<Notify>) {
+        let mut batch = Vec::with_capacity(MAX_BATCH);
+        let mut open = true;
+        loop {
+            tokio::select! {
+                taken = queue.recv_many(&mut batch, MAX_BATCH) => {
+                    if taken == 0 {
+                        return;
+                    }
+                }
+                () = closing.notified(), if open => {
+                    // No more comes in from here on; what is queued is still taken above.
+                    queue.close();
+                    open = false;
+                    continue;
+                }
+            }
+            let (rows, answers): (Vec<_>, Vec<_>) =
+                batch.drain(..).map(|settlement| (settlement.row, Some(settlement.answer))).unzip();
+            self.settle_batch(&rows, answers).await;
+        }
+    }
+
+    async fn settle_batch(
+        &self,
+        rows: &[UsageRow],
+        mut answers: Vec<Option<oneshot::Sender<Result<(), StoreError>>>>,
+    ) {
+        let mut answer = |place: usize, outcome: Result<(), StoreError>| {
+            if let Some(waiting) = answers[place].take() {
+                // A caller that went away needs no answer.
+                let _ = waiting.send(outcome);
+            }
+        };
+        let mut parts: Vec<Range<usize>> = std::iter::once(0..rows.len()).collect();
+        while let Some(part) = parts.pop() {
+            match self.insert(&rows[part.clone()]).await {
+                Ok(added) if added == part.len() as u64 => part.for_each(|place| answer(place, Ok(()))),
+                Ok(_) => {
+                    for place in part {
+                        answer(place, self.compare(&rows[place]).await);
+                    }
+                }
+                Err(error) if is_the_rows_fault(&error) && part.len() > 1 => {
+                    let middle = part.start + part.len() / 2;
+                    parts.extend([middle..part.end, part.start..middle]);
+                }
+                Err(error) if is_the_rows_fault(&error) => {
+                    let request = rows[part.start].request_id.clone();
+                    answer(part.start, Err(StoreError::LedgerRefused { request, why: error.to_string() }));
+                }
+                Err(error) => part.for_each(|place| answer(place, Err(explain(&error)))),
+            }
+        }
+    }
+
+    /// Adds the rows in one commit and says how many were new.
+    async fn insert(&self, rows: &[UsageRow]) -> Result<u64, sqlx::Error> {
+        let outcome = match self.database.insert(rows).await {
+            Err(error) if is_connection_lost(&error) => {
+                tracing::warn!(%error, rows = rows.len(), "the ledger's connection broke; writing again on a new one");
+                self.database.insert(rows).await
+            }
+            outcome => outcome,
+        };
+        if outcome.is_ok() {
+            self.commits.fetch_add(1, Ordering::Relaxed);
+        }
+        outcome
+    }
+
+    async fn compare(&self, row: &UsageRow) -> Result<(), StoreError> {
+        let stored = self.database.stored(&row.request_id).await.map_err(|error| explain(&error))?;
+        match stored.map(StoredUsageRow::into_usage_row).transpose()? {
+            Some(stored) if stored == *row => Ok(()),
+            Some(_) => Err(StoreError::RequestAlreadyBilled(row.request_id.clone())),
+            None => Err(StoreError::Unavailable("a row that was just settled is not there".to_owned())),
+        }
+    }
+}
+
+/// What the writer needs of a database. A connection that broke is let go before the error is returned.
+#[async_trait]
+pub(crate) trait LedgerDatabase: Send + Sync + 'static {
+    /// Adds the rows in one transaction, leaves alone those whose request id is there, and says how many were new.
+    async fn insert(&self, rows: &[UsageRow]) -> Result<u64, sqlx::Error>;
+
+    async fn stored(&self, request: &RequestId) -> Result<Option<StoredUsageRow>, sqlx::Error>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chancery_domain::{AccountId, HowEnded, KeyId, Nanos, Prices, TokenPrice, UnixMillis};
+    use std::collections::{BTreeMap, VecDeque};
+    use std::io;
+
+    /// What a scripted insert does; without a script it succeeds.
+    enum Turn {
+        LosesTheAnswer,
+        LosesTheRows,
+        WaitsFor(oneshot::Receiver<()>),
+    }
+
+    #[derive(Default)]
+    struct Scripted {
+        rows: Mutex<BTreeMap<String, UsageRow>>,
+        turns: Mutex<VecDeque<Turn>>,
+    }
+
+    impl Scripted {
+        async fn commit(&self, rows: &[UsageRow]) -> u64 {
+            let mut stored = self.rows.lock().await;
+            let before = stored.len();
+            for row in rows {
+                stored.entry(row.request_id.to_string()).or_insert_with(|| row.clone());
+            }
+            (stored.len() - before) as u64
+        }
+    }
+
+    #[async_trait]
+    impl LedgerDatabase for Arc<Scripted> {
+        async fn insert(&self, rows: &[UsageRow]) -> Result<u64, sqlx::Error> {
+            let lost = || sqlx::Error::Io(io::Error::from(io::ErrorKind::ConnectionReset));
+            let turn = self.turns.lock().await.pop_front();
+            match turn {
+                Some(Turn::LosesTheAnswer) => {
+                    self.commit(rows).await;
+                    Err(lost())
+                }
+                Some(Turn::LosesTheRows) => Err(lost()),
+                Some(Turn::WaitsFor(gate)) => {
+                    gate.await.unwrap();
+                    Ok(self.commit(rows).await)
+                }
+                None => Ok(self.commit(rows).await),
+            }
+        }
+
+        async fn stored(&self, request: &RequestId) -> Result<Option<StoredUsageRow>, sqlx::Error> {
+            Ok(self.rows.lock().await.get(request.as_str()).map(|row| StoredUsageRow {
+                request_id: row.request_id.to_string(),
+                account_id: row.account.0,
+                key_id: row.key.0,
+                model: row.model.clone(),
+                input_tokens: row.input_tokens.into(),
+                output_tokens: row.output_tokens.into(),
+                input_price_nanos: row.prices.input.nanos_per_token(),
+                output_price_nanos: row.prices.output.nanos_per_token(),
+                cost_nanos: row.cost.0,
+                at_ms: row.at.0,
+                ended: row.ended.as_str().to_owned(),
+            }))
+        }
+    }
+
+    fn row(number: u32) -> UsageRow {
+        UsageRow {
+            request_id: RequestId::from_stored(format!("req_{number}")),
+            account: AccountId(1),
+            key: KeyId(1),
+            model: "m".to_owned(),
+            input_tokens: number,
+            output_tokens: 0,
+            prices: Prices {
+                input: TokenPrice::from_nanos_per_token(1),
+                output: TokenPrice::from_nanos_per_token(2),
+            },
+            cost: Nanos(number.into()),
+            at: UnixMillis(0),
+            ended: HowEnded::Complete,
+        }
+    }
+
+    fn writer(turns: impl IntoIterator<Item = Turn>) -> (Arc<Scripted>, LedgerWriter) {
+        let turns = Mutex::new(turns.into_iter().collect());
+        let database = Arc::new(Scripted { turns, ..Scripted::default() });
+        (Arc::clone(&database), LedgerWriter::start(database))
+    }
+
+    #[tokio::test]
+    async fn a_commit_whose_answer_is_lost_is_settled_and_not_billed_twice() {
+        let (database, writer) = writer([Turn::LosesTheAnswer]);
+        let (one, two) = tokio::join!(writer.settle(row(1)), writer.settle(row(2)));
+        assert!(one.is_ok() && two.is_ok());
+        assert_eq!(database.rows.lock().await.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_batch_that_is_lost_before_its_commit_is_sent_again() {
+        let (database, writer) = writer([Turn::LosesTheRows]);
+        writer.settle(row(1)).await.unwrap();
+        assert_eq!(database.rows.lock().await.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_second_failure_reaches_everyone_and_the_writer_goes_on() {
+        let (database, writer) = writer([Turn::LosesTheRows, Turn::LosesTheRows]);
+        let (one, two) = tokio::join!(writer.settle(row(1)), writer.settle(row(2)));
+        assert!(
+            matches!(one, Err(StoreError::Unavailable(_))) && matches!(two, Err(StoreError::Unavailable(_)))
+        );
+        assert!(database.rows.lock().await.is_empty());
+        writer.settle(row(1)).await.unwrap();
+        assert_eq!(writer.commits(), 1);
+    }
+
+    #[tokio::test]
+    async fn what_comes_in_during_a_commit_shares_the_next() {
+        let (open_gate, gate) = oneshot::channel();
+        let (database, writer) = writer([Turn::WaitsFor(gate)]);
+        let writer = Arc::new(writer);
+        let first = tokio::spawn({
+            let writer = Arc::clone(&writer);
+            async move { writer.settle(row(0)).await }
+        });
+        // The first commit is under way once its turn is taken.
+        while !database.turns.lock().await.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let mut rest = tokio::task::JoinSet::new();
+        for number in 1..=100 {
+            let writer = Arc::clone(&writer);
+            rest.spawn(async move { writer.settle(row(number)).await });
+        }
+        while writer.queue.capacity() > MAX_QUEUE - 100 {
+            tokio::task::yield_now().await;
+        }
+        assert!(!first.is_finished(), "nobody is answered before the commit");
+        open_gate.send(()).unwrap();
+        first.await.unwrap().unwrap();
+        assert!(rest.join_all().await.iter().all(Result::is_ok));
+        assert_eq!(writer.commits(), 2);
+        assert_eq!(database.rows.lock().await.len(), 101);
+    }
+}

@@ -1,0 +1,125 @@
+//! Opens a PostgreSQL database that several nodes may share. Every wait is bounded: a server that is gone is an error
+//! within seconds, never a hang.
+
+use crate::failure::{STATEMENT_TIMEOUT, explain};
+use crate::ledger_writer::LedgerWriter;
+use crate::migrations;
+use crate::slot::{Connector, WriteSlot};
+use crate::url::Place;
+use crate::{DatabaseUrl, StoreError};
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{ConnectOptions, Connection, PgConnection, PgPool, Postgres};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Connections of one node for everything but the ledger, which has one of its own that reads cannot starve.
+const MAX_CONNECTIONS: u32 = 16;
+
+/// Longest wait for a connection, whether it must be made or become free.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What every session begins with. A commit must be on disk when it returns, so a server that is set to answer earlier
+/// is overruled; one that is set to wait for more (`remote_apply`) is not.
+const SESSION: &str = "
+    SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
+    SET statement_timeout = '5s';
+    SET idle_in_transaction_session_timeout = '10s'";
+
+const _: () = assert!(STATEMENT_TIMEOUT.as_secs() == 5, "SESSION says the same");
+
+/// The store in a database server.
+pub struct PostgresStore {
+    pub(crate) reader: PgPool,
+    pub(crate) write_slot: Arc<WriteSlot<PostgresConnector>>,
+    pub(crate) ledger: LedgerWriter,
+}
+
+impl PostgresStore {
+    /// Connects and brings the schema up to date.
+    pub async fn open(url: &DatabaseUrl) -> Result<Self, StoreError> {
+        let Place::Postgres(options) = &url.0 else {
+            return Err(StoreError::BadUrl(format!("{url} is not a PostgreSQL database")));
+        };
+        let options = options.as_ref().clone().application_name("chancery").disable_statement_logging();
+        prepare(&options).await?;
+        let reader = PgPoolOptions::new()
+            .max_connections(MAX_CONNECTIONS)
+            .acquire_timeout(CONNECT_TIMEOUT)
+            .after_connect(|connection, _| Box::pin(begin_session(connection)))
+            .connect_lazy_with(options.clone());
+        let write_slot = Arc::new(WriteSlot::empty(PostgresConnector { options }));
+        let ledger = LedgerWriter::start(Arc::clone(&write_slot));
+        Ok(Self { reader, write_slot, ledger })
+    }
+
+    pub(crate) async fn writer(&self) -> Result<PoolConnection<Postgres>, StoreError> {
+        self.reader.acquire().await.map_err(|error| explain(&error))
+    }
+
+    /// How many commits have carried settled rows since the store was opened.
+    pub fn ledger_commits(&self) -> u64 {
+        self.ledger.commits()
+    }
+}
+
+/// Checks the server and migrates, on a connection without a statement timeout, for a migration may take its time.
+async fn prepare(options: &PgConnectOptions) -> Result<(), StoreError> {
+    let mut connection = connect(options).await.map_err(|error| {
+        let place = format!("PostgreSQL at {}:{}", options.get_host(), options.get_port());
+        match explain(&error) {
+            StoreError::Unavailable(why) => StoreError::Unavailable(format!("{place}: {why}")),
+            other => other,
+        }
+    })?;
+    let explained = |error: sqlx::Error| explain(&error);
+    let (encoding, fsync): (String, String) =
+        sqlx::query_as("SELECT current_setting('server_encoding'), current_setting('fsync')")
+            .fetch_one(&mut connection)
+            .await
+            .map_err(explained)?;
+    if encoding != "UTF8" {
+        return Err(StoreError::SchemaMismatch {
+            why: format!(
+                "its encoding is {encoding}, and names are kept in UTF8 (`createdb --encoding=UTF8`)"
+            ),
+        });
+    }
+    if fsync == "off" {
+        tracing::warn!("PostgreSQL runs with fsync = off: a power cut can lose settled requests; turn it on");
+    }
+    migrations::apply_to_postgres(&mut connection).await?;
+    connection.close().await.map_err(explained)
+}
+
+async fn connect(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
+    bounded(options.connect()).await
+}
+
+async fn begin_session(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    sqlx::raw_sql(SESSION).execute(connection).await.map(|_| ())
+}
+
+async fn bounded<T>(step: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
+    tokio::time::timeout(CONNECT_TIMEOUT, step).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
+}
+
+pub(crate) struct PostgresConnector {
+    options: PgConnectOptions,
+}
+
+impl Connector for PostgresConnector {
+    type Connection = PgConnection;
+
+    async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
+        let mut connection = connect(&self.options).await?;
+        bounded(begin_session(&mut connection)).await?;
+        Ok(connection)
+    }
+
+    async fn disconnect(connection: PgConnection) {
+        // The server notices a closed socket by itself, so a failed goodbye matters to nobody.
+        let _ = bounded(connection.close()).await;
+    }
+}

@@ -1,0 +1,227 @@
+//! Opens a SQLite file for several processes at once: a server that writes all day and commands that run beside it.
+//! Readers never wait for the writer (WAL), and a commit is on the disk when it returns (`synchronous=FULL`).
+
+use crate::StoreError;
+use crate::failure::{ANSWER_TIMEOUT, STATEMENT_TIMEOUT, closed, explain, explain_opening, is_busy};
+use crate::ledger_insert::SqliteLedger;
+use crate::ledger_writer::LedgerWriter;
+use crate::migrations;
+use crate::slot::{Connector, WriteSlot};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{ConnectOptions, Connection, SqliteConnection, SqlitePool};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::MappedMutexGuard;
+
+/// Each reading connection is a thread; reads are short, so a few serve many requests.
+const MAX_READERS: u32 = 4;
+
+/// How soon a connection that was refused because another process is just setting the file up tries again.
+const SET_UP_RETRY: Duration = Duration::from_millis(10);
+
+/// The store in one file of one machine.
+pub struct SqliteStore {
+    pub(crate) reader: SqlitePool,
+    pub(crate) write_slot: Arc<WriteSlot<SqliteConnector>>,
+    pub(crate) ledger: LedgerWriter,
+}
+
+impl SqliteStore {
+    /// Opens the file, making it if it is not there (its folder must be), and brings its schema up to date.
+    pub async fn open(file: &Path) -> Result<Self, StoreError> {
+        create_private_file(file)?;
+        let connector = SqliteConnector { options: write_options(file) };
+        let mut connection = connector.connect().await.map_err(|error| explain_opening(&error, file))?;
+        migrations::apply_to_sqlite(&mut connection).await?;
+        let reader = SqlitePoolOptions::new()
+            .max_connections(MAX_READERS)
+            .acquire_timeout(STATEMENT_TIMEOUT)
+            // The other end is a thread of this process: there is nothing that could have gone away.
+            .test_before_acquire(false)
+            .idle_timeout(None)
+            .max_lifetime(None)
+            .connect_with(read_options(file))
+            .await
+            .map_err(|error| explain_opening(&error, file))?;
+        let write_slot = Arc::new(WriteSlot::holding(connector, connection));
+        let ledger = LedgerWriter::start(SqliteLedger::new(Arc::clone(&write_slot)));
+        Ok(Self { reader, write_slot, ledger })
+    }
+
+    pub(crate) async fn writer(&self) -> Result<MappedMutexGuard<'_, SqliteConnection>, StoreError> {
+        if self.reader.is_closed() {
+            return Err(closed());
+        }
+        self.write_slot.hold().await.map_err(|error| explain(&error))
+    }
+
+    /// How many commits have carried settled rows since the store was opened.
+    pub fn ledger_commits(&self) -> u64 {
+        self.ledger.commits()
+    }
+}
+
+fn options(file: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(file)
+        .foreign_keys(true)
+        .busy_timeout(STATEMENT_TIMEOUT)
+        .disable_statement_logging()
+}
+
+fn write_options(file: &Path) -> SqliteConnectOptions {
+    options(file)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        // On macOS a plain fsync leaves the data in the drive's cache; elsewhere this changes nothing.
+        .pragma("fullfsync", "ON")
+}
+
+fn read_options(file: &Path) -> SqliteConnectOptions {
+    options(file).pragma("query_only", "ON")
+}
+
+/// The file holds key hashes and what everyone spends, so only its owner may read it. SQLite gives its `-wal` and
+/// `-shm` files the same mode.
+fn create_private_file(file: &Path) -> Result<(), StoreError> {
+    let folder = match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    if !folder.is_dir() {
+        return Err(StoreError::NoFolder { folder: folder.to_owned() });
+    }
+    let mut open_options = std::fs::OpenOptions::new();
+    open_options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut open_options, 0o600);
+    match open_options.open(file) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(StoreError::CannotOpen { file: file.to_owned(), why: error.to_string() }),
+    }
+}
+
+pub(crate) struct SqliteConnector {
+    options: SqliteConnectOptions,
+}
+
+impl Connector for SqliteConnector {
+    type Connection = SqliteConnection;
+
+    async fn connect(&self) -> Result<SqliteConnection, sqlx::Error> {
+        // Turning WAL on needs the file to itself for a moment. When several processes start on a new file, SQLite may
+        // answer "locked" at once instead of waiting for the busy timeout.
+        let tries = async {
+            loop {
+                match self.options.connect().await {
+                    Err(error) if is_busy(&error) => tokio::time::sleep(SET_UP_RETRY).await,
+                    outcome => return outcome,
+                }
+            }
+        };
+        tokio::time::timeout(ANSWER_TIMEOUT, tries).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
+    }
+
+    async fn disconnect(connection: SqliteConnection) {
+        if let Err(error) = connection.close().await {
+            tracing::warn!(%error, "closing the database");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Accounts, Health, Keys, Ledger, NewAccount, NewKey};
+    use chancery_domain::{
+        AccountId, ApiKey, HowEnded, KeyId, Nanos, OsRandomness, Prices, RateLimits, RequestId, TokenPrice,
+        UnixMillis, UsageRow,
+    };
+
+    async fn pragma(connection: &mut SqliteConnection, name: &'static str) -> String {
+        let sql = sqlx::AssertSqlSafe(format!("SELECT CAST({name} AS TEXT) FROM pragma_{name}"));
+        sqlx::query_scalar(sql).fetch_one(connection).await.unwrap()
+    }
+
+    async fn busy_timeout_ms(connection: &mut SqliteConnection) -> i64 {
+        sqlx::query_scalar("PRAGMA busy_timeout").fetch_one(connection).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_writer_flushes_every_commit_and_readers_cannot_write() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&folder.path().join("chancery.db")).await.unwrap();
+        let mut writer = store.write_slot.hold().await.unwrap();
+        assert_eq!(pragma(&mut writer, "journal_mode").await, "wal");
+        assert_eq!(pragma(&mut writer, "synchronous").await, "2", "FULL");
+        assert_eq!(pragma(&mut writer, "foreign_keys").await, "1");
+        assert_eq!(busy_timeout_ms(&mut writer).await, 5000);
+        drop(writer);
+        let mut reader = store.reader.acquire().await.unwrap();
+        assert_eq!(pragma(&mut reader, "journal_mode").await, "wal");
+        assert_eq!(busy_timeout_ms(&mut reader).await, 5000);
+        assert!(sqlx::query("DELETE FROM accounts").execute(&mut *reader).await.is_err());
+    }
+
+    fn row(number: usize, account: AccountId, key: KeyId) -> UsageRow {
+        UsageRow {
+            request_id: RequestId::from_stored(format!("req_{number:06}")),
+            account,
+            key,
+            model: "m".repeat(500),
+            input_tokens: 1,
+            output_tokens: 1,
+            prices: Prices {
+                input: TokenPrice::from_nanos_per_token(1),
+                output: TokenPrice::from_nanos_per_token(2),
+            },
+            cost: Nanos(3),
+            at: UnixMillis(0),
+            ended: HowEnded::Complete,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_full_or_read_only_disk_is_named_and_only_acknowledged_rows_are_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&folder.path().join("chancery.db")).await.unwrap();
+        let limits = RateLimits { requests_per_min: 1, tokens_per_min: 1 };
+        let new = NewAccount { name: "A".parse().unwrap(), limits, created_at: UnixMillis(0) };
+        let account = store.create_account(new).await.unwrap().id;
+        let api_key = ApiKey::generate(&OsRandomness);
+        let (prefix, hash) = (api_key.prefix(), api_key.hash());
+        let new = NewKey { prefix, hash, label: String::new(), account: None, created_at: UnixMillis(0) };
+        let key = store.create_key(new).await.unwrap().id;
+
+        let set_pages = async |pages: u32| {
+            let sql = sqlx::AssertSqlSafe(format!("PRAGMA max_page_count = {pages}"));
+            let mut writer = store.write_slot.hold().await.unwrap();
+            sqlx::query(sql).fetch_all(&mut *writer).await.unwrap();
+        };
+        set_pages(30).await;
+        let mut settled = 0;
+        let error = loop {
+            match store.settle(row(settled, account, key)).await {
+                Ok(()) => settled += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, StoreError::DiskFull(_)), "{error:?}");
+        assert!(error.to_string().contains("free some space"), "{error}");
+        assert_eq!(store.ledger_rows(None, u32::MAX).await.unwrap().len(), settled);
+
+        let statement = "PRAGMA query_only = ON";
+        sqlx::query(statement).execute(&mut *store.write_slot.hold().await.unwrap()).await.unwrap();
+        let error = store.settle(row(settled, account, key)).await.unwrap_err();
+        assert!(matches!(error, StoreError::ReadOnly(_)), "{error:?}");
+        let statement = "PRAGMA query_only = OFF";
+        sqlx::query(statement).execute(&mut *store.write_slot.hold().await.unwrap()).await.unwrap();
+
+        set_pages(3000).await;
+        store.settle(row(settled, account, key)).await.unwrap();
+        assert_eq!(store.ledger_rows(None, u32::MAX).await.unwrap().len(), settled + 1);
+        store.close().await;
+    }
+}

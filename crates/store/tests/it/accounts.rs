@@ -1,0 +1,101 @@
+//! Conformance: accounts.
+
+use crate::databases::TestDatabase;
+use crate::samples::{HOSTILE, NOON, account, name, new_account};
+use chancery_domain::{AccountState, RateLimits, UnixMillis};
+use chancery_store::{Accounts, LimitsChange, StoreError};
+use std::sync::Arc;
+
+pub async fn a_created_account_is_found_as_it_was_made<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    for text in HOSTILE {
+        let made = store.create_account(new_account(text)).await.unwrap();
+        assert_eq!(made.name.as_str(), text);
+        assert_eq!(made.limits, RateLimits { requests_per_min: 60, tokens_per_min: 60_000 });
+        assert_eq!((made.created_at, made.state), (NOON, AccountState::Open));
+        assert_eq!(store.account_named(&name(text)).await.unwrap(), made);
+    }
+    assert_eq!(store.list_accounts().await.unwrap().len(), HOSTILE.len());
+}
+
+pub async fn a_second_account_of_the_same_name_is_refused<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let first = account(&*store, "Hale & Ward").await;
+    let error = store.create_account(new_account("Hale & Ward")).await.unwrap_err();
+    assert!(matches!(error, StoreError::AccountNameTaken(taken) if taken == first.name));
+    assert_eq!(store.list_accounts().await.unwrap(), [first]);
+    account(&*store, "hale & ward").await;
+}
+
+pub async fn accounts_are_listed_by_name_in_code_point_order<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    for text in ["b", "Ä", "a", "B", "_", "a b", "ab", "é", "z"] {
+        account(&*store, text).await;
+    }
+    store.close_account(&name("B"), NOON).await.unwrap();
+    let listed: Vec<String> =
+        store.list_accounts().await.unwrap().iter().map(|account| account.name.to_string()).collect();
+    assert_eq!(listed, ["B", "_", "a", "a b", "ab", "b", "z", "Ä", "é"]);
+}
+
+pub async fn changing_one_limit_leaves_the_other<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let name = account(&*store, "Hale & Ward").await.name;
+    for (change, requests_per_min, tokens_per_min) in [
+        (LimitsChange { requests_per_min: Some(7), tokens_per_min: None }, 7, 60_000),
+        (LimitsChange { requests_per_min: None, tokens_per_min: Some(9) }, 7, 9),
+        (LimitsChange::default(), 7, 9),
+        (LimitsChange { requests_per_min: Some(0), tokens_per_min: Some(0) }, 0, 0),
+    ] {
+        let changed = store.set_limits(&name, change).await.unwrap();
+        assert_eq!(changed.limits, RateLimits { requests_per_min, tokens_per_min });
+        assert_eq!(store.account_named(&name).await.unwrap(), changed);
+    }
+}
+
+pub async fn limits_reach_the_largest_count<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let mut new = new_account("Hale & Ward");
+    new.limits = RateLimits { requests_per_min: u32::MAX, tokens_per_min: u32::MAX };
+    assert_eq!(store.create_account(new.clone()).await.unwrap().limits, new.limits);
+}
+
+pub async fn closing_twice_keeps_the_first_time<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let name = account(&*store, "Hale & Ward").await.name;
+    let closed = store.close_account(&name, NOON).await.unwrap();
+    assert_eq!(closed.state, AccountState::Closed { at: NOON });
+    assert_eq!(store.close_account(&name, UnixMillis(NOON.0 + 1)).await.unwrap(), closed);
+    assert_eq!(store.account_named(&name).await.unwrap(), closed);
+}
+
+pub async fn an_unknown_account_is_named_in_the_error<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let name = name("Nobody");
+    for error in [
+        store.account_named(&name).await.unwrap_err(),
+        store.set_limits(&name, LimitsChange::default()).await.unwrap_err(),
+        store.close_account(&name, NOON).await.unwrap_err(),
+    ] {
+        assert!(matches!(error, StoreError::NoSuchAccount(ref missing) if *missing == name));
+        assert!(error.to_string().contains("Nobody"));
+    }
+}
+
+pub async fn of_many_racing_to_one_name_one_wins<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let mut racers = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let store = Arc::clone(&store);
+        racers.spawn(async move { store.create_account(new_account("Hale & Ward")).await });
+    }
+    let outcomes = racers.join_all().await;
+    assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1);
+    assert!(
+        outcomes.iter().flat_map(Result::as_ref).count() == 1
+            && outcomes
+                .iter()
+                .filter_map(|outcome| outcome.as_ref().err())
+                .all(|error| matches!(error, StoreError::AccountNameTaken(_)))
+    );
+}

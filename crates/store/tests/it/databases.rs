@@ -1,0 +1,154 @@
+//! A fresh database for each test, on SQLite in a temporary folder and on the PostgreSQL that the set-up started.
+
+use chancery_domain::{OsRandomness, Randomness};
+use chancery_store::{DatabaseUrl, PostgresStore, SqliteStore, Store, StoreError};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub trait TestDatabase: Send + Sync + Sized + 'static {
+    type Store: Store + Counted;
+
+    fn create() -> impl Future<Output = Self> + Send;
+
+    fn url_text(&self) -> String;
+
+    fn url(&self) -> DatabaseUrl {
+        self.url_text().parse().unwrap()
+    }
+
+    fn try_open(&self) -> impl Future<Output = Result<Self::Store, StoreError>> + Send;
+
+    /// Runs statements behind the store's back.
+    fn raw(&self, sql: &str) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
+
+    fn remove(self) -> impl Future<Output = ()> + Send;
+
+    fn open(&self) -> impl Future<Output = Arc<Self::Store>> + Send {
+        async { Arc::new(self.try_open().await.unwrap()) }
+    }
+}
+
+/// A store that says how many commits its settled rows took.
+pub trait Counted {
+    fn commits(&self) -> u64;
+}
+
+impl Counted for SqliteStore {
+    fn commits(&self) -> u64 {
+        self.ledger_commits()
+    }
+}
+
+impl Counted for PostgresStore {
+    fn commits(&self) -> u64 {
+        self.ledger_commits()
+    }
+}
+
+/// Runs a case on a new database and removes that database even when the case fails.
+pub async fn on_a_fresh<D: TestDatabase, F: Future<Output = ()> + Send + 'static>(
+    case: impl FnOnce(Arc<D>) -> F,
+) {
+    let database = Arc::new(D::create().await);
+    let outcome = tokio::spawn(case(Arc::clone(&database))).await;
+    if let Some(database) = Arc::into_inner(database) {
+        database.remove().await;
+    }
+    if let Err(failure) = outcome {
+        std::panic::resume_unwind(failure.into_panic());
+    }
+}
+
+pub struct SqliteFile {
+    pub folder: tempfile::TempDir,
+}
+
+impl SqliteFile {
+    pub fn path(&self) -> PathBuf {
+        self.folder.path().join("chancery.db")
+    }
+
+    pub async fn connect(&self) -> SqliteConnection {
+        SqliteConnection::connect(&format!("sqlite:{}?mode=rwc", self.path().display())).await.unwrap()
+    }
+}
+
+impl TestDatabase for SqliteFile {
+    type Store = SqliteStore;
+
+    async fn create() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn url_text(&self) -> String {
+        format!("sqlite:{}", self.path().display())
+    }
+
+    async fn try_open(&self) -> Result<SqliteStore, StoreError> {
+        SqliteStore::open(&self.path()).await
+    }
+
+    async fn raw(&self, sql: &str) -> Result<(), sqlx::Error> {
+        let mut connection = self.connect().await;
+        let outcome = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await.map(|_| ());
+        connection.close().await?;
+        outcome
+    }
+
+    async fn remove(self) {}
+}
+
+pub struct PostgresDatabase {
+    admin_url: String,
+    pub name: String,
+}
+
+impl PostgresDatabase {
+    async fn as_admin(&self, sql: String) {
+        let mut connection = PgConnection::connect(&self.admin_url).await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await.unwrap();
+        connection.close().await.unwrap();
+    }
+
+    pub async fn connect(&self) -> PgConnection {
+        PgConnection::connect(&self.url_text()).await.unwrap()
+    }
+}
+
+impl TestDatabase for PostgresDatabase {
+    type Store = PostgresStore;
+
+    async fn create() -> Self {
+        let admin_url = std::env::var("CHANCERY_TEST_POSTGRES_URL").unwrap_or_else(|_| {
+            panic!("run `make test`, which starts a PostgreSQL and sets CHANCERY_TEST_POSTGRES_URL")
+        });
+        let name = format!("chancery_test_{:016x}", OsRandomness.next_u64());
+        let database = Self { admin_url, name };
+        database
+            .as_admin(format!("CREATE DATABASE {} TEMPLATE template0 ENCODING 'UTF8'", database.name))
+            .await;
+        database
+    }
+
+    fn url_text(&self) -> String {
+        let (before, _) = self.admin_url.rsplit_once('/').unwrap();
+        format!("{before}/{}", self.name)
+    }
+
+    async fn try_open(&self) -> Result<PostgresStore, StoreError> {
+        PostgresStore::open(&self.url()).await
+    }
+
+    async fn raw(&self, sql: &str) -> Result<(), sqlx::Error> {
+        let mut connection = self.connect().await;
+        let outcome = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await.map(|_| ());
+        connection.close().await?;
+        outcome
+    }
+
+    async fn remove(self) {
+        self.as_admin(format!("DROP DATABASE {} WITH (FORCE)", self.name)).await;
+    }
+}

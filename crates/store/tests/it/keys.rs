@@ -1,0 +1,152 @@
+//! Conformance: API keys.
+
+use crate::databases::TestDatabase;
+use crate::samples::{HOSTILE, NOON, account, key, new_key};
+use chancery_domain::{AccountId, KeyId, KeyPrefix, KeyState, UnixMillis};
+use chancery_store::{Accounts, Keys, StoreError};
+use std::sync::Arc;
+
+pub async fn a_created_key_is_found_with_its_account<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let account = account(&*store, "Hale & Ward").await;
+    let new = new_key(Some(account.id));
+    let made = store.create_key(new.clone()).await.unwrap();
+    assert_eq!((made.prefix.clone(), made.label.clone()), (new.prefix, new.label));
+    assert_eq!((made.account, made.created_at, made.state), (Some(account.id), NOON, KeyState::Active));
+    let found = store.key_with_prefix(&made.prefix).await.unwrap().unwrap();
+    assert_eq!(found.key.id, made.id);
+    assert!(found.key.hash.matches(&new.hash));
+    assert_eq!(found.account, Some(account.clone()));
+
+    let closed = store.close_account(&account.name, NOON).await.unwrap();
+    let found = store.key_with_prefix(&made.prefix).await.unwrap().unwrap();
+    assert_eq!(found.account, Some(closed), "closing is seen by the next lookup");
+}
+
+pub async fn a_key_without_an_account_has_no_owner<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let made = key(&*store, None).await;
+    let found = store.key_with_prefix(&made.prefix).await.unwrap().unwrap();
+    assert!(found.key.account.is_none() && found.account.is_none());
+}
+
+pub async fn an_unknown_prefix_finds_nothing<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    key(&*store, None).await;
+    for prefix in ["ck_nobody00", "", "%", "ck_\0", "' OR ''='"] {
+        let prefix = KeyPrefix::from_stored(prefix.to_owned());
+        assert!(store.key_with_prefix(&prefix).await.unwrap().is_none());
+    }
+}
+
+pub async fn a_second_key_of_the_same_prefix_is_refused<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let account = account(&*store, "Hale & Ward").await;
+    let first = key(&*store, None).await;
+    for account in [None, Some(account.id)] {
+        let mut twin = new_key(account);
+        twin.prefix = first.prefix.clone();
+        let error = store.create_key(twin).await.unwrap_err();
+        assert!(matches!(error, StoreError::KeyPrefixTaken(taken) if taken == first.prefix));
+    }
+    let kept = store.key_with_prefix(&first.prefix).await.unwrap().unwrap();
+    assert!(kept.key.hash.matches(&first.hash));
+}
+
+pub async fn a_key_for_a_closed_or_unknown_account_is_refused<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let account = account(&*store, "Hale & Ward").await;
+    store.close_account(&account.name, NOON).await.unwrap();
+    let error = store.create_key(new_key(Some(account.id))).await.unwrap_err();
+    assert!(matches!(error, StoreError::AccountClosed(closed) if closed == account.name));
+    let error = store.create_key(new_key(Some(AccountId(777)))).await.unwrap_err();
+    assert!(matches!(error, StoreError::NoSuchAccountId(AccountId(777))));
+    assert!(store.list_keys().await.unwrap().is_empty());
+}
+
+pub async fn keys_are_listed_oldest_first_with_revoked_ones<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let account = account(&*store, "Hale & Ward").await;
+    let mut expected = Vec::new();
+    for (age_ms, owner) in [(0, None), (2, Some(account.id)), (1, None), (2, None)] {
+        let mut new = new_key(owner);
+        new.created_at = UnixMillis(NOON.0 - age_ms);
+        expected.push((-age_ms, store.create_key(new).await.unwrap().id));
+    }
+    store.revoke_key(expected[2].1, NOON).await.unwrap();
+    expected.sort();
+    let listed = store.list_keys().await.unwrap();
+    let ids: Vec<KeyId> = listed.iter().map(|owner| owner.key.id).collect();
+    assert_eq!(ids, expected.into_iter().map(|(_, id)| id).collect::<Vec<_>>());
+    assert_eq!(listed.iter().filter(|owner| owner.account.as_ref() == Some(&account)).count(), 1);
+    assert_eq!(listed.iter().filter(|owner| owner.key.state != KeyState::Active).count(), 1);
+}
+
+pub async fn attaching_moves_the_key_to_the_account<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let (one, two) = (account(&*store, "One").await, account(&*store, "Two").await);
+    let key = key(&*store, None).await;
+    for account in [one, two] {
+        store.attach_key(key.id, account.id).await.unwrap();
+        let found = store.key_with_prefix(&key.prefix).await.unwrap().unwrap();
+        assert_eq!((found.key.account, found.account), (Some(account.id), Some(account)));
+    }
+}
+
+pub async fn attaching_to_a_closed_or_unknown_account_is_refused<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let (open, shut) = (account(&*store, "Open").await, account(&*store, "Shut").await);
+    store.close_account(&shut.name, NOON).await.unwrap();
+    let key = key(&*store, Some(open.id)).await;
+    let error = store.attach_key(key.id, shut.id).await.unwrap_err();
+    assert!(matches!(error, StoreError::AccountClosed(closed) if closed == shut.name));
+    let error = store.attach_key(key.id, AccountId(777)).await.unwrap_err();
+    assert!(matches!(error, StoreError::NoSuchAccountId(AccountId(777))));
+    let found = store.key_with_prefix(&key.prefix).await.unwrap().unwrap();
+    assert_eq!(found.account, Some(open), "a refused change changes nothing");
+}
+
+pub async fn attaching_a_revoked_or_unknown_key_is_refused<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let account = account(&*store, "Hale & Ward").await;
+    let key = key(&*store, None).await;
+    store.revoke_key(key.id, NOON).await.unwrap();
+    let error = store.attach_key(key.id, account.id).await.unwrap_err();
+    assert!(matches!(error, StoreError::KeyRevoked(revoked) if revoked == key.prefix));
+    let error = store.attach_key(KeyId(777), account.id).await.unwrap_err();
+    assert!(matches!(error, StoreError::NoSuchKey));
+    let found = store.key_with_prefix(&key.prefix).await.unwrap().unwrap();
+    assert!(found.account.is_none(), "a refused change changes nothing");
+}
+
+pub async fn revoking_twice_keeps_the_first_time<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let key = key(&*store, None).await;
+    for at_ms in [NOON.0, NOON.0 + 1, NOON.0 - 1] {
+        store.revoke_key(key.id, UnixMillis(at_ms)).await.unwrap();
+        let found = store.key_with_prefix(&key.prefix).await.unwrap().unwrap();
+        assert_eq!(found.key.state, KeyState::Revoked { at: NOON });
+    }
+    let error = store.revoke_key(KeyId(777), NOON).await.unwrap_err();
+    assert!(matches!(error, StoreError::NoSuchKey));
+}
+
+pub async fn hostile_labels_come_back_unchanged<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    for label in HOSTILE.into_iter().chain(["", " ", "two\nlines\ttabbed", "\u{7f}\u{1}"]) {
+        let mut new = new_key(None);
+        new.label = label.to_owned();
+        let made = store.create_key(new).await.unwrap();
+        assert_eq!(made.label, label);
+        assert_eq!(store.key_with_prefix(&made.prefix).await.unwrap().unwrap().key.label, label);
+    }
+}
+
+pub async fn a_nul_in_a_label_is_an_error<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let mut new = new_key(None);
+    new.label = "before\0after".to_owned();
+    let error = store.create_key(new).await.unwrap_err();
+    assert!(matches!(error, StoreError::NulCharacter { .. }), "{error}");
+    assert!(store.list_keys().await.unwrap().is_empty());
+}

@@ -1,0 +1,380 @@
+//! Conformance: the ledger.
+
+use crate::databases::{Counted, TestDatabase};
+use crate::samples::{HOSTILE, NOON, account, key, payer, prices, request, row, whole_ledger, with_tokens};
+use chancery_domain::{AccountId, Day, HowEnded, Nanos, RequestId, UnixMillis, UsageRow};
+use chancery_store::{Health, Keys, Ledger, StoreError, UsageBy, UsageGroup, UsageQuery, UsageSum};
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+fn every(by: UsageBy) -> UsageQuery {
+    UsageQuery { account: None, from: None, to: None, by }
+}
+
+pub async fn a_settled_row_is_read_back_unchanged<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let payer = payer(&*store).await;
+    let mut rows: Vec<UsageRow> =
+        HowEnded::ALL.into_iter().enumerate().map(|(n, ended)| UsageRow { ended, ..row(n, payer) }).collect();
+    let extreme = UsageRow { prices: prices(0, 1 << 30), at: UnixMillis(0), ..row(10, payer) };
+    rows.push(with_tokens(extreme, u32::MAX, u32::MAX));
+    rows.push(with_tokens(row(11, payer), 0, 0));
+    for row in rows.clone() {
+        store.settle(row).await.unwrap();
+    }
+    assert_eq!(whole_ledger(&*store).await, rows);
+}
+
+pub async fn settling_the_same_row_twice_bills_it_once<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let row = row(1, payer(&*store).await);
+    for _ in 0..3 {
+        store.settle(row.clone()).await.unwrap();
+    }
+    assert_eq!(whole_ledger(&*store).await, [row]);
+}
+
+pub async fn the_same_request_with_other_values_is_refused<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let first = row(1, payer(&*store).await);
+    store.settle(first.clone()).await.unwrap();
+    for other in [
+        with_tokens(first.clone(), 290, 65),
+        UsageRow { model: "another".to_owned(), ..first.clone() },
+        UsageRow { at: UnixMillis(first.at.0 + 1), ..first.clone() },
+        UsageRow { ended: HowEnded::Cancelled, ..first.clone() },
+    ] {
+        let error = store.settle(other).await.unwrap_err();
+        assert!(matches!(error, StoreError::RequestAlreadyBilled(billed) if billed == first.request_id));
+    }
+    assert_eq!(whole_ledger(&*store).await, [first]);
+}
+
+pub async fn twins_in_one_batch_bill_once<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let payer = payer(&*store).await;
+    let (first, other) = (row(1, payer), with_tokens(row(1, payer), 1, 1));
+    // Joined futures are polled in turn before the writer runs, so all five are one batch.
+    let (a, b, c, d, e) = tokio::join!(
+        store.settle(first.clone()),
+        store.settle(first.clone()),
+        store.settle(other),
+        store.settle(row(2, payer)),
+        store.settle(first.clone()),
+    );
+    assert!(a.is_ok() && b.is_ok() && d.is_ok() && e.is_ok());
+    assert!(matches!(c, Err(StoreError::RequestAlreadyBilled(_))));
+    assert_eq!(whole_ledger(&*store).await, [first, row(2, payer)]);
+}
+
+pub async fn many_settling_at_once_share_commits_and_lose_nothing<D: TestDatabase>(database: Arc<D>) {
+    const ROWS: usize = 500;
+    let store = database.open().await;
+    let payer = payer(&*store).await;
+    let mut settling = JoinSet::new();
+    for number in 0..ROWS {
+        let store = Arc::clone(&store);
+        settling.spawn(async move { store.settle(row(number, payer)).await });
+    }
+    assert!(settling.join_all().await.iter().all(Result::is_ok));
+    let commits = store.commits();
+    assert!(commits >= 1 && commits <= ROWS as u64 / 10, "{ROWS} rows took {commits} commits");
+
+    // A second store reads only what was committed.
+    let expected: Vec<UsageRow> = (0..ROWS).map(|number| row(number, payer)).collect();
+    assert_eq!(whole_ledger(&*database.open().await).await, expected);
+}
+
+pub async fn one_bad_row_does_not_spoil_its_batch<D: TestDatabase>(database: Arc<D>) {
+    const ROWS: usize = 41;
+    let store = database.open().await;
+    let payer = payer(&*store).await;
+    let mut settling = JoinSet::new();
+    for number in 0..ROWS {
+        let store = Arc::clone(&store);
+        let payer = if number % 20 == 7 { (AccountId(777), payer.1) } else { payer };
+        settling.spawn(async move { (number, store.settle(row(number, payer)).await) });
+    }
+    for (number, outcome) in settling.join_all().await {
+        if number % 20 == 7 {
+            let error = outcome.unwrap_err();
+            assert!(
+                matches!(&error, StoreError::LedgerRefused { request: refused, .. } if *refused == request(number))
+            );
+        } else {
+            outcome.unwrap();
+        }
+    }
+    let expected: Vec<UsageRow> =
+        (0..ROWS).filter(|number| number % 20 != 7).map(|number| row(number, payer)).collect();
+    assert_eq!(whole_ledger(&*store).await, expected);
+}
+
+pub async fn a_cost_other_than_tokens_times_prices_is_refused<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let good = row(1, payer(&*store).await);
+    let overflowing = UsageRow {
+        input_tokens: u32::MAX,
+        output_tokens: u32::MAX,
+        prices: prices(1 << 40, 1 << 41),
+        cost: Nanos(i64::MAX),
+        ..good.clone()
+    };
+    for bad in [
+        UsageRow { cost: Nanos(good.cost.0 + 1), ..good.clone() },
+        UsageRow { cost: Nanos(-good.cost.0), ..good.clone() },
+        UsageRow { prices: prices(-100, 400), cost: Nanos(64 * 400 - 290 * 100), ..good.clone() },
+        overflowing,
+    ] {
+        let error = store.settle(bad).await.unwrap_err();
+        assert!(matches!(error, StoreError::LedgerRefused { .. }), "{error:?}");
+    }
+    assert!(whole_ledger(&*store).await.is_empty());
+    store.settle(good).await.unwrap();
+}
+
+pub async fn a_row_before_1970_is_refused<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let early = UsageRow { at: UnixMillis(-1), ..row(1, payer(&*store).await) };
+    assert!(matches!(store.settle(early).await, Err(StoreError::LedgerRefused { .. })));
+}
+
+pub async fn a_nul_in_a_model_is_an_error<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let payer = payer(&*store).await;
+    let bad = UsageRow { model: "a\0b".to_owned(), ..row(1, payer) };
+    assert!(matches!(store.settle(bad).await, Err(StoreError::NulCharacter { .. })));
+    let bad = UsageRow { request_id: RequestId::from_stored("req_\0".to_owned()), ..row(1, payer) };
+    assert!(matches!(store.settle(bad).await, Err(StoreError::NulCharacter { .. })));
+    assert!(whole_ledger(&*store).await.is_empty());
+}
+
+pub async fn hostile_model_names_come_back_unchanged<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let payer = payer(&*store).await;
+    for (number, model) in HOSTILE.into_iter().enumerate() {
+        store.settle(UsageRow { model: model.to_owned(), ..row(number, payer) }).await.unwrap();
+    }
+    let mut expected = HOSTILE;
+    expected.sort_unstable();
+    let sums = store.usage(every(UsageBy::Model)).await.unwrap();
+    let models: Vec<UsageGroup> = sums.into_iter().map(|sum| sum.group).collect();
+    assert_eq!(models, expected.map(|model| UsageGroup::Model(model.to_owned())));
+}
+
+pub async fn a_caller_that_goes_away_does_not_take_its_row_along<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let payer = payer(&*store).await;
+    for number in 0..50 {
+        // Polled once, then dropped.
+        tokio::select! {
+            biased;
+            outcome = store.settle(row(number, payer)) => outcome.unwrap(),
+            () = std::future::ready(()) => {}
+        }
+    }
+    // Rows are written in the order they came in, so this one is behind them all.
+    store.settle(row(50, payer)).await.unwrap();
+    let expected: Vec<UsageRow> = (0..=50).map(|number| row(number, payer)).collect();
+    assert_eq!(whole_ledger(&*store).await, expected);
+}
+
+pub async fn closing_writes_what_is_queued<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let payer = payer(&*store).await;
+    for number in 0..50 {
+        tokio::select! {
+            biased;
+            outcome = store.settle(row(number, payer)) => outcome.unwrap(),
+            () = std::future::ready(()) => {}
+        }
+    }
+    tokio::join!(store.close(), store.close());
+    assert_eq!(whole_ledger(&*database.open().await).await.len(), 50);
+}
+
+pub async fn usage_by_day_turns_over_at_midnight_utc<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let payer = payer(&*store).await;
+    let day = Day::of(NOON);
+    let (before, after) = (Day(day.0 - 1), Day(day.0 + 1));
+    for (number, at_ms) in
+        [day.start().0 - 1, day.start().0, NOON.0, day.end().0 - 1, day.end().0].into_iter().enumerate()
+    {
+        let at = UsageRow { at: UnixMillis(at_ms), ..row(number, payer) };
+        store.settle(with_tokens(at, 10, 1 << number)).await.unwrap();
+    }
+    let sum = |day: Day, requests: u64, output_tokens: u64| UsageSum {
+        group: UsageGroup::Day(day),
+        requests,
+        input_tokens: 10 * requests,
+        output_tokens,
+        cost: Nanos((10 * requests * 100 + output_tokens * 400) as i64),
+    };
+    let (first, second, third) = (sum(before, 1, 1), sum(day, 3, 2 + 4 + 8), sum(after, 1, 16));
+    for (from, to, expected) in [
+        (None, None, vec![first.clone(), second.clone(), third.clone()]),
+        (Some(day), Some(day), vec![second.clone()]),
+        (Some(day), None, vec![second.clone(), third.clone()]),
+        (None, Some(day), vec![first, second]),
+        (Some(after), Some(Day(i32::MAX)), vec![third]),
+        (Some(Day(-5)), Some(Day(-1)), vec![]),
+        (Some(after), Some(before), vec![]),
+    ] {
+        let query = UsageQuery { account: Some(payer.0), from, to, by: UsageBy::Day };
+        assert_eq!(store.usage(query).await.unwrap(), expected, "from {from:?} to {to:?}");
+    }
+}
+
+pub async fn usage_by_key_and_model_is_in_order<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let account = account(&*store, "Hale & Ward").await.id;
+    let mut prefixes = Vec::new();
+    for number in 0..6 {
+        let key = key(&*store, Some(account)).await;
+        let model = ["zeta", "Alpha", "beta"][number % 3].to_owned();
+        store.settle(UsageRow { model, ..row(number, (account, key.id)) }).await.unwrap();
+        prefixes.push(UsageGroup::Key(key.prefix));
+    }
+    prefixes.sort();
+    let by_key: Vec<UsageGroup> =
+        store.usage(every(UsageBy::Key)).await.unwrap().into_iter().map(|sum| sum.group).collect();
+    assert_eq!(by_key, prefixes);
+    let by_model = store.usage(every(UsageBy::Model)).await.unwrap();
+    let expected = ["Alpha", "beta", "zeta"].map(|model| UsageSum {
+        group: UsageGroup::Model(model.to_owned()),
+        requests: 2,
+        input_tokens: 580,
+        output_tokens: 128,
+        cost: Nanos(2 * (290 * 100 + 64 * 400)),
+    });
+    assert_eq!(by_model, expected);
+}
+
+pub async fn usage_of_one_account_leaves_out_the_others<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let mut payers = Vec::new();
+    for (number, name) in ["One", "Two"].into_iter().enumerate() {
+        let account = account(&*store, name).await.id;
+        let payer = (account, key(&*store, Some(account)).await.id);
+        store.settle(with_tokens(row(number, payer), 1, number as u32 + 1)).await.unwrap();
+        payers.push(payer);
+    }
+    for by in [UsageBy::Day, UsageBy::Model, UsageBy::Key] {
+        for (payer, output_tokens) in payers.iter().zip(1..) {
+            let sums = store.usage(UsageQuery { account: Some(payer.0), ..every(by) }).await.unwrap();
+            assert_eq!(sums.len(), 1);
+            assert_eq!((sums[0].requests, sums[0].output_tokens), (1, output_tokens));
+        }
+        let total: u64 = store.usage(every(by)).await.unwrap().iter().map(|sum| sum.output_tokens).sum();
+        assert_eq!(total, 3);
+    }
+}
+
+pub async fn usage_of_nothing_is_empty<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    for by in [UsageBy::Day, UsageBy::Model, UsageBy::Key] {
+        assert!(store.usage(every(by)).await.unwrap().is_empty());
+        assert!(
+            store.usage(UsageQuery { account: Some(AccountId(777)), ..every(by) }).await.unwrap().is_empty()
+        );
+    }
+    assert!(whole_ledger(&*store).await.is_empty());
+}
+
+pub async fn a_key_that_moved_is_billed_where_it_was<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let (one, two) = (account(&*store, "One").await.id, account(&*store, "Two").await.id);
+    let key = key(&*store, Some(one)).await.id;
+    store.settle(row(1, (one, key))).await.unwrap();
+    store.attach_key(key, two).await.unwrap();
+    store.settle(row(2, (two, key))).await.unwrap();
+    for account in [one, two] {
+        let query = UsageQuery { account: Some(account), ..every(UsageBy::Key) };
+        assert_eq!(store.usage(query).await.unwrap()[0].requests, 1);
+    }
+}
+
+pub async fn a_sum_too_large_to_be_exact_is_an_error<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let payer = payer(&*store).await;
+    for number in 0..3 {
+        // Each costs a little over a third of the largest amount.
+        let dear = UsageRow { prices: prices(0, 716_000_000), ..row(number, payer) };
+        store.settle(with_tokens(dear, 0, u32::MAX)).await.unwrap();
+        let last_fits = number < 2;
+        for by in [UsageBy::Day, UsageBy::Model, UsageBy::Key] {
+            match store.usage(every(by)).await {
+                Ok(_) => assert!(last_fits, "{by:?}: an inexact sum was given"),
+                Err(error) => {
+                    assert!(!last_fits && matches!(error, StoreError::SumTooLarge), "{by:?}: {error:?}");
+                }
+            }
+        }
+    }
+}
+
+pub async fn paging_visits_every_row_once_in_order<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let payer = payer(&*store).await;
+    let mut settling = JoinSet::new();
+    for number in 0..100_usize {
+        let store = Arc::clone(&store);
+        // Settled out of order: 37 and 100 have no common divisor.
+        settling.spawn(async move { store.settle(row(number * 37 % 100, payer)).await });
+    }
+    assert!(settling.join_all().await.iter().all(Result::is_ok));
+    for limit in [1, 7, 99, 100, 101, u32::MAX] {
+        let mut seen: Vec<UsageRow> = Vec::new();
+        loop {
+            let after = seen.last().map(|row| row.request_id.clone());
+            let page = store.ledger_rows(after.as_ref(), limit).await.unwrap();
+            assert!(page.len() as u64 <= u64::from(limit));
+            if page.is_empty() {
+                break;
+            }
+            seen.extend(page);
+        }
+        let expected: Vec<UsageRow> = (0..100).map(|number| row(number, payer)).collect();
+        assert_eq!(seen, expected, "{limit} at a time");
+    }
+    assert!(store.ledger_rows(None, 0).await.unwrap().is_empty());
+}
+
+pub async fn raw_sql_cannot_change_or_remove_a_row<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let row = row(1, payer(&*store).await);
+    store.settle(row.clone()).await.unwrap();
+    for sql in [
+        "UPDATE ledger SET cost_nanos = 0, output_tokens = 0, input_tokens = 0",
+        "UPDATE ledger SET model = 'another'",
+        "DELETE FROM ledger",
+        "DELETE FROM api_keys",
+        "DELETE FROM accounts",
+    ] {
+        assert!(database.raw(sql).await.is_err(), "{sql}");
+    }
+    assert_eq!(whole_ledger(&*store).await, [row]);
+}
+
+pub async fn raw_sql_cannot_add_a_row_that_breaks_a_rule<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let (account, key) = payer(&*store).await;
+    let insert = |values: String| {
+        let database = Arc::clone(&database);
+        async move { database.raw(&format!("INSERT INTO ledger VALUES ({values})")).await }
+    };
+    for bad in [
+        format!("'r', {account}, {key}, 'm', 1, 1, 1, 2, 4, 1, 'complete'"),
+        format!("'r', {account}, {key}, 'm', -1, 1, 1, 2, 1, 1, 'complete'"),
+        format!("'r', {account}, {key}, 'm', 1, 1, 1, 2, 3, -1, 'complete'"),
+        format!("'r', {account}, {key}, 'm', 1, 1, 1, 2, 3, 1, 'lost'"),
+        format!("'', {account}, {key}, 'm', 1, 1, 1, 2, 3, 1, 'complete'"),
+        format!("'r', 777, {key}, 'm', 1, 1, 1, 2, 3, 1, 'complete'"),
+        format!("'r', {account}, 777, 'm', 1, 1, 1, 2, 3, 1, 'complete'"),
+    ] {
+        assert!(insert(bad.clone()).await.is_err(), "{bad}");
+    }
+    // The same statement without the fault is taken, so each refusal above was for its fault.
+    insert(format!("'r', {account}, {key}, 'm', 1, 1, 1, 2, 3, 1, 'complete'")).await.unwrap();
+}

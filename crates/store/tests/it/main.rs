@@ -1,0 +1,97 @@
+//! The store's tests against real databases: one conformance suite for both, and what only one of them can show.
+
+#![expect(clippy::unwrap_used, reason = "the whole binary is tests: what fails to unwrap fails the test")]
+
+mod accounts;
+mod databases;
+mod keys;
+mod killed;
+mod ledger;
+mod opening;
+mod postgres_only;
+mod samples;
+mod sqlite_only;
+mod sums;
+
+/// Runs every case on both databases, so that the list of names is the same under `sqlite::` and `postgres::`.
+macro_rules! conformance_suite {
+    ($($file:ident: $($case:ident)*;)*) => {
+        mod sqlite {
+            $($(
+                #[tokio::test]
+                async fn $case() {
+                    crate::databases::on_a_fresh::<crate::databases::SqliteFile, _>(crate::$file::$case).await;
+                }
+            )*)*
+        }
+
+        mod postgres {
+            $($(
+                #[tokio::test]
+                async fn $case() {
+                    crate::databases::on_a_fresh::<crate::databases::PostgresDatabase, _>(crate::$file::$case).await;
+                }
+            )*)*
+        }
+    };
+}
+
+conformance_suite! {
+    accounts:
+        a_created_account_is_found_as_it_was_made
+        a_second_account_of_the_same_name_is_refused
+        accounts_are_listed_by_name_in_code_point_order
+        changing_one_limit_leaves_the_other
+        limits_reach_the_largest_count
+        closing_twice_keeps_the_first_time
+        an_unknown_account_is_named_in_the_error
+        of_many_racing_to_one_name_one_wins;
+    keys:
+        a_created_key_is_found_with_its_account
+        a_key_without_an_account_has_no_owner
+        an_unknown_prefix_finds_nothing
+        a_second_key_of_the_same_prefix_is_refused
+        a_key_for_a_closed_or_unknown_account_is_refused
+        keys_are_listed_oldest_first_with_revoked_ones
+        attaching_moves_the_key_to_the_account
+        attaching_to_a_closed_or_unknown_account_is_refused
+        attaching_a_revoked_or_unknown_key_is_refused
+        revoking_twice_keeps_the_first_time
+        hostile_labels_come_back_unchanged
+        a_nul_in_a_label_is_an_error;
+    ledger:
+        a_settled_row_is_read_back_unchanged
+        settling_the_same_row_twice_bills_it_once
+        the_same_request_with_other_values_is_refused
+        twins_in_one_batch_bill_once
+        many_settling_at_once_share_commits_and_lose_nothing
+        one_bad_row_does_not_spoil_its_batch
+        a_cost_other_than_tokens_times_prices_is_refused
+        a_row_before_1970_is_refused
+        a_nul_in_a_model_is_an_error
+        hostile_model_names_come_back_unchanged
+        a_caller_that_goes_away_does_not_take_its_row_along
+        closing_writes_what_is_queued
+        usage_by_day_turns_over_at_midnight_utc
+        usage_by_key_and_model_is_in_order
+        usage_of_one_account_leaves_out_the_others
+        usage_of_nothing_is_empty
+        a_key_that_moved_is_billed_where_it_was
+        a_sum_too_large_to_be_exact_is_an_error
+        paging_visits_every_row_once_in_order
+        raw_sql_cannot_change_or_remove_a_row
+        raw_sql_cannot_add_a_row_that_breaks_a_rule;
+    opening:
+        reopening_keeps_everything
+        a_newer_schema_is_refused_by_number
+        a_schema_with_a_missing_step_is_refused
+        another_programs_tables_are_left_alone
+        two_stores_on_one_database_see_each_others_writes
+        many_opening_an_empty_database_at_once_all_succeed
+        a_closed_store_answers_unavailable
+        an_open_store_answers_a_ping;
+    killed:
+        a_killed_process_leaves_every_settled_row_once;
+    sums:
+        random_ledgers_sum_to_the_same_in_rust;
+}

@@ -1,0 +1,128 @@
+//! Conformance: opening, migrating, sharing and closing a database.
+
+use crate::databases::TestDatabase;
+use crate::samples::{NOON, account, key, name, new_account, new_key, payer, row, whole_ledger};
+use chancery_domain::{AccountId, KeyId, KeyPrefix};
+use chancery_store::{Accounts, Health, Keys, Ledger, LimitsChange, Store, StoreError, UsageBy, UsageQuery};
+use std::sync::Arc;
+
+pub async fn reopening_keeps_everything<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let payer = payer(&*store).await;
+    store.settle(row(1, payer)).await.unwrap();
+    let accounts = store.list_accounts().await.unwrap();
+    store.close().await;
+    drop(store);
+
+    let store = chancery_store::open(&database.url()).await.unwrap();
+    assert_eq!(store.list_accounts().await.unwrap(), accounts);
+    assert_eq!(store.list_keys().await.unwrap()[0].key.id, payer.1);
+    assert_eq!(store.ledger_rows(None, 10).await.unwrap(), [row(1, payer)]);
+    store.close().await;
+}
+
+pub async fn a_newer_schema_is_refused_by_number<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let accounts = [account(&*store, "Hale & Ward").await];
+    database
+        .raw("INSERT INTO schema_migrations (version, name, checksum) SELECT 999, 'future', checksum FROM schema_migrations")
+        .await
+        .unwrap();
+    let error = database.try_open().await.err().unwrap();
+    assert!(matches!(error, StoreError::NewerSchema { found: 999, known } if known < 999), "{error:?}");
+    assert!(error.to_string().contains("newer chancery") && error.to_string().contains("999"));
+    assert_eq!(store.list_accounts().await.unwrap(), accounts, "nothing was touched");
+}
+
+pub async fn a_schema_with_a_missing_step_is_refused<D: TestDatabase>(database: Arc<D>) {
+    database.open().await.close().await;
+    database.raw("UPDATE schema_migrations SET version = 0 WHERE version = 1").await.unwrap();
+    let error = database.try_open().await.err().unwrap();
+    assert!(matches!(error, StoreError::SchemaMismatch { .. }), "{error:?}");
+}
+
+pub async fn another_programs_tables_are_left_alone<D: TestDatabase>(database: Arc<D>) {
+    database.raw("CREATE TABLE accounts (theirs INTEGER)").await.unwrap();
+    let error = database.try_open().await.err().unwrap();
+    assert!(matches!(error, StoreError::ForeignDatabase), "{error:?}");
+    database.raw("INSERT INTO accounts (theirs) VALUES (1)").await.unwrap();
+    assert!(database.raw("SELECT * FROM schema_migrations").await.is_err(), "nothing was made there");
+}
+
+pub async fn two_stores_on_one_database_see_each_others_writes<D: TestDatabase>(database: Arc<D>) {
+    let (server, command) = (database.open().await, database.open().await);
+    let account = account(&*server, "Hale & Ward").await;
+    let key = key(&*command, Some(account.id)).await;
+    let mut settling = tokio::task::JoinSet::new();
+    for number in 0..200 {
+        let store = Arc::clone(if number % 2 == 0 { &server } else { &command });
+        // Every second request is settled through both, as two nodes would after a hand-over.
+        let twin = Arc::clone(if number % 2 == 0 { &command } else { &server });
+        settling.spawn(async move {
+            store.settle(row(number, (account.id, key.id))).await?;
+            if number % 4 < 2 { twin.settle(row(number, (account.id, key.id))).await } else { Ok(()) }
+        });
+    }
+    command.revoke_key(key.id, NOON).await.unwrap();
+    let seen = server.key_with_prefix(&key.prefix).await.unwrap().unwrap();
+    assert_ne!(seen.key.state, chancery_domain::KeyState::Active);
+    for outcome in settling.join_all().await {
+        outcome.unwrap();
+    }
+    assert_eq!(whole_ledger(&*server).await.len(), 200);
+    assert_eq!(whole_ledger(&*server).await, whole_ledger(&*command).await);
+}
+
+pub async fn many_opening_an_empty_database_at_once_all_succeed<D: TestDatabase>(database: Arc<D>) {
+    let mut opening = tokio::task::JoinSet::new();
+    for number in 0..8 {
+        let database = Arc::clone(&database);
+        opening.spawn(async move {
+            let store = database.open().await;
+            account(&*store, &format!("Account {number}")).await;
+            store.close().await;
+        });
+    }
+    opening.join_all().await;
+    assert_eq!(database.open().await.list_accounts().await.unwrap().len(), 8);
+}
+
+pub async fn a_closed_store_answers_unavailable<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let payer = payer(&*store).await;
+    store.close().await;
+    store.close().await;
+    let prefix = KeyPrefix::from_stored("ck_nobody00".to_owned());
+    let query = UsageQuery { account: None, from: None, to: None, by: UsageBy::Day };
+    let name = name("Hale & Ward");
+    let errors = [
+        store.create_account(new_account("Another")).await.err(),
+        store.list_accounts().await.err(),
+        store.account_named(&name).await.err(),
+        store.set_limits(&name, LimitsChange::default()).await.err(),
+        store.close_account(&name, NOON).await.err(),
+        store.create_key(new_key(None)).await.err(),
+        store.list_keys().await.err(),
+        store.key_with_prefix(&prefix).await.err(),
+        store.attach_key(KeyId(1), AccountId(1)).await.err(),
+        store.revoke_key(KeyId(1), NOON).await.err(),
+        store.settle(row(1, payer)).await.err(),
+        store.usage(query).await.err(),
+        store.ledger_rows(None, 1).await.err(),
+        store.ping().await.err(),
+    ];
+    for (place, error) in errors.into_iter().enumerate() {
+        let error = error.unwrap_or_else(|| panic!("call {place} was answered"));
+        assert!(
+            matches!(&error, StoreError::Unavailable(why) if why.contains("closed")),
+            "{place}: {error:?}"
+        );
+    }
+}
+
+pub async fn an_open_store_answers_a_ping<D: TestDatabase>(database: Arc<D>) {
+    let store: Arc<dyn Store> = chancery_store::open(&database.url()).await.unwrap();
+    store.ping().await.unwrap();
+    store.close().await;
+    assert!(store.ping().await.is_err());
+}

@@ -1,0 +1,195 @@
+//! What only a server can show: sessions that end, servers that are gone or silent, and their settings.
+
+use crate::databases::{PostgresDatabase, TestDatabase, on_a_fresh};
+use crate::samples::{account, new_account, payer, row, whole_ledger};
+use chancery_domain::UsageRow;
+use chancery_store::{Accounts, DatabaseUrl, Health, Ledger, PostgresStore, StoreError};
+use std::sync::Arc;
+
+async fn refusal(url: &str) -> StoreError {
+    match PostgresStore::open(&url.parse().unwrap()).await {
+        Ok(_) => panic!("{url} was opened"),
+        Err(error) => error,
+    }
+}
+
+/// Ends every session of the store, as a restart of the server would.
+async fn end_sessions(database: &PostgresDatabase) {
+    database
+        .raw(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity \
+             WHERE datname = current_database() AND application_name = 'chancery'",
+        )
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn broken_sessions_are_replaced_and_no_row_is_lost() {
+    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+        let store = database.open().await;
+        let payer = payer(&*store).await;
+        for number in 0..10 {
+            store.settle(row(number, payer)).await.unwrap();
+            end_sessions(&database).await;
+            store.ping().await.unwrap();
+        }
+        assert_eq!(whole_ledger(&*store).await.len(), 10);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_commit_whose_answer_was_lost_is_not_billed_twice() {
+    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+        let store = database.open().await;
+        let payer = payer(&*store).await;
+        let mut settling = tokio::task::JoinSet::new();
+        for number in 0..2000 {
+            let store = Arc::clone(&store);
+            settling.spawn(async move { (number, store.settle(row(number, payer)).await) });
+        }
+        for _ in 0..10 {
+            end_sessions(&database).await;
+        }
+        let settled: Vec<usize> = settling
+            .join_all()
+            .await
+            .into_iter()
+            .filter_map(|(number, outcome)| match outcome {
+                Ok(()) => Some(number),
+                Err(StoreError::Unavailable(_)) => None,
+                Err(error) => panic!("{error:?}"),
+            })
+            .collect();
+        let stored = whole_ledger(&*store).await;
+        for number in settled {
+            let row: UsageRow = row(number, payer);
+            assert_eq!(stored.iter().filter(|stored| **stored == row).count(), 1, "{number}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_server_set_to_answer_before_the_disk_is_overruled() {
+    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+        database
+            .raw(&format!("ALTER DATABASE {} SET synchronous_commit = off", database.name))
+            .await
+            .unwrap();
+        let store = database.open().await;
+        let payer = payer(&*store).await;
+        // The check is made inside the very transactions that must be durable.
+        database
+            .raw(
+                "CREATE FUNCTION check_durable() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+                 IF current_setting('synchronous_commit') = 'off' THEN RAISE EXCEPTION 'not durable'; END IF; \
+                 RETURN NEW; END; $$; \
+                 CREATE TRIGGER check_ledger BEFORE INSERT ON ledger FOR EACH ROW EXECUTE FUNCTION check_durable(); \
+                 CREATE TRIGGER check_accounts BEFORE INSERT ON accounts FOR EACH ROW EXECUTE FUNCTION check_durable()",
+            )
+            .await
+            .unwrap();
+        store.settle(row(1, payer)).await.unwrap();
+        account(&*store, "Another").await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_server_that_takes_no_writes_is_named() {
+    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+        database.open().await.close().await;
+        let read_only = format!("ALTER DATABASE {} SET default_transaction_read_only = on", database.name);
+        database.raw(&read_only).await.unwrap();
+        let store = database.open().await;
+        assert!(store.list_accounts().await.unwrap().is_empty());
+        let error = store.create_account(new_account("Hale & Ward")).await.unwrap_err();
+        assert!(matches!(error, StoreError::ReadOnly(_)), "{error:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_user_without_rights_is_told_which_it_needs() {
+    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+        let role = format!("{}_guest", database.name);
+        database.raw(&format!("CREATE ROLE {role} LOGIN")).await.unwrap();
+        let (_, host) =
+            database.url_text().rsplit_once('@').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+        let error = refusal(&format!("postgres://{role}@{host}")).await;
+        database.raw(&format!("DROP ROLE {role}")).await.unwrap();
+        assert!(error.to_string().contains("create and write tables"), "{error:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_ledger_cannot_be_truncated() {
+    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+        let store = database.open().await;
+        store.settle(row(1, payer(&*store).await)).await.unwrap();
+        assert!(database.raw("TRUNCATE ledger").await.is_err());
+        assert!(database.raw("TRUNCATE accounts CASCADE").await.is_err());
+        assert_eq!(whole_ledger(&*store).await.len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_statement_behind_a_lock_ends_with_the_cause() {
+    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+        let store = database.open().await;
+        account(&*store, "Hale & Ward").await;
+        let mut other = database.connect().await;
+        sqlx::raw_sql("BEGIN; LOCK TABLE accounts IN ACCESS EXCLUSIVE MODE")
+            .execute(&mut other)
+            .await
+            .unwrap();
+        let error = store.list_accounts().await.unwrap_err();
+        assert!(
+            matches!(&error, StoreError::Unavailable(why) if why.contains("took more than 5 s")),
+            "{error}"
+        );
+        drop(other);
+        store.list_accounts().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_named_without_the_password() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    let error = refusal(&format!("postgres://ann:hunter2@127.0.0.1:{port}/firm")).await;
+    assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+    let text = format!("{error} {error:?}");
+    assert!(text.contains(&format!("127.0.0.1:{port}")) && !text.contains("hunter2"), "{text}");
+}
+
+#[tokio::test]
+async fn a_silent_server_is_given_up_in_time() {
+    // Takes connections into its backlog and never says a word.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let error = refusal(&format!("postgres://ann@127.0.0.1:{port}/firm")).await;
+    assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_database_that_does_not_exist_is_named_with_the_fix() {
+    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+        let error = refusal(&format!("{}_missing", database.url_text())).await;
+        let text = error.to_string();
+        assert!(text.contains("_missing") && text.contains("createdb"), "{text}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_file_is_not_taken_for_a_server() {
+    let url: DatabaseUrl = "sqlite:chancery.db".parse().unwrap();
+    assert!(matches!(PostgresStore::open(&url).await, Err(StoreError::BadUrl(_))));
+}

@@ -1,0 +1,88 @@
+//! Accounts, keys and rows to test with.
+
+use chancery_domain::{
+    Account, AccountId, AccountName, ApiKey, HowEnded, Key, KeyId, Nanos, OsRandomness, Prices, RateLimits,
+    RequestId, TokenPrice, UnixMillis, UsageRow,
+};
+use chancery_store::{NewAccount, NewKey, Store};
+
+/// Noon of 2026-11-15 UTC.
+pub const NOON: UnixMillis = UnixMillis(1_794_744_000_000);
+
+/// Texts that break a query which is glued together, or a database that is not in UTF-8.
+pub const HOSTILE: [&str; 9] = [
+    "'; DROP TABLE ledger; --",
+    "\"quoted\"",
+    "back\\slash",
+    "$1",
+    "%_",
+    "Büro Süd",
+    "法律事務所 ⚖️",
+    "\u{202e}right to left",
+    "' OR ''='",
+];
+
+pub fn name(text: &str) -> AccountName {
+    text.parse().unwrap()
+}
+
+pub fn new_account(text: &str) -> NewAccount {
+    let limits = RateLimits { requests_per_min: 60, tokens_per_min: 60_000 };
+    NewAccount { name: name(text), limits, created_at: NOON }
+}
+
+pub async fn account(store: &impl Store, text: &str) -> Account {
+    store.create_account(new_account(text)).await.unwrap()
+}
+
+pub fn new_key(account: Option<AccountId>) -> NewKey {
+    let key = ApiKey::generate(&OsRandomness);
+    NewKey { prefix: key.prefix(), hash: key.hash(), label: "a label".to_owned(), account, created_at: NOON }
+}
+
+pub async fn key(store: &impl Store, account: Option<AccountId>) -> Key {
+    store.create_key(new_key(account)).await.unwrap()
+}
+
+/// An account with a key.
+pub async fn payer(store: &impl Store) -> (AccountId, KeyId) {
+    let account = account(store, "Hale & Ward").await.id;
+    (account, key(store, Some(account)).await.id)
+}
+
+pub fn prices(input_nanos: i64, output_nanos: i64) -> Prices {
+    Prices {
+        input: TokenPrice::from_nanos_per_token(input_nanos),
+        output: TokenPrice::from_nanos_per_token(output_nanos),
+    }
+}
+
+pub fn request(number: usize) -> RequestId {
+    RequestId::from_stored(format!("req_{number:06}"))
+}
+
+pub fn row(number: usize, (account, key): (AccountId, KeyId)) -> UsageRow {
+    UsageRow {
+        request_id: request(number),
+        account,
+        key,
+        model: "smollm2-135m".to_owned(),
+        input_tokens: 290,
+        output_tokens: 64,
+        prices: prices(100, 400),
+        cost: Nanos(290 * 100 + 64 * 400),
+        at: NOON,
+        ended: HowEnded::Complete,
+    }
+}
+
+/// The row with these counts and the cost that follows from them.
+pub fn with_tokens(mut row: UsageRow, input_tokens: u32, output_tokens: u32) -> UsageRow {
+    (row.input_tokens, row.output_tokens) = (input_tokens, output_tokens);
+    row.cost = row.recomputed_cost().unwrap();
+    row
+}
+
+pub async fn whole_ledger(store: &impl Store) -> Vec<UsageRow> {
+    store.ledger_rows(None, u32::MAX).await.unwrap()
+}

@@ -1,0 +1,195 @@
+//! What only a file can show: modes, missing folders, foreign and broken files, and the lock between processes.
+
+use crate::databases::{SqliteFile, TestDatabase};
+use crate::samples::{NOON, account, name, new_account, payer, row, whole_ledger};
+use chancery_domain::UsageRow;
+use chancery_store::{Accounts, DatabaseUrl, Health, Ledger, SqliteStore, StoreError};
+use sqlx::Connection;
+use std::io::{Seek, SeekFrom, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+async fn refusal(file: &Path) -> StoreError {
+    match SqliteStore::open(file).await {
+        Ok(_) => panic!("{} was opened", file.display()),
+        Err(error) => error,
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn only_the_owner_may_read_the_files() {
+    use std::os::unix::fs::PermissionsExt;
+    let database = SqliteFile::create().await;
+    let store = database.open().await;
+    account(&*store, "Hale & Ward").await;
+    let mut files = 0;
+    for entry in std::fs::read_dir(database.folder.path()).unwrap() {
+        let entry = entry.unwrap();
+        assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{entry:?}");
+        files += 1;
+    }
+    assert_eq!(files, 3, "the database, its log and the log's index");
+}
+
+#[tokio::test]
+async fn a_path_with_odd_characters_is_taken_as_it_stands() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("büro süd?mode=ro#1 %41.db");
+    let url: DatabaseUrl = format!("sqlite:{}", file.display()).parse().unwrap();
+    let store = chancery_store::open(&url).await.unwrap();
+    store.create_account(new_account("Hale & Ward")).await.unwrap();
+    store.close().await;
+    assert!(file.is_file());
+}
+
+#[tokio::test]
+async fn a_missing_folder_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing");
+    let error = refusal(&missing.join("chancery.db")).await;
+    assert!(error.to_string().contains(&missing.display().to_string()), "{error}");
+    assert!(matches!(error, StoreError::NoFolder { .. }));
+    assert!(!missing.exists());
+}
+
+#[tokio::test]
+async fn a_folder_that_is_a_file_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("data");
+    std::fs::write(&file, "not a folder").unwrap();
+    let error = refusal(&file.join("chancery.db")).await;
+    assert!(matches!(error, StoreError::NoFolder { folder } if folder == file));
+}
+
+#[tokio::test]
+async fn a_folder_in_the_files_place_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = refusal(folder.path()).await;
+    assert!(error.to_string().contains(&folder.path().display().to_string()), "{error}");
+    assert!(matches!(error, StoreError::CannotOpen { .. }));
+}
+
+#[tokio::test]
+async fn a_file_that_is_not_a_database_is_named_and_left_alone() {
+    let database = SqliteFile::create().await;
+    let text = "Minutes of the meeting of 15 November. ".repeat(100);
+    std::fs::write(database.path(), &text).unwrap();
+    let error = refusal(&database.path()).await;
+    assert!(error.to_string().contains("is not a database"), "{error}");
+    assert!(matches!(error, StoreError::NotADatabase { file } if file == database.path()));
+    assert_eq!(std::fs::read_to_string(database.path()).unwrap(), text);
+}
+
+#[tokio::test]
+async fn a_broken_database_is_an_error_that_says_so() {
+    let database = SqliteFile::create().await;
+    let store = database.open().await;
+    for number in 0..200 {
+        account(&*store, &format!("Account {number}")).await;
+    }
+    store.close().await;
+    let mut file = std::fs::OpenOptions::new().write(true).open(database.path()).unwrap();
+    let length = file.metadata().unwrap().len();
+    file.seek(SeekFrom::Start(4096)).unwrap();
+    file.write_all(&vec![0xaa; usize::try_from(length).unwrap() - 4096]).unwrap();
+    drop(file);
+    let error = match database.try_open().await {
+        Err(error) => error,
+        Ok(store) => store.list_accounts().await.unwrap_err(),
+    };
+    assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
+    assert!(error.to_string().contains("backup"), "{error}");
+}
+
+#[tokio::test]
+async fn a_row_cannot_be_replaced_either() {
+    let database = SqliteFile::create().await;
+    let store = database.open().await;
+    let row = row(1, payer(&*store).await);
+    store.settle(row.clone()).await.unwrap();
+    let (account, key, request) = (row.account, row.key, &row.request_id);
+    let _ = database
+        .raw(&format!(
+            "INSERT OR REPLACE INTO ledger VALUES ('{request}', {account}, {key}, 'm', 0, 0, 0, 0, 0, 0, 'complete')"
+        ))
+        .await;
+    assert_eq!(whole_ledger(&*store).await, [row]);
+}
+
+#[tokio::test]
+async fn writes_wait_for_another_process_and_then_happen() {
+    let database = SqliteFile::create().await;
+    let store = database.open().await;
+    let payer = payer(&*store).await;
+    let mut other = database.connect().await;
+    let lock = other.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    let settling = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.settle(row(1, payer)).await }
+    });
+    // Reading goes on meanwhile, and sees the row only once it is committed.
+    for _ in 0..20 {
+        assert!(whole_ledger(&*store).await.is_empty());
+    }
+    lock.rollback().await.unwrap();
+    settling.await.unwrap().unwrap();
+    assert_eq!(whole_ledger(&*store).await.len(), 1);
+}
+
+#[tokio::test]
+async fn opening_waits_while_another_process_sets_the_file_up() {
+    let database = SqliteFile::create().await;
+    let mut other = database.connect().await;
+    // On a file that is not in WAL mode yet, SQLite answers "locked" to this without waiting.
+    let lock = other.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    let mut opening = tokio::spawn({
+        let file = database.path();
+        async move { SqliteStore::open(&file).await }
+    });
+    let early = tokio::time::timeout(Duration::from_millis(200), &mut opening).await;
+    assert!(early.is_err(), "it neither failed nor went ahead");
+    lock.rollback().await.unwrap();
+    account(&opening.await.unwrap().unwrap(), "Hale & Ward").await;
+}
+
+#[tokio::test]
+async fn a_lock_that_is_never_released_is_an_error_and_no_write() {
+    let database = SqliteFile::create().await;
+    let store = database.open().await;
+    let payer = payer(&*store).await;
+    let mut other = database.connect().await;
+    let lock = other.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    let error = store.settle(row(1, payer)).await.unwrap_err();
+    assert!(matches!(&error, StoreError::Unavailable(why) if why.contains("another process")), "{error:?}");
+    lock.rollback().await.unwrap();
+    assert!(whole_ledger(&*store).await.is_empty());
+    store.settle(row(1, payer)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_command_gets_its_turn_while_a_server_settles_without_pause() {
+    let database = SqliteFile::create().await;
+    let server = database.open().await;
+    let payer = payer(&*server).await;
+    let command = database.open().await;
+    let mut settling = tokio::task::JoinSet::new();
+    for client in 0..16 {
+        let server = Arc::clone(&server);
+        settling.spawn(async move {
+            for number in 0.. {
+                let row: UsageRow = row(client * 1_000_000 + number, payer);
+                if server.settle(row).await.is_err() {
+                    break;
+                }
+            }
+        });
+    }
+    for number in 0..20 {
+        account(&*command, &format!("Account {number}")).await;
+        command.close_account(&name(&format!("Account {number}")), NOON).await.unwrap();
+    }
+    server.close().await;
+    settling.join_all().await;
+}
