@@ -53,17 +53,17 @@ pub async fn run(place: &Place, options: Usage) -> anyhow::Result<()> {
     if options.json {
         return print_json(&Report { currency: config.currency.as_str(), by, data: rows, total });
     }
-    print_report(&by.to_uppercase(), &rows, total, config.currency);
+    print_report(&by.to_uppercase(), &rows, &total, config.currency);
     Ok(())
 }
 
-fn print_report(heading: &str, rows: &[Row], total: Row, currency: Currency) {
+fn print_report(heading: &str, rows: &[Row], total: &Row, currency: Currency) {
     let cells = |row: &Row| {
         let (requests, input) = (grouped(row.requests), grouped(row.input_tokens));
         vec![row.group.clone(), requests, input, grouped(row.output_tokens), row.cost.clone()]
     };
     let mut lines: Vec<Vec<String>> = rows.iter().map(cells).collect();
-    lines.push(cells(&total));
+    lines.push(cells(total));
     let cost = format!("COST {currency}");
     print_table(&[heading, "REQUESTS", "INPUT TOKENS", "OUTPUT TOKENS", &cost], &lines);
 }

@@ -101,17 +101,12 @@ impl Firm {
     }
 
     pub fn start_with(&self, options: &[&str]) -> Server {
-        let mut child = self
-            .command(&[&["serve"], options].concat())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (lines, log) = follow(child.stderr.take().unwrap());
-        let (_, stdout) = follow(child.stdout.take().unwrap());
+        let command = &mut self.command(&[&["serve"], options].concat());
+        let mut child = Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        let (lines, log) = follow(child.0.stderr.take().unwrap());
+        let (_, stdout) = follow(child.0.stdout.take().unwrap());
         loop {
             let Ok(line) = lines.recv_timeout(START_TIMEOUT) else {
-                let _ = child.kill();
                 panic!("the server did not start: {}", log.lock().unwrap());
             };
             let Ok(entry) = serde_json::from_str::<Value>(&line) else { continue };
@@ -138,8 +133,18 @@ fn follow(pipe: impl std::io::Read + Send + 'static) -> (Receiver<String>, Arc<M
     (lines, all)
 }
 
+/// A process that does not outlive its test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 pub struct Server {
-    child: Child,
+    child: Running,
     pub api: String,
     pub ops: String,
     log: Arc<Mutex<String>>,
@@ -161,13 +166,13 @@ impl Server {
     }
 
     pub fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.child);
+        let pid = rustix::process::Pid::from_child(&self.child.0);
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
     /// Waits for the end; gives the exit code.
     pub fn wait(&mut self) -> Option<i32> {
-        self.child.wait().unwrap().code()
+        self.child.0.wait().unwrap().code()
     }
 
     pub async fn post(&self, path: &str, key: &str, body: &Value) -> Reply {
@@ -183,17 +188,11 @@ impl Server {
         self.post("/v1/generate", key, body).await
     }
 
-    pub async fn metric(&self, name: &str) -> f64 {
+    /// A counter or gauge that holds whole numbers; 0 where it is not there yet.
+    pub async fn metric(&self, name: &str) -> u64 {
         let text = client().get(format!("{}/metrics", self.ops)).send().await.unwrap().text().await.unwrap();
         let line = text.lines().find(|line| line.starts_with(name) && !line.starts_with('#'));
-        line.and_then(|line| line.rsplit(' ').next()).map_or(0.0, |value| value.parse().unwrap())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        line.and_then(|line| line.rsplit(' ').next()).map_or(0, |value| value.parse().unwrap())
     }
 }
 
