@@ -1,1 +1,30 @@
-//! Placeholder.
+//! The embedded engine: GGUF models of the Llama family on the CPU, in pure Rust. The file brings everything: weights,
+//! vocabulary, merges and chat template. One thread owns the model and steps several sequences together; callers reach
+//! it through a bounded queue.
+//!
+//! It deliberately does not do other architectures: what it does not know it refuses by name when it loads, and such
+//! models run on an upstream engine.
+
+mod chat_template;
+mod detokenizer;
+mod engine;
+mod error;
+mod evaluation;
+mod forward;
+mod gguf;
+mod half_precision;
+mod kernels;
+mod kv;
+mod limits;
+mod model;
+mod quantised;
+mod sampler;
+mod scheduler;
+mod tokenizer;
+mod worker;
+
+pub use engine::{CpuEngine, LoadOptions};
+pub use error::{Fault, LoadError};
+pub use evaluation::Evaluation;
+pub use gguf::{Array, Gguf, Metadata, TensorInfo, TensorType, Value};
+pub use tokenizer::Tokenizer;

@@ -2,8 +2,8 @@
 //! up, with 1, 16 and 256 callers at once, or as many as are given after the URL. It fills the ledger, so point it at a
 //! database made for it:
 //!
-//!     cargo run --release -p chancery-store --example settle_rate -- sqlite:/tmp/rate.db
-//!     cargo run --release -p chancery-store --example settle_rate -- postgres://postgres@localhost/rate
+//!     cargo run --release -p chancery-bench --bin settle_rate -- sqlite:/tmp/rate.db
+//!     cargo run --release -p chancery-bench --bin settle_rate -- postgres://postgres@localhost/rate
 #![expect(clippy::unwrap_used, reason = "a measurement that fails has nothing to clean up")]
 
 use chancery_domain::{

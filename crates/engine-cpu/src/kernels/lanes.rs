@@ -1,0 +1,188 @@
+//! Sixteen 32-bit floats side by side: the one vector shape that the kernels are written in. A `Lanes` value proves
+//! that the machine can do it, so its methods are safe to call. Methods are always inlined: only inside a function
+//! that is compiled for the instruction set do they become single instructions.
+
+use crate::half_precision::f16_to_f32;
+
+/// Floats in a vector.
+pub(super) const WIDTH: usize = 16;
+
+pub(super) trait Lanes: Copy + Send + Sync {
+    type Vector: Copy;
+
+    /// Most rows that one pass over a weight multiplies, by how many sums the registers hold: 16, 8 or 4.
+    const MAX_ROWS: usize;
+
+    fn splat(self, value: f32) -> Self::Vector;
+    fn load(self, values: &[f32; WIDTH]) -> Self::Vector;
+    fn load_f16(self, bits: &[u16; WIDTH]) -> Self::Vector;
+    fn load_bytes(self, codes: &[u8; WIDTH]) -> Self::Vector;
+    /// The low halves of sixteen bytes, and the high ones.
+    fn load_nibbles(self, codes: &[u8; WIDTH]) -> (Self::Vector, Self::Vector);
+    fn store(self, vector: Self::Vector, values: &mut [f32; WIDTH]);
+    fn add(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    fn multiply(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    fn divide(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    fn maximum(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    fn minimum(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// `a × b + c`, rounded once where the machine can.
+    fn multiply_add(self, a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector;
+    /// `value × 2^n`, where `shifted` is `n + EXPONENT_SHIFT`.
+    fn scale_by_power(self, value: Self::Vector, shifted: Self::Vector) -> Self::Vector;
+}
+
+/// Adding this rounds a small float to an integer and leaves it in the lowest bits.
+const EXPONENT_SHIFT: f32 = 12_582_912.0;
+
+/// e to the power of each lane, to a few units in the last place; arguments are held within what a float can show.
+#[inline(always)]
+pub(super) fn exp<L: Lanes>(lanes: L, x: L::Vector) -> L::Vector {
+    // ln 2 in two parts: the first has few enough bits for n times it to be exact.
+    const LN2_HIGH: f32 = 0.693_359_4;
+    const LN2_LOW: f32 = -2.121_944_4e-4;
+    const POLYNOMIAL: [f32; 6] =
+        [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
+    let x = lanes.minimum(lanes.maximum(x, lanes.splat(-87.0)), lanes.splat(88.0));
+    let shifted = lanes.multiply_add(x, lanes.splat(std::f32::consts::LOG2_E), lanes.splat(EXPONENT_SHIFT));
+    let n = lanes.add(shifted, lanes.splat(-EXPONENT_SHIFT));
+    let r = lanes.multiply_add(n, lanes.splat(-LN2_HIGH), x);
+    let r = lanes.multiply_add(n, lanes.splat(-LN2_LOW), r);
+    let mut sum = lanes.splat(POLYNOMIAL[0]);
+    for coefficient in &POLYNOMIAL[1..] {
+        sum = lanes.multiply_add(sum, r, lanes.splat(*coefficient));
+    }
+    let sum = lanes.multiply_add(sum, lanes.multiply(r, r), lanes.add(r, lanes.splat(1.0)));
+    lanes.scale_by_power(sum, shifted)
+}
+
+/// All lanes added in a fixed order.
+#[inline(always)]
+pub(super) fn sum<L: Lanes>(lanes: L, vector: L::Vector) -> f32 {
+    let mut values = [0.0; WIDTH];
+    lanes.store(vector, &mut values);
+    let mut width = WIDTH / 2;
+    while width > 0 {
+        for lane in 0..width {
+            values[lane] += values[lane + width];
+        }
+        width /= 2;
+    }
+    values[0]
+}
+
+#[inline(always)]
+pub(super) fn largest<L: Lanes>(lanes: L, vector: L::Vector) -> f32 {
+    let mut values = [0.0; WIDTH];
+    lanes.store(vector, &mut values);
+    let mut best = values[0];
+    for value in values {
+        best = if value > best { value } else { best };
+    }
+    best
+}
+
+/// Plain arrays: for any machine, and what the others are tested against.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Portable;
+
+macro_rules! each_lane {
+    ($lane:ident => $value:expr) => {{
+        let mut result = [0.0; WIDTH];
+        for $lane in 0..WIDTH {
+            result[$lane] = $value;
+        }
+        result
+    }};
+}
+
+impl Lanes for Portable {
+    type Vector = [f32; WIDTH];
+
+    const MAX_ROWS: usize = 4;
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> Self::Vector {
+        [value; WIDTH]
+    }
+
+    #[inline(always)]
+    fn load(self, values: &[f32; WIDTH]) -> Self::Vector {
+        *values
+    }
+
+    #[inline(always)]
+    fn load_f16(self, bits: &[u16; WIDTH]) -> Self::Vector {
+        each_lane!(lane => f16_to_f32(bits[lane]))
+    }
+
+    #[inline(always)]
+    fn load_bytes(self, codes: &[u8; WIDTH]) -> Self::Vector {
+        each_lane!(lane => f32::from(codes[lane]))
+    }
+
+    #[inline(always)]
+    fn load_nibbles(self, codes: &[u8; WIDTH]) -> (Self::Vector, Self::Vector) {
+        (each_lane!(lane => f32::from(codes[lane] & 15)), each_lane!(lane => f32::from(codes[lane] >> 4)))
+    }
+
+    #[inline(always)]
+    fn store(self, vector: Self::Vector, values: &mut [f32; WIDTH]) {
+        *values = vector;
+    }
+
+    #[inline(always)]
+    fn add(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+        each_lane!(lane => a[lane] + b[lane])
+    }
+
+    #[inline(always)]
+    fn multiply(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+        each_lane!(lane => a[lane] * b[lane])
+    }
+
+    #[inline(always)]
+    fn divide(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+        each_lane!(lane => a[lane] / b[lane])
+    }
+
+    #[inline(always)]
+    fn maximum(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+        each_lane!(lane => if a[lane] > b[lane] { a[lane] } else { b[lane] })
+    }
+
+    #[inline(always)]
+    fn minimum(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+        each_lane!(lane => if a[lane] < b[lane] { a[lane] } else { b[lane] })
+    }
+
+    #[inline(always)]
+    fn multiply_add(self, a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector {
+        each_lane!(lane => a[lane] * b[lane] + c[lane])
+    }
+
+    #[inline(always)]
+    fn scale_by_power(self, value: Self::Vector, shifted: Self::Vector) -> Self::Vector {
+        each_lane!(lane => f32::from_bits(value[lane].to_bits().wrapping_add(shifted[lane].to_bits() << 23)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exponential_is_right_to_a_few_units_in_the_last_place() {
+        for step in -2_000..2_000 {
+            let x = step as f32 * 0.043;
+            let got = exp(Portable, [x; WIDTH])[0];
+            let wanted = f64::from(x).exp();
+            assert!(((f64::from(got) - wanted) / wanted).abs() < 4e-7, "exp({x}) = {got}, not {wanted}");
+        }
+    }
+
+    #[test]
+    fn the_exponential_of_the_largest_and_least_stays_a_number() {
+        assert!(exp(Portable, [f32::MAX; WIDTH])[0].is_finite());
+        assert!(exp(Portable, [f32::MIN; WIDTH])[0] < 1e-37);
+    }
+}

@@ -1,0 +1,56 @@
+//! Every bound of the engine, in one place: what a model file may hold, and what the engine keeps at once. A file
+//! beyond them is refused by name, so that nothing a file claims can make the engine allocate or loop without end.
+
+/// Keys in a file's header.
+pub const MAX_METADATA_KEYS: u64 = 4_096;
+/// Bytes of one string in a file's header; the longest chat templates in use are a tenth of it.
+pub const MAX_STRING_BYTES: u64 = 1 << 20;
+/// Items of one array in a file's header; the largest vocabularies in use are an eighth of it.
+pub const MAX_ARRAY_ITEMS: u64 = 1 << 21;
+pub const MAX_TENSORS: u64 = 16_384;
+pub const MAX_DIMENSIONS: u32 = 4;
+/// Largest `general.alignment`.
+pub const MAX_ALIGNMENT: u64 = 1 << 16;
+/// Elements of one tensor; keeps every later product within 64 bits.
+pub const MAX_TENSOR_ELEMENTS: u64 = 1 << 40;
+
+pub const MAX_LAYERS: usize = 1_024;
+pub const MAX_WIDTH: usize = 1 << 17;
+pub const MAX_HEADS: usize = 1_024;
+pub const MAX_VOCABULARY: usize = 1 << 20;
+/// Longest context that is ever offered.
+pub const MAX_CONTEXT_TOKENS: usize = 1 << 20;
+/// Control and user-defined tokens of a vocabulary.
+pub const MAX_SPECIAL_TOKENS: usize = 1 << 14;
+
+/// Instructions that rendering a chat template may take; real ones take a few hundred.
+pub const TEMPLATE_FUEL: u64 = 200_000;
+/// Bytes of rendered scaffolding around the two texts.
+pub const MAX_SCAFFOLDING_BYTES: usize = 1 << 16;
+
+/// Tokens in a page of the key-value cache.
+pub const PAGE_TOKENS: usize = 64;
+/// Most memory for the key-value cache when the caller does not choose a context.
+pub const DEFAULT_KV_BYTES: u64 = 1 << 30;
+/// A context that alone needs more than this is refused.
+pub const MAX_KV_BYTES: u64 = 1 << 36;
+/// Sequences that run together.
+pub const DEFAULT_SLOTS: usize = 16;
+pub const MAX_SLOTS: usize = 256;
+/// Requests that may wait for a slot.
+pub const DEFAULT_QUEUE: usize = 64;
+pub const MAX_QUEUE: usize = 1 << 16;
+pub const MAX_THREADS: usize = 64;
+
+/// Prompt tokens per step while others are generating: it bounds how long one long prompt delays their next token.
+pub const PREFILL_TOKENS_BESIDE_DECODE: usize = 64;
+/// Prompt tokens per step while nobody is generating.
+pub const PREFILL_TOKENS_ALONE: usize = 256;
+
+/// Bounds of the advice given with a refusal.
+pub const MIN_RETRY_AFTER_S: u32 = 1;
+pub const MAX_RETRY_AFTER_S: u32 = 60;
+
+const _: () = assert!(PREFILL_TOKENS_BESIDE_DECODE <= PREFILL_TOKENS_ALONE);
+const _: () = assert!(DEFAULT_SLOTS <= MAX_SLOTS && DEFAULT_QUEUE <= MAX_QUEUE);
+const _: () = assert!(PAGE_TOKENS.is_multiple_of(16));

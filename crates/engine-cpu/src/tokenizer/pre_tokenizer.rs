@@ -1,0 +1,279 @@
+//! Cuts text into the words that byte-pair merges stay inside. Each family of models fixed its cuts as regular
+//! expressions; these are the same cuts by hand, one pass over the text, so that no input makes them backtrack.
+
+use unicode_general_category::{GeneralCategory, get_general_category};
+
+pub(super) struct PreTokenizer {
+    /// Applied in order, each to the fragments that the one before left; no stage sees past its fragment.
+    stages: &'static [Stage],
+    takes_whole_words: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Stage {
+    /// `\p{N}`: every number character on its own.
+    EachNumber,
+    /// `\p{N}+`: runs of number characters on their own.
+    Numbers,
+    /// `[\p{P}$+<=>^~|]+`: runs of punctuation on their own.
+    Punctuation,
+    /// `[0-9][0-9][0-9]`: every three digits on their own.
+    ThreeDigits,
+    Gpt2,
+    Llama3 {
+        digits: usize,
+    },
+}
+
+impl PreTokenizer {
+    /// By the value of `tokenizer.ggml.pre`.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        let (stages, takes_whole_words): (&'static [Stage], bool) = match name {
+            "smollm" | "starcoder" | "refact" | "command-r" | "codeshell" | "exaone" | "minerva-7b" => {
+                (&[Stage::EachNumber, Stage::Gpt2], false)
+            }
+            "llama-bpe" | "llama3" | "llama-v3" | "falcon3" | "pixtral" => {
+                (&[Stage::Llama3 { digits: 3 }], true)
+            }
+            "qwen2" | "deepseek-r1-qwen" => (&[Stage::Llama3 { digits: 1 }], false),
+            "gpt-2" | "phi-2" | "mpt" | "olmo" => (&[Stage::Gpt2], false),
+            "default" => (&[Stage::Punctuation, Stage::Gpt2, Stage::Numbers, Stage::ThreeDigits], false),
+            _ => return None,
+        };
+        Some(Self { stages, takes_whole_words })
+    }
+
+    /// Whether a word that is a token is taken as it is, without merges.
+    pub(super) fn takes_whole_words(&self) -> bool {
+        self.takes_whole_words
+    }
+
+    pub(super) fn split<'a>(&self, text: &'a str, word: &mut dyn FnMut(&'a str)) {
+        split_by(self.stages, text, word);
+    }
+}
+
+/// As deep as there are stages, however long the text.
+fn split_by<'a>(stages: &[Stage], text: &'a str, word: &mut dyn FnMut(&'a str)) {
+    let Some((stage, later)) = stages.split_first() else {
+        return word(text);
+    };
+    let mut rest = text;
+    while !rest.is_empty() {
+        let len = match stage {
+            Stage::EachNumber => match first(rest) {
+                Some((_, Class::Number, len)) => len,
+                _ => run_len(rest, |_, class| class != Class::Number),
+            },
+            Stage::Numbers => run_or_gap(rest, |_, class| class == Class::Number),
+            Stage::Punctuation => run_or_gap(rest, |character, _| is_punctuation(character)),
+            Stage::ThreeDigits => three_digits_or_gap(rest),
+            Stage::Gpt2 => gpt2_word(rest),
+            Stage::Llama3 { digits } => llama3_word(rest, *digits),
+        };
+        let (fragment, after) = rest.split_at(len);
+        split_by(later, fragment, word);
+        rest = after;
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    Letter,
+    Number,
+    Space,
+    Other,
+}
+
+fn class_of(character: char) -> Class {
+    match character {
+        'a'..='z' | 'A'..='Z' => Class::Letter,
+        '0'..='9' => Class::Number,
+        ' ' | '\t'..='\r' => Class::Space,
+        '\0'..='\x7f' => Class::Other,
+        _ if character.is_whitespace() => Class::Space,
+        _ => match get_general_category(character) {
+            GeneralCategory::UppercaseLetter
+            | GeneralCategory::LowercaseLetter
+            | GeneralCategory::TitlecaseLetter
+            | GeneralCategory::ModifierLetter
+            | GeneralCategory::OtherLetter => Class::Letter,
+            GeneralCategory::DecimalNumber | GeneralCategory::LetterNumber | GeneralCategory::OtherNumber => {
+                Class::Number
+            }
+            _ => Class::Other,
+        },
+    }
+}
+
+fn is_punctuation(character: char) -> bool {
+    matches!(
+        get_general_category(character),
+        GeneralCategory::ConnectorPunctuation
+            | GeneralCategory::DashPunctuation
+            | GeneralCategory::OpenPunctuation
+            | GeneralCategory::ClosePunctuation
+            | GeneralCategory::InitialPunctuation
+            | GeneralCategory::FinalPunctuation
+            | GeneralCategory::OtherPunctuation
+    ) || "$+<=>^~|".contains(character)
+}
+
+fn first(text: &str) -> Option<(char, Class, usize)> {
+    text.chars().next().map(|character| (character, class_of(character), character.len_utf8()))
+}
+
+/// Bytes of the longest start of `text` whose characters all satisfy `wanted`.
+fn run_len(text: &str, wanted: impl Fn(char, Class) -> bool) -> usize {
+    text.char_indices()
+        .find(|(_, character)| !wanted(*character, class_of(*character)))
+        .map_or(text.len(), |(at, _)| at)
+}
+
+/// A run of wanted characters, or else everything up to the next one.
+fn run_or_gap(text: &str, wanted: impl Fn(char, Class) -> bool) -> usize {
+    match run_len(text, &wanted) {
+        0 => run_len(text, |character, class| !wanted(character, class)),
+        len => len,
+    }
+}
+
+/// Three digits, or else everything up to the next three.
+fn three_digits_or_gap(text: &str) -> usize {
+    let is_three = |window: &[u8]| window.iter().all(u8::is_ascii_digit);
+    match text.as_bytes().windows(3).position(is_three) {
+        Some(0) => 3,
+        Some(at) => at,
+        None => text.len(),
+    }
+}
+
+fn is_other(_: char, class: Class) -> bool {
+    class == Class::Other
+}
+
+/// The length of a contraction at the start of `text`: `'s`, `'t`, `'m`, `'d`, `'re`, `'ve`, `'ll`.
+fn contraction_len(text: &str, any_case: bool) -> Option<usize> {
+    let bytes = text.as_bytes();
+    if bytes.first() != Some(&b'\'') {
+        return None;
+    }
+    let letter =
+        |at: usize| bytes.get(at).map(|byte| if any_case { byte.to_ascii_lowercase() } else { *byte });
+    match (letter(1)?, letter(2)) {
+        (b's' | b't' | b'm' | b'd', _) => Some(2),
+        (b'r' | b'v', Some(b'e')) | (b'l', Some(b'l')) => Some(3),
+        _ => None,
+    }
+}
+
+/// `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
+fn gpt2_word(text: &str) -> usize {
+    if let Some(len) = contraction_len(text, false) {
+        return len;
+    }
+    let body = text.strip_prefix(' ').unwrap_or(text);
+    let space_len = text.len() - body.len();
+    match first(body) {
+        Some((_, class, _)) if class != Class::Space => space_len + run_len(body, |_, other| other == class),
+        _ => spaces_len(text),
+    }
+}
+
+/// `\s+(?!\S)|\s+`: a run of spaces, less its last one when a word follows that may begin with it.
+fn spaces_len(text: &str) -> usize {
+    let run = run_len(text, |_, class| class == Class::Space);
+    let last = text[..run].chars().next_back().map_or(0, char::len_utf8);
+    if run < text.len() && run > last { run - last } else { run }
+}
+
+/// `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|
+/// \s+(?!\S)|\s+`
+fn llama3_word(text: &str, digits: usize) -> usize {
+    if let Some(len) = contraction_len(text, true) {
+        return len;
+    }
+    let Some((character, class, len)) = first(text) else {
+        return 0;
+    };
+    let is_letter = |_: char, class: Class| class == Class::Letter;
+    if !matches!(character, '\r' | '\n') && class != Class::Number {
+        let letters = run_len(&text[len..], is_letter);
+        if class == Class::Letter || letters > 0 {
+            return len + letters;
+        }
+    }
+    if class == Class::Number {
+        return text
+            .char_indices()
+            .take(digits)
+            .take_while(|(_, character)| class_of(*character) == Class::Number)
+            .map(|(at, character)| at + character.len_utf8())
+            .last()
+            .unwrap_or(len);
+    }
+    let body = text.strip_prefix(' ').unwrap_or(text);
+    let others = run_len(body, is_other);
+    if others > 0 {
+        let newlines = run_len(&body[others..], |character, _| matches!(character, '\r' | '\n'));
+        return text.len() - body.len() + others + newlines;
+    }
+    let run = run_len(text, |_, class| class == Class::Space);
+    match text[..run].rfind(['\r', '\n']) {
+        Some(last_newline) => last_newline + 1,
+        None => spaces_len(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn words<'a>(name: &str, text: &'a str) -> Vec<&'a str> {
+        let mut words = Vec::new();
+        PreTokenizer::named(name).unwrap().split(text, &mut |word| words.push(word));
+        words
+    }
+
+    #[test]
+    fn gpt2_cuts_words_with_the_space_before_them() {
+        assert_eq!(
+            words("gpt-2", "It's a  b\n\n c 12!?"),
+            ["It", "'s", " a", " ", " b", "\n\n", " c", " 12", "!?"]
+        );
+        assert_eq!(words("gpt-2", "x   "), ["x", "   "]);
+        assert_eq!(words("gpt-2", "'S 're"), ["'", "S", " '", "re"]);
+    }
+
+    #[test]
+    fn smollm_cuts_every_digit_and_looks_no_further() {
+        assert_eq!(words("smollm", "on  34 x"), ["on", "  ", "3", "4", " x"]);
+    }
+
+    #[test]
+    fn llama3_cuts_three_digits_and_keeps_newlines_with_what_is_before() {
+        assert_eq!(
+            words("llama-bpe", "I'LL pay 12345!\n\n  ok\n \n z"),
+            ["I", "'LL", " pay", " ", "123", "45", "!\n\n", " ", " ok", "\n \n", " z"]
+        );
+        assert_eq!(words("qwen2", "123"), ["1", "2", "3"]);
+        assert_eq!(words("llama-bpe", "(word) a"), ["(word", ")", " a"]);
+    }
+
+    #[test]
+    fn the_default_cuts_punctuation_first_and_numbers_in_threes() {
+        assert_eq!(words("default", "a,b 12345"), ["a", ",", "b", " ", "123", "45"]);
+    }
+
+    proptest! {
+        #[test]
+        fn the_words_are_the_text_whatever_it_is(text in "\\PC*|[ \\n\\r\\t0-9a-z'Ａ²é漢!]*") {
+            for name in ["smollm", "llama-bpe", "qwen2", "gpt-2", "default"] {
+                let words = words(name, &text);
+                prop_assert_eq!(words.concat(), text.as_str());
+                prop_assert!(words.iter().all(|word| !word.is_empty()));
+            }
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! The one thread that owns the model. How a job goes through it:
+//! 1. `Requests::submit` puts the job into the bounded queue, or refuses it at once.
+//! 2. The worker takes it when a slot is free and the pages it may need at most can be promised to it.
+//! 3. Each step moves all running sequences together: the next part of a prompt, or the next token of a reply.
+//! 4. It ends, by its own end or because its caller is gone, and its pages go back.
+//!
+//! A panic in a step fails the generations that were running, through their sinks; the worker then goes on with the
+//! next ones. Whether a caller is gone is asked before every step, of the waiting as well as of the running.
+
+use crate::detokenizer::Detokenizer;
+use crate::forward::{Segment, StepModel};
+use crate::kv::{PageLedger, PageTable, pages_for};
+use crate::limits::{MAX_RETRY_AFTER_S, MIN_RETRY_AFTER_S};
+use crate::sampler::Sampler;
+use crate::scheduler::{FairQueue, plan_step};
+use crate::tokenizer::Tokenizer;
+use chancery_domain::{AccountId, Clock};
+use chancery_engine::{Ended, EngineError, Generation, GenerationSink, Job, StopReason};
+use metrics::{Counter, Gauge};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What bounds the worker.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    pub context_tokens: usize,
+    pub slots: usize,
+    pub queue: usize,
+    pub pages: usize,
+}
+
+/// How much a finished job's time moves the running mean.
+const MEAN_WEIGHT: f64 = 0.1;
+
+/// The queue between callers and the worker.
+pub struct Requests {
+    state: Mutex<State>,
+    changed: Condvar,
+    bounds: Bounds,
+    vocabulary: usize,
+    queue_depth: Gauge,
+}
+
+struct State {
+    queue: FairQueue<Waiting>,
+    /// No new jobs; those that are here still run.
+    closed: bool,
+    /// Everything ends at the next step.
+    stopping: bool,
+    running: usize,
+    mean_job_s: f64,
+}
+
+struct Waiting {
+    job: Job,
+    sink: GenerationSink,
+}
+
+impl Requests {
+    pub fn new(bounds: Bounds, vocabulary: usize, queue_depth: Gauge) -> Self {
+        let state = State {
+            queue: FairQueue::new(bounds.queue),
+            closed: false,
+            stopping: false,
+            running: 0,
+            mean_job_s: 1.0,
+        };
+        Self { state: Mutex::new(state), changed: Condvar::new(), bounds, vocabulary, queue_depth }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn submit(&self, job: Job) -> Result<Generation, EngineError> {
+        let prompt_tokens = job.prompt.token_ids.len();
+        if prompt_tokens >= self.bounds.context_tokens {
+            return Err(EngineError::InputTooLong {
+                prompt_tokens: job.prompt.prompt_tokens(),
+                context_tokens: u32::try_from(self.bounds.context_tokens).unwrap_or(u32::MAX),
+            });
+        }
+        let is_known = |id: &u32| (*id as usize) < self.vocabulary;
+        if prompt_tokens == 0 || job.max_output_tokens == 0 || !job.prompt.token_ids.iter().all(is_known) {
+            return Err(EngineError::Failed("the job is not one of this engine's prompts".to_owned()));
+        }
+        let mut state = self.lock();
+        if state.closed {
+            return Err(EngineError::ShuttingDown);
+        }
+        let (sink, generation) = chancery_engine::channel();
+        if state.queue.push(job.account, Waiting { job, sink }).is_err() {
+            return Err(EngineError::Overloaded { retry_after_s: state.retry_after_s() });
+        }
+        self.queue_depth.set(state.queue.len() as f64);
+        drop(state);
+        self.changed.notify_one();
+        Ok(generation)
+    }
+
+    /// Refuses new jobs from now on.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_one();
+    }
+
+    /// Refuses new jobs and fails those that are here.
+    pub fn stop(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        state.stopping = true;
+        drop(state);
+        self.changed.notify_one();
+    }
+}
+
+impl State {
+    /// About when a running job ends and the queue moves up by one.
+    fn retry_after_s(&self) -> u32 {
+        let seconds = (self.mean_job_s / self.running.max(1) as f64).ceil();
+        // A float that is out of range saturates, and the clamp does the rest.
+        (seconds as u32).clamp(MIN_RETRY_AFTER_S, MAX_RETRY_AFTER_S)
+    }
+}
+
+/// One running generation.
+struct Sequence {
+    account: AccountId,
+    sink: GenerationSink,
+    prompt: Arc<[u32]>,
+    /// Tokens in the cache.
+    cached: usize,
+    last_token: u32,
+    generated: u32,
+    /// How many tokens may be generated, and what it means to reach that.
+    limit: u32,
+    limit_reason: StopReason,
+    pages: PageTable,
+    sampler: Sampler,
+    text: Detokenizer,
+    started: Instant,
+}
+
+impl Sequence {
+    fn prompt_left(&self) -> usize {
+        self.prompt.len().saturating_sub(self.cached)
+    }
+
+    /// Takes a chosen token; the reason when it was the last.
+    fn accept(&mut self, token: u32, tokenizer: &Tokenizer) -> Option<StopReason> {
+        if tokenizer.ends_generation(token) {
+            return Some(StopReason::Complete);
+        }
+        self.last_token = token;
+        self.generated += 1;
+        let shown = self.text.push(tokenizer.token_bytes(token));
+        if !shown.text.is_empty() {
+            self.sink.text(shown.text);
+        }
+        if shown.stopped {
+            return Some(StopReason::StopSequence);
+        }
+        (self.generated >= self.limit).then_some(self.limit_reason)
+    }
+}
+
+pub struct Worker<M> {
+    model: M,
+    tokenizer: Arc<Tokenizer>,
+    requests: Arc<Requests>,
+    clock: Arc<dyn Clock>,
+    ledger: PageLedger,
+    running: Vec<Sequence>,
+    running_gauge: Gauge,
+    steps: Counter,
+}
+
+/// Where the worker's numbers go.
+pub struct WorkerMetrics {
+    pub running: Gauge,
+    pub steps: Counter,
+}
+
+impl<M: StepModel> Worker<M> {
+    pub fn new(
+        model: M,
+        tokenizer: Arc<Tokenizer>,
+        requests: Arc<Requests>,
+        clock: Arc<dyn Clock>,
+        metrics: WorkerMetrics,
+    ) -> Self {
+        let ledger = PageLedger::new(requests.bounds.pages);
+        let WorkerMetrics { running: running_gauge, steps } = metrics;
+        Self { model, tokenizer, requests, clock, ledger, running: Vec::new(), running_gauge, steps }
+    }
+
+    /// Serves until the engine is dropped.
+    pub fn run(mut self) {
+        loop {
+            match catch_unwind(AssertUnwindSafe(|| self.turn())) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(_) => {
+                    tracing::error!(failed = self.running.len(), "the engine panicked in a step");
+                    // Dropping their sinks fails them; nobody holds a page any more.
+                    self.running.clear();
+                    self.ledger = PageLedger::new(self.requests.bounds.pages);
+                }
+            }
+        }
+    }
+
+    /// Waits for work, lets jobs in and makes one step; false when it is time to stop.
+    fn turn(&mut self) -> bool {
+        if !self.let_in() {
+            return false;
+        }
+        self.end_cancelled();
+        if !self.running.is_empty() {
+            self.step();
+            self.steps.increment(1);
+        }
+        true
+    }
+
+    fn let_in(&mut self) -> bool {
+        let requests = Arc::clone(&self.requests);
+        let mut state = requests.lock();
+        while self.running.is_empty() && state.queue.is_empty() && !state.stopping {
+            self.running_gauge.set(0.0);
+            state.running = 0;
+            state = requests.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if state.stopping {
+            let waiting = state.queue.take_all().into_iter().map(|waiting| waiting.sink);
+            for sink in waiting.chain(self.running.drain(..).map(|sequence| sequence.sink)) {
+                sink.fail(EngineError::ShuttingDown);
+            }
+            return false;
+        }
+        for waiting in state.queue.take_gone(|waiting| waiting.sink.is_cancelled()) {
+            waiting.sink.end(Ended { reason: StopReason::Cancelled, output_tokens: 0 });
+        }
+        while self.running.len() < requests.bounds.slots {
+            let running_of =
+                |account| self.running.iter().filter(|sequence| sequence.account == account).count();
+            let Some(next) = state.queue.next_up(running_of) else { break };
+            let Some(waiting) = state.queue.get(next) else { break };
+            let (limit, limit_reason) = reply_limit(&waiting.job, requests.bounds.context_tokens);
+            let most_tokens = waiting.job.prompt.token_ids.len() + limit as usize;
+            // The first in line waits for its pages: passing it over could leave a long job waiting for ever.
+            let Some(pages) = self.ledger.promise(pages_for(most_tokens)) else { break };
+            let Some((account, Waiting { job, sink })) = state.queue.take(next) else {
+                self.ledger.release(pages);
+                break;
+            };
+            self.running.push(Sequence {
+                account,
+                sink,
+                prompt: job.prompt.token_ids,
+                cached: 0,
+                last_token: 0,
+                generated: 0,
+                limit,
+                limit_reason,
+                pages,
+                sampler: Sampler::new(job.sampling),
+                text: Detokenizer::new(&job.stop),
+                started: self.clock.monotonic(),
+            });
+        }
+        state.running = self.running.len();
+        requests.queue_depth.set(state.queue.len() as f64);
+        self.running_gauge.set(self.running.len() as f64);
+        true
+    }
+
+    fn end_cancelled(&mut self) {
+        let mut index = 0;
+        while index < self.running.len() {
+            if self.running[index].sink.is_cancelled() {
+                self.end(index, StopReason::Cancelled);
+            } else {
+                index += 1;
+            }
+        }
+    }
+
+    fn step(&mut self) {
+        let prompt_left: Vec<usize> = self.running.iter().map(Sequence::prompt_left).collect();
+        let shares = plan_step(&prompt_left);
+        for (sequence, share) in self.running.iter_mut().zip(&shares) {
+            self.ledger.grow(&mut sequence.pages, sequence.cached + share);
+        }
+        let moving = || shares.iter().enumerate().filter(|(_, share)| **share > 0);
+        let segments: Vec<Segment<'_>> = moving()
+            .map(|(index, share)| {
+                let sequence = &self.running[index];
+                let tokens = if prompt_left[index] > 0 {
+                    &sequence.prompt[sequence.cached..][..*share]
+                } else {
+                    std::slice::from_ref(&sequence.last_token)
+                };
+                Segment {
+                    tokens,
+                    first_position: sequence.cached,
+                    pages: sequence.pages.pages(),
+                    wants_logits: prompt_left[index] <= *share,
+                }
+            })
+            .collect();
+        let logits = self.model.step(&segments);
+
+        let mut rows = logits.rows();
+        let mut ended = Vec::new();
+        for (index, share) in moving() {
+            let sequence = &mut self.running[index];
+            sequence.cached += share;
+            if prompt_left[index] > *share {
+                continue;
+            }
+            let Some(row) = rows.next() else { break };
+            let token = sequence.sampler.choose(row);
+            if let Some(reason) = sequence.accept(token, &self.tokenizer) {
+                ended.push((index, reason));
+            }
+        }
+        drop(rows);
+        // From the back, so that the places of the others stay right.
+        for (index, reason) in ended.into_iter().rev() {
+            self.end(index, reason);
+        }
+    }
+
+    fn end(&mut self, index: usize, reason: StopReason) {
+        let sequence = self.running.remove(index);
+        self.ledger.release(sequence.pages);
+        if reason != StopReason::StopSequence {
+            let rest = sequence.text.finish();
+            if !rest.is_empty() {
+                sequence.sink.text(rest);
+            }
+        }
+        let took: Duration = self.clock.monotonic().saturating_duration_since(sequence.started);
+        let mut state = self.requests.lock();
+        state.mean_job_s += (took.as_secs_f64() - state.mean_job_s) * MEAN_WEIGHT;
+        state.running = self.running.len();
+        drop(state);
+        sequence.sink.end(Ended { reason, output_tokens: sequence.generated });
+    }
+}
+
+/// How many tokens a reply may have, and why it ends there.
+fn reply_limit(job: &Job, context_tokens: usize) -> (u32, StopReason) {
+    let room = context_tokens.saturating_sub(job.prompt.token_ids.len());
+    let room = u32::try_from(room).unwrap_or(u32::MAX);
+    if job.max_output_tokens <= room {
+        (job.max_output_tokens, StopReason::MaxOutputTokens)
+    } else {
+        (room, StopReason::ContextLength)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,254 @@
+//! The worker with a scripted model: after token `n` it always says `n + 1`, and the end marker after the last.
+
+use super::*;
+use crate::forward::Logits;
+use crate::gguf::Gguf;
+use crate::gguf::writer::GgufWriter;
+use chancery_domain::ManualClock;
+use chancery_domain::UnixMillis;
+use chancery_engine::{Event, Prompt, Sampling};
+use std::io::Cursor;
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+
+const END: u32 = 0;
+const FIRST: u32 = 1;
+/// The letters a to z, one token each.
+const VOCABULARY: usize = 27;
+/// A prompt that holds this letter makes the model panic.
+const POISON: u32 = FIRST + 25;
+
+/// Makes a step for every permit it is given, so that a test decides how far things go.
+struct ScriptedModel {
+    permits: mpsc::Receiver<()>,
+    logits: Vec<f32>,
+}
+
+impl StepModel for ScriptedModel {
+    fn step(&mut self, segments: &[Segment<'_>]) -> Logits<'_> {
+        self.permits.recv().unwrap();
+        self.logits.clear();
+        for segment in segments {
+            assert!(segment.first_position + segment.tokens.len() <= segment.pages.len() * 64);
+            assert!(!segment.tokens.contains(&POISON), "poisoned");
+            if segment.wants_logits {
+                let next = (segment.tokens[segment.tokens.len() - 1] + 1) % POISON;
+                self.logits.extend((0..VOCABULARY).map(|id| f32::from(id == next as usize)));
+            }
+        }
+        Logits { values: &self.logits, stride: VOCABULARY, vocabulary: VOCABULARY }
+    }
+}
+
+fn tokenizer() -> Tokenizer {
+    let mut tokens = vec!["<end>".to_owned()];
+    tokens.extend(('a'..='z').map(String::from));
+    let mut types = [1; VOCABULARY];
+    types[END as usize] = 3;
+    let tokens: Vec<&str> = tokens.iter().map(String::as_str).collect();
+    let bytes = GgufWriter::new()
+        .string("tokenizer.ggml.model", "gpt2")
+        .string("tokenizer.ggml.pre", "gpt-2")
+        .strings("tokenizer.ggml.tokens", &tokens)
+        .strings("tokenizer.ggml.merges", &[])
+        .i32s("tokenizer.ggml.token_type", &types)
+        .u32("tokenizer.ggml.eos_token_id", END)
+        .finish();
+    let len = bytes.len() as u64;
+    Tokenizer::from_metadata(Gguf::read(Cursor::new(bytes), len).unwrap().metadata()).unwrap()
+}
+
+struct Bench {
+    requests: Arc<Requests>,
+    permits: mpsc::Sender<()>,
+    worker: Option<JoinHandle<()>>,
+}
+
+impl Bench {
+    fn start(bounds: Bounds) -> Self {
+        let (permits, receiver) = mpsc::channel();
+        let requests = Arc::new(Requests::new(bounds, VOCABULARY, Gauge::noop()));
+        let worker = Worker::new(
+            ScriptedModel { permits: receiver, logits: Vec::new() },
+            Arc::new(tokenizer()),
+            Arc::clone(&requests),
+            Arc::new(ManualClock::at(UnixMillis(0))),
+            WorkerMetrics { running: Gauge::noop(), steps: Counter::noop() },
+        );
+        Self { requests, permits, worker: Some(thread::spawn(move || worker.run())) }
+    }
+
+    fn allow(&self, steps: usize) {
+        for _ in 0..steps {
+            self.permits.send(()).unwrap();
+        }
+    }
+
+    fn submit(&self, job: Job) -> Generation {
+        self.requests.submit(job).unwrap()
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        self.requests.stop();
+        let _ = self.permits.send(());
+        self.worker.take().unwrap().join().unwrap();
+    }
+}
+
+const BOUNDS: Bounds = Bounds { context_tokens: 64, slots: 2, queue: 4, pages: 2 };
+
+fn job(prompt: &[u32], max_output_tokens: u32) -> Job {
+    Job {
+        account: AccountId(1),
+        prompt: Prompt { token_ids: prompt.into(), input_tokens: 0 },
+        max_output_tokens,
+        sampling: Sampling::GREEDY,
+        stop: Vec::new(),
+    }
+}
+
+async fn all(mut generation: Generation) -> (String, Ended) {
+    let mut text = String::new();
+    loop {
+        match generation.next().await.unwrap() {
+            Event::Text(more) => text += &more,
+            Event::Ended(ended) => return (text, ended),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_reply_ends_at_its_limit_with_the_exact_count() {
+    let bench = Bench::start(BOUNDS);
+    bench.allow(100);
+    let (text, ended) = all(bench.submit(job(&[FIRST], 5))).await;
+    assert_eq!((text.as_str(), ended.reason, ended.output_tokens), ("bcdef", StopReason::MaxOutputTokens, 5));
+}
+
+#[tokio::test]
+async fn the_end_marker_ends_the_reply_and_is_not_counted() {
+    let bench = Bench::start(BOUNDS);
+    bench.allow(100);
+    let (text, ended) = all(bench.submit(job(&[FIRST + 21], 50))).await;
+    assert_eq!((text.as_str(), ended.reason, ended.output_tokens), ("wxy", StopReason::Complete, 3));
+}
+
+#[tokio::test]
+async fn the_contexts_end_ends_the_reply() {
+    let bench = Bench::start(Bounds { context_tokens: 10, ..BOUNDS });
+    bench.allow(100);
+    let (text, ended) = all(bench.submit(job(&[FIRST; 6], 50))).await;
+    assert_eq!((text.as_str(), ended.reason, ended.output_tokens), ("bcde", StopReason::ContextLength, 4));
+    let too_long = bench.requests.submit(job(&[FIRST; 10], 1)).unwrap_err();
+    assert_eq!(too_long, EngineError::InputTooLong { prompt_tokens: 10, context_tokens: 10 });
+}
+
+#[tokio::test]
+async fn a_stop_string_ends_the_reply_and_its_tokens_are_counted() {
+    let bench = Bench::start(BOUNDS);
+    bench.allow(100);
+    let stopping = Job { stop: vec!["fg".to_owned()], ..job(&[FIRST], 50) };
+    let (text, ended) = all(bench.submit(stopping)).await;
+    assert_eq!((text.as_str(), ended.reason, ended.output_tokens), ("bcde", StopReason::StopSequence, 6));
+}
+
+#[tokio::test]
+async fn a_cancelled_reply_ends_at_the_next_step_with_what_was_generated() {
+    let bench = Bench::start(BOUNDS);
+    let mut generation = bench.submit(job(&[FIRST], 50));
+    bench.allow(2);
+    for wanted in ["b", "c"] {
+        assert_eq!(generation.next().await.unwrap(), Event::Text(wanted.to_owned()));
+    }
+    generation.cancel();
+    // The step that may already be waiting for its permit is the last.
+    bench.allow(1);
+    let (_, ended) = all(generation).await;
+    assert_eq!(ended.reason, StopReason::Cancelled);
+    assert!((2..=3).contains(&ended.output_tokens));
+}
+
+#[tokio::test]
+async fn a_job_cancelled_while_it_waits_ends_with_nothing_generated() {
+    let bench = Bench::start(Bounds { slots: 1, ..BOUNDS });
+    let first = bench.submit(job(&[FIRST], 3));
+    let waiting = bench.submit(job(&[FIRST], 3));
+    waiting.cancel();
+    bench.allow(2);
+    let (text, ended) = all(waiting).await;
+    assert_eq!((text.as_str(), ended.reason, ended.output_tokens), ("", StopReason::Cancelled, 0));
+    bench.allow(10);
+    assert_eq!(all(first).await.0, "bcd");
+}
+
+#[tokio::test]
+async fn a_full_queue_refuses_at_once_and_says_when_to_come_back() {
+    let bench = Bench::start(Bounds { slots: 1, queue: 1, ..BOUNDS });
+    let mut accepted = Vec::new();
+    let refusal = loop {
+        match bench.requests.submit(job(&[FIRST], 2)) {
+            Ok(generation) => accepted.push(generation),
+            Err(error) => break error,
+        }
+    };
+    // One waits in the queue, and one more may have been let into the slot.
+    assert!((1..=2).contains(&accepted.len()));
+    assert!(matches!(refusal, EngineError::Overloaded { retry_after_s: 1..=60 }));
+    bench.allow(100);
+    for generation in accepted {
+        assert_eq!(all(generation).await.0, "bc");
+    }
+}
+
+#[tokio::test]
+async fn a_job_waits_until_the_pages_it_may_need_are_free() {
+    let bench = Bench::start(Bounds { slots: 3, ..BOUNDS });
+    bench.allow(1_000);
+    // Three of these share two pages, and each may need one.
+    let jobs: Vec<_> = (0..3).map(|_| bench.submit(job(&[FIRST; 30], 20))).collect();
+    for generation in jobs {
+        assert_eq!(all(generation).await.1.output_tokens, 20);
+    }
+}
+
+#[tokio::test]
+async fn a_panic_in_a_step_fails_what_ran_and_the_next_job_is_served() {
+    let bench = Bench::start(BOUNDS);
+    bench.allow(100);
+    let mut poisoned = bench.submit(job(&[POISON], 5));
+    assert!(matches!(poisoned.next().await, Err(EngineError::Failed(_))));
+    assert_eq!(all(bench.submit(job(&[FIRST], 2))).await.0, "bc");
+}
+
+#[tokio::test]
+async fn a_closed_engine_refuses_new_jobs_and_serves_those_it_has() {
+    let bench = Bench::start(BOUNDS);
+    let accepted = bench.submit(job(&[FIRST], 4));
+    bench.requests.close();
+    assert_eq!(bench.requests.submit(job(&[FIRST], 1)).unwrap_err(), EngineError::ShuttingDown);
+    bench.allow(100);
+    assert_eq!(all(accepted).await.0, "bcde");
+}
+
+#[tokio::test]
+async fn a_stopped_engine_fails_what_it_still_had() {
+    let bench = Bench::start(BOUNDS);
+    let mut generation = bench.submit(job(&[FIRST], 40));
+    drop(bench);
+    loop {
+        match generation.next().await {
+            Ok(Event::Text(_)) => {}
+            other => break assert_eq!(other, Err(EngineError::ShuttingDown)),
+        }
+    }
+}
+
+#[test]
+fn a_prompt_of_another_engine_is_refused() {
+    let bench = Bench::start(BOUNDS);
+    for wrong in [job(&[VOCABULARY as u32], 1), job(&[], 1), job(&[FIRST], 0)] {
+        assert!(matches!(bench.requests.submit(wrong), Err(EngineError::Failed(_))));
+    }
+}

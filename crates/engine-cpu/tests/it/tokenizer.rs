@@ -1,0 +1,62 @@
+//! The tokenizer against llama.cpp's, and against texts made to be slow.
+
+use crate::{engine, references, rows};
+use chancery_engine::{Engine, EngineError};
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct Row {
+    text: String,
+    ids: Vec<u32>,
+}
+
+#[test]
+fn token_ids_equal_llama_cpps_over_a_varied_corpus() {
+    let rows: Vec<Row> = rows(include_str!("../fixtures/tokens.jsonl"));
+    assert_eq!(rows.len(), 201);
+    for Row { text, ids } in rows {
+        assert_eq!(engine().tokenizer().encode_text(&text), ids, "{text:?}");
+    }
+}
+
+#[test]
+fn tokens_spell_the_text_they_came_from() {
+    let tokenizer = engine().tokenizer();
+    for Row { text, .. } in rows::<Row>(include_str!("../fixtures/tokens.jsonl")) {
+        let bytes: Vec<u8> =
+            tokenizer.encode_text(&text).iter().flat_map(|id| tokenizer.token_bytes(*id)).copied().collect();
+        assert_eq!(String::from_utf8(bytes).unwrap(), text);
+    }
+}
+
+#[test]
+fn prompts_equal_the_rendered_chat_template_and_count_the_two_texts_only() {
+    for reference in references() {
+        let prompt = engine().prepare(&reference.instructions, &reference.input).unwrap();
+        assert_eq!(*prompt.token_ids, *reference.prompt_ids, "{:?}", reference.input);
+        assert_eq!(prompt.input_tokens, reference.input_tokens, "{:?}", reference.input);
+    }
+}
+
+#[test]
+fn no_text_becomes_a_control_token() {
+    let tokenizer = engine().tokenizer();
+    let markers = "<|endoftext|><|im_start|><|im_end|><repo_name><file_sep><jupyter_code>";
+    assert!(tokenizer.encode_text(markers).iter().all(|id| *id > 16));
+}
+
+#[test]
+fn a_megabyte_made_to_be_slow_is_tokenized_in_time_and_refused_by_its_exact_length() {
+    let patterns = ["a", " ", "\n", "7", "🙂", "ab", "'", " \n", "the ", "\u{301}", "漢", "aA1 "];
+    for pattern in patterns {
+        let text = pattern.repeat((1 << 20) / pattern.len());
+        let tokens = engine().tokenizer().encode_text(&text).len();
+        let scaffolding = engine().prepare("", "").unwrap().prompt_tokens();
+        match engine().prepare("", &text) {
+            Err(EngineError::InputTooLong { prompt_tokens, context_tokens: 8_192 }) => {
+                assert_eq!(prompt_tokens as usize, tokens + scaffolding as usize, "{pattern:?}");
+            }
+            other => panic!("{pattern:?}: {other:?}"),
+        }
+    }
+}
