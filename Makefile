@@ -3,9 +3,10 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint build clean
+.PHONY: help run test check clean
 
 CARGO ?= cargo
+CHANCERY := $(CARGO) run --quiet --release --locked -p chancery --
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -13,16 +14,16 @@ help: ## Show this list
 run: ## Fetch the model, build, and start a demonstration server (ARGS="--data DIR" adds options)
 	@scripts/require build
 	$(CARGO) build --release --locked -p chancery
-	target/release/chancery model pull smollm2-135m
-	target/release/chancery serve --demo $(ARGS)
+	$(CHANCERY) model pull smollm2-135m
+	$(CHANCERY) serve --demo $(ARGS)
 
 test: ## Run every check and every test, on both databases and the real model
-	@scripts/require build test
+	@scripts/require build lint test
 	@scripts/lint
 	scripts/with-services scripts/run-tests --workspace
 
 check: ## The quick loop: format, lints, unit tests
-	@scripts/require build
+	@scripts/require build lint
 	@scripts/lint
 	scripts/run-tests --workspace --lib --bins
 

@@ -1,6 +1,6 @@
 //! Generated tokens per second of the engine alone, at several numbers of streams: no HTTP, no metering.
 //!
-//!     cargo run --release -p chancery-engine-cpu --example throughput -- MODEL.gguf
+//!     cargo run --release -p chancery-bench --bin engine_throughput -- MODEL.gguf
 
 use chancery_domain::{AccountId, Clock, SystemClock};
 use chancery_engine::{Engine, Event, Job, Sampling};

@@ -4,22 +4,27 @@
 
 use crate::ApiState;
 use crate::error::ApiError;
+use crate::unread_body::read_to_the_end;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use chancery_domain::RequestId;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
-pub(crate) async fn around(State(state): State<ApiState>, mut request: Request, next: Next) -> Response {
-    let started_at = state.meter.clock().monotonic();
+pub(crate) async fn around(State(state): State<ApiState>, request: Request, next: Next) -> Response {
     let request_id = state.meter.new_request_id();
+    let line = LogLine::begin(&state, &request, request_id.clone());
+    // A caller who waits for leave to send a body sends none after a refusal.
+    let mut request = match request.headers().contains_key(header::EXPECT) {
+        true => request,
+        false => request.map(read_to_the_end),
+    };
     request.extensions_mut().insert(request_id.clone());
-    let method = request.method().clone();
-    let path = request.extensions().get::<MatchedPath>().map_or("(none)", MatchedPath::as_str).to_owned();
 
     let mut response = match refusal_before_routing(&state, request.headers()) {
         Some(refusal) => refusal.into_response(),
@@ -31,25 +36,67 @@ pub(crate) async fn around(State(state): State<ApiState>, mut request: Request, 
         *response.body_mut() = Body::from(error.body(request_id.as_str()));
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
-    if state.meter.is_draining() || response.status() == StatusCode::PAYLOAD_TOO_LARGE {
+    if state.meter.is_draining() {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     add_headers(response.headers_mut(), &request_id);
-
-    let status = response.status().as_u16();
-    let duration = state.meter.clock().monotonic().saturating_duration_since(started_at);
-    let code = error.as_ref().map_or("", |error| error.code);
-    let internal = error.as_ref().and_then(|error| error.internal.as_deref()).unwrap_or_default();
-    let duration_ms = duration.as_secs_f64() * 1000.0;
-    if status >= 500 {
-        tracing::error!(%request_id, %method, path, status, code, duration_ms, internal, "request failed");
-    } else {
-        tracing::info!(%request_id, %method, path, status, code, duration_ms, "request");
-    }
-    metrics::counter!("chancery_http_requests_total", "path" => path.clone(), "status" => status.to_string(), "code" => code)
-        .increment(1);
-    metrics::histogram!("chancery_http_request_seconds", "path" => path).record(duration.as_secs_f64());
+    line.end(response.status().as_u16(), error.as_ref());
     response
+}
+
+/// One line in the log and one count in the metrics for every request, also for one whose caller hung up: that one's
+/// future is dropped in the middle, and so is its `LogLine`.
+struct LogLine {
+    state: ApiState,
+    started_at: Instant,
+    request_id: RequestId,
+    method: Method,
+    path: String,
+    is_written: bool,
+}
+
+/// What is logged where no reply could be sent, after nginx's example.
+const HUNG_UP: (u16, &str) = (499, "hung_up");
+
+impl LogLine {
+    fn begin(state: &ApiState, request: &Request, request_id: RequestId) -> Self {
+        // Only paths of ours are named: a stranger's would make the metrics grow without bound.
+        let path = request.extensions().get::<MatchedPath>().map_or("(none)", MatchedPath::as_str).to_owned();
+        let method = request.method().clone();
+        let started_at = state.meter.clock().monotonic();
+        Self { state: state.clone(), started_at, request_id, method, path, is_written: false }
+    }
+
+    fn end(mut self, status: u16, error: Option<&ApiError>) {
+        let code = error.map_or("", |error| error.code);
+        let internal = error.and_then(|error| error.internal.as_deref()).unwrap_or_default();
+        self.write(status, code, internal);
+    }
+
+    fn write(&mut self, status: u16, code: &'static str, internal: &str) {
+        self.is_written = true;
+        let duration = self.state.meter.clock().monotonic().saturating_duration_since(self.started_at);
+        let duration_ms = duration.as_millis();
+        let Self { request_id, method, path, .. } = &self;
+        if internal.is_empty() {
+            tracing::info!(%request_id, %method, path, status, code, duration_ms, "request");
+        } else {
+            tracing::error!(%request_id, %method, path, status, code, duration_ms, internal, "request failed");
+        }
+        let status = status.to_string();
+        metrics::counter!("chancery_http_requests_total", "path" => path.clone(), "status" => status, "code" => code)
+            .increment(1);
+        metrics::histogram!("chancery_http_request_seconds", "path" => path.clone())
+            .record(duration.as_secs_f64());
+    }
+}
+
+impl Drop for LogLine {
+    fn drop(&mut self) {
+        if !self.is_written {
+            self.write(HUNG_UP.0, HUNG_UP.1, "");
+        }
+    }
 }
 
 fn refusal_before_routing(state: &ApiState, headers: &HeaderMap) -> Option<ApiError> {

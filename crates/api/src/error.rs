@@ -1,6 +1,7 @@
 //! Every refusal of the API. An `ApiError` carries what the caller reads (status, code, reason, field) apart from what
 //! the log reads (`internal`). It is turned into bytes at one place, `boundary`, which knows the request's id.
 
+use crate::json::shorten;
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use chancery_engine::EngineError;
@@ -59,8 +60,9 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, "malformed_request", reason)
     }
 
-    pub(crate) fn missing_field(field: &str, what: &str) -> Self {
-        let reason = format!("`{field}` is missing; it is required and must be {what}");
+    pub(crate) fn missing_field(field: &str, what: &str, sent_instead: Option<&str>) -> Self {
+        let hint = sent_instead.map(|name| format!(" (you sent `{name}`)")).unwrap_or_default();
+        let reason = format!("`{field}` is missing{hint}; it is required and must be {what}");
         Self::new(StatusCode::BAD_REQUEST, "missing_field", reason).at_field(field)
     }
 
@@ -107,7 +109,7 @@ impl ApiError {
     }
 
     pub(crate) fn internal(internal: impl Into<String>) -> Self {
-        let reason = "something went wrong on our side; nothing was billed for this request";
+        let reason = "something went wrong on our side; the log has the details under the request's id";
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", reason).logged_as(internal)
     }
 
@@ -136,7 +138,7 @@ impl From<MeterError> for ApiError {
             MeterError::UnknownModel(name) => Self::new(
                 StatusCode::NOT_FOUND,
                 "unknown_model",
-                format!("there is no model {name:?}; `GET /v1/models` lists those there are"),
+                format!("there is no model {:?}; `GET /v1/models` lists those there are", shorten(&name)),
             )
             .at_field("model"),
             MeterError::CapAboveContext { context_tokens, .. } => Self::invalid_value(
@@ -185,13 +187,18 @@ impl ApiError {
     }
 
     fn from_store(error: &StoreError) -> Self {
-        Self::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "unavailable",
-            "usage cannot be recorded at the moment, so nothing is generated; try again in a moment",
-        )
-        .retry_after_s(RETRY_UNAVAILABLE_S)
-        .logged_as(error.to_string())
+        match error {
+            StoreError::Unavailable(_) | StoreError::DiskFull(_) | StoreError::ReadOnly(_) => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "unavailable",
+                "the database cannot be used at the moment, and without it no usage can be recorded; try again",
+            )
+            .retry_after_s(RETRY_UNAVAILABLE_S)
+            .logged_as(error.to_string()),
+            StoreError::SumTooLarge => Self::invalid_value("from", "the sum is too large; ask for fewer days"),
+            // Everything else is about how the store is used or what is in it: a defect of ours.
+            _ => Self::internal(error.to_string()),
+        }
     }
 }
 

@@ -2,10 +2,7 @@
 //! unknown, and is refused with the nearest known name.
 
 use crate::error::ApiError;
-use crate::json::Json;
-
-/// Names longer than this are cut when they are repeated to the caller.
-const SHOWN_NAME_CHARS: usize = 60;
+use crate::json::{Json, shorten};
 
 pub(crate) struct Fields {
     left: Vec<(String, Json)>,
@@ -38,13 +35,19 @@ impl Fields {
         match self.take(name) {
             Some(Json::String(text)) => Ok(text),
             Some(other) => Err(wrong_type(name, "a string", &other)),
-            None => Err(ApiError::missing_field(name, "a string")),
+            None => Err(self.missing(name, "a string")),
         }
+    }
+
+    /// A field that is missing under its own name may be there under a similar one.
+    fn missing(&self, name: &'static str, what: &str) -> ApiError {
+        let similar = self.left.iter().find(|(sent, _)| chancery_domain::nearest(sent, [name]).is_some());
+        ApiError::missing_field(name, what, similar.map(|(sent, _)| shorten(sent)).as_deref())
     }
 
     /// At least `min`; the upper bound is the caller's to check, since it depends on the model.
     pub(crate) fn required_integer(&mut self, name: &'static str, min: u64) -> Result<u64, ApiError> {
-        let value = self.take(name).ok_or_else(|| ApiError::missing_field(name, "an integer"))?;
+        let value = self.take(name).ok_or_else(|| self.missing(name, "an integer"))?;
         integer(name, &value, min)
     }
 
@@ -88,7 +91,7 @@ impl Fields {
     /// To be called when everything known has been taken.
     pub(crate) fn refuse_the_rest(self) -> Result<(), ApiError> {
         let Some((unknown, _)) = self.left.first() else { return Ok(()) };
-        let shown: String = unknown.chars().take(SHOWN_NAME_CHARS).collect();
+        let shown = shorten(unknown);
         let hint = match chancery_domain::nearest(&shown, self.asked_for.iter().copied()) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("the known ones are {}", self.asked_for.join(", ")),
@@ -103,8 +106,12 @@ fn wrong_type(name: &str, wanted: &str, got: &Json) -> ApiError {
 
 /// JSON does not tell `64` from `64.0`, so a whole number is an integer however it is written.
 fn integer(name: &str, value: &Json, min: u64) -> Result<u64, ApiError> {
-    let out_of_range =
-        || ApiError::invalid_value(name, format!("`{name}` is out of range; it must be at least {min}"));
+    let out_of_range = || {
+        ApiError::invalid_value(
+            name,
+            format!("`{name}` is out of range; it must be from {min} to {}", u64::MAX),
+        )
+    };
     match value {
         Json::Integer(value) => {
             u64::try_from(*value).ok().filter(|value| *value >= min).ok_or_else(out_of_range)

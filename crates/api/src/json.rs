@@ -8,8 +8,8 @@ use std::fmt;
 pub(crate) enum Json {
     Null,
     Bool(bool),
-    Integer(i64),
-    /// Also integers too large for an `i64`.
+    /// Every integer that a field takes fits; larger ones are numbers.
+    Integer(i128),
     Number(f64),
     String(String),
     Array(Vec<Json>),
@@ -41,6 +41,15 @@ impl<'de> Deserialize<'de> for Json {
     }
 }
 
+/// What a caller sent, cut to a length that can be repeated in a reply.
+pub(crate) fn shorten(text: &str) -> String {
+    const SHOWN_CHARS: usize = 60;
+    match text.char_indices().nth(SHOWN_CHARS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 struct JsonVisitor;
 
 impl<'de> Visitor<'de> for JsonVisitor {
@@ -59,11 +68,11 @@ impl<'de> Visitor<'de> for JsonVisitor {
     }
 
     fn visit_i64<E>(self, value: i64) -> Result<Json, E> {
-        Ok(Json::Integer(value))
+        Ok(Json::Integer(value.into()))
     }
 
     fn visit_u64<E>(self, value: u64) -> Result<Json, E> {
-        Ok(i64::try_from(value).map_or(Json::Number(value as f64), Json::Integer))
+        Ok(Json::Integer(value.into()))
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Json, E> {
@@ -91,7 +100,8 @@ impl<'de> Visitor<'de> for JsonVisitor {
         let mut names = std::collections::HashSet::new();
         while let Some((name, value)) = entries.next_entry::<String, Json>()? {
             if !names.insert(name.clone()) {
-                return Err(A::Error::custom(format_args!("the name `{name}` stands twice in one object")));
+                let shown = shorten(&name);
+                return Err(A::Error::custom(format_args!("the name `{shown}` stands twice in one object")));
             }
             object.push((name, value));
         }
@@ -120,8 +130,9 @@ mod tests {
     #[test]
     fn integers_keep_their_value_and_huge_ones_do_not_wrap() {
         assert_eq!(Json::parse(b"9007199254740993").unwrap(), Json::Integer(9_007_199_254_740_993));
+        assert_eq!(Json::parse(b"18446744073709551615").unwrap(), Json::Integer(u64::MAX.into()));
         assert!(
-            matches!(Json::parse(b"18446744073709551615").unwrap(), Json::Number(value) if value > 1.8e19)
+            matches!(Json::parse(b"18446744073709551616").unwrap(), Json::Number(value) if value > 1.8e19)
         );
     }
 }

@@ -12,6 +12,7 @@ mod json;
 mod models;
 mod state;
 mod tokens;
+mod unread_body;
 mod usage;
 
 pub use state::ApiState;

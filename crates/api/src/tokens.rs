@@ -32,21 +32,16 @@ pub(crate) async fn handle(
     JsonBytes(body): JsonBytes,
 ) -> Result<Json<TokensReply>, ApiError> {
     let request = generation_fields::parse(&body)?;
-    let model = request.model.clone();
-    let count = state.meter.count(request).await?;
-    let max_total = count
-        .input_cost
-        .checked_add(count.max_output_cost)
-        .map_err(|error| ApiError::internal(error.to_string()))?;
+    let count = state.meter.count(&request).await?;
     Ok(Json(TokensReply {
-        model,
+        model: request.model,
         input_tokens: count.input_tokens,
         max_output_tokens: count.max_output_tokens,
         cost: CostRange {
             currency: state.currency.to_string(),
             input: count.input_cost.to_string(),
             max_output: count.max_output_cost.to_string(),
-            max_total: max_total.to_string(),
+            max_total: count.max_cost.to_string(),
         },
     }))
 }

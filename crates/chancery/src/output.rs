@@ -1,6 +1,22 @@
 //! What commands print: aligned tables, JSON, errors with their causes, and progress on a terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
+use std::fmt::Arguments;
+use std::io::{ErrorKind, Write};
+
+/// `println!` for commands: a reader that has seen enough (`chancery key list | head`) is not an error.
+macro_rules! say {
+    ($($words:tt)*) => { $crate::output::line(format_args!($($words)*)) };
+}
+pub(crate) use say;
+
+pub fn line(words: Arguments<'_>) {
+    match writeln!(std::io::stdout(), "{words}") {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+        // Standard output is closed or its disk is full: there is nobody left to tell.
+        _ => {}
+    }
+}
 
 /// Columns as wide as their widest cell; numbers (cells that start with a digit) to the right.
 pub fn print_table(headings: &[&str], rows: &[Vec<String>]) {
@@ -20,14 +36,14 @@ pub fn print_table(headings: &[&str], rows: &[Vec<String>]) {
             let padding = " ".repeat(widths[column] - cell.chars().count());
             if is_number(column) { format!("{padding}{cell}") } else { format!("{cell}{padding}") }
         };
-        println!("{}", cells.iter().enumerate().map(cell).collect::<Vec<_>>().join("  ").trim_end());
+        say!("{}", cells.iter().enumerate().map(cell).collect::<Vec<_>>().join("  ").trim_end());
     };
     line(&headings.iter().map(|heading| (*heading).to_owned()).collect::<Vec<_>>());
     rows.iter().for_each(|row| line(row));
 }
 
 pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
-    println!("{}", serde_json::to_string_pretty(value)?);
+    say!("{}", serde_json::to_string_pretty(value)?);
     Ok(())
 }
 

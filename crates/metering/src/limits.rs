@@ -15,6 +15,10 @@ pub const GENERATION_TIMEOUT: Duration = Duration::from_secs(600);
 /// Longer texts are tokenized on a thread of their own, so that they do not hold up other requests.
 pub const INLINE_TEXT_BYTES: usize = 8 * 1024;
 
+/// Pauses between tries to record what a caller who hung up has used: the first, and the longest they grow to.
+pub const FIRST_SETTLE_PAUSE: Duration = Duration::from_millis(100);
+pub const LAST_SETTLE_PAUSE: Duration = Duration::from_secs(5);
+
 /// Rows read from the ledger at a time when it is verified.
 pub const VERIFY_PAGE_ROWS: u32 = 1_000;
 

@@ -9,11 +9,11 @@
 //! A caller who hangs up still settles: the row is written for exactly the tokens generated until then. Where nothing
 //! had been generated, nothing is billed. Work that failed is not billed either.
 
-use crate::limits::{GENERATION_TIMEOUT, INLINE_TEXT_BYTES};
+use crate::limits::{FIRST_SETTLE_PAUSE, GENERATION_TIMEOUT, INLINE_TEXT_BYTES, LAST_SETTLE_PAUSE};
 use crate::{Authenticator, Caller, MeterError, Model, Models};
 use chancery_domain::{Clock, HowEnded, Nanos, Randomness, RequestId, UnixMillis, UsageRow};
 use chancery_engine::{Ended, EngineError, Event, Generation, Job, Prompt, Sampling, StopReason};
-use chancery_store::{Store, UsageQuery, UsageSum};
+use chancery_store::{Store, StoreError, UsageQuery, UsageSum};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -48,6 +48,7 @@ pub struct Count {
     pub max_output_tokens: u32,
     pub input_cost: Nanos,
     pub max_output_cost: Nanos,
+    pub max_cost: Nanos,
 }
 
 pub struct Meter {
@@ -107,16 +108,15 @@ impl Meter {
     }
 
     /// Counts and prices a request; runs nothing, writes nothing, costs nothing.
-    pub async fn count(&self, request: GenerateRequest) -> Result<Count, MeterError> {
-        let admitted =
-            self.admit(request.model, request.instructions, request.input, request.max_output_tokens).await?;
-        let Admitted { model, prompt, max_output_tokens: cap, .. } = admitted;
+    pub async fn count(&self, request: &GenerateRequest) -> Result<Count, MeterError> {
+        let Admitted { model, prompt, max_output_tokens: cap, .. } = self.admit(request).await?;
         let max_output_tokens = cap.min(model.engine.context_tokens().saturating_sub(prompt.prompt_tokens()));
         Ok(Count {
             input_tokens: prompt.input_tokens,
             max_output_tokens,
-            input_cost: model.prices.input.cost(prompt.input_tokens)?,
-            max_output_cost: model.prices.output.cost(max_output_tokens)?,
+            input_cost: model.prices.cost(prompt.input_tokens, 0)?,
+            max_output_cost: model.prices.cost(0, max_output_tokens)?,
+            max_cost: model.prices.cost(prompt.input_tokens, max_output_tokens)?,
         })
     }
 
@@ -127,12 +127,13 @@ impl Meter {
         request_id: RequestId,
         request: GenerateRequest,
     ) -> Result<Reply, MeterError> {
-        let GenerateRequest { model, instructions, input, max_output_tokens, temperature, top_p, seed, stop } =
-            request;
-        let admitted = self.admit(model, instructions, input, max_output_tokens).await?;
+        let admitted = self.admit(&request).await?;
+        // Held from before the check until the task is there, so that a drain that begins in between waits for it.
+        let counted = self.running.token();
         if self.draining.is_cancelled() {
             return Err(MeterError::ShuttingDown);
         }
+        let GenerateRequest { temperature, top_p, seed, stop, .. } = request;
         let seed = seed.unwrap_or_else(|| self.randomness.next_u64());
         let generation = admitted.model.engine.start(Job {
             account: caller.account,
@@ -145,6 +146,7 @@ impl Meter {
         let work = Arc::clone(self).run_and_settle(caller, request_id, admitted, generation, hung_up.clone());
         // The task goes on when this future is dropped, because what was generated must still be settled.
         let task = self.running.spawn(work);
+        drop(counted);
         let hang_up = hung_up.drop_guard();
         let outcome = task.await.map_err(|error| MeterError::Internal(error.to_string()));
         hang_up.disarm();
@@ -180,29 +182,24 @@ impl Meter {
         self.running.len()
     }
 
-    async fn admit(
-        &self,
-        model: String,
-        instructions: String,
-        input: String,
-        max_output_tokens: u64,
-    ) -> Result<Admitted, MeterError> {
+    async fn admit(&self, request: &GenerateRequest) -> Result<Admitted, MeterError> {
         let at = self.clock.now();
-        let model = Arc::clone(self.models.named(&model)?);
+        let model = Arc::clone(self.models.named(&request.model)?);
         let context_tokens = model.engine.context_tokens();
-        let cap = u32::try_from(max_output_tokens).ok().filter(|cap| *cap <= context_tokens);
-        let Some(cap) = cap else {
-            return Err(MeterError::CapAboveContext { asked: max_output_tokens, context_tokens });
-        };
+        let asked = request.max_output_tokens;
+        let cap = u32::try_from(asked).ok().filter(|cap| *cap <= context_tokens);
+        let max_output_tokens = cap.ok_or(MeterError::CapAboveContext { asked, context_tokens })?;
+        let (instructions, input) = (&request.instructions, &request.input);
         let prompt = if instructions.len() + input.len() <= INLINE_TEXT_BYTES {
-            model.engine.prepare(&instructions, &input)?
+            model.engine.prepare(instructions, input)?
         } else {
-            let engine = Arc::clone(&model.engine);
+            let (engine, instructions, input) =
+                (Arc::clone(&model.engine), instructions.clone(), input.clone());
             tokio::task::spawn_blocking(move || engine.prepare(&instructions, &input))
                 .await
                 .map_err(|error| MeterError::Internal(error.to_string()))??
         };
-        Ok(Admitted { model, prompt, max_output_tokens: cap, at })
+        Ok(Admitted { model, prompt, max_output_tokens, at })
     }
 
     async fn run_and_settle(
@@ -239,12 +236,39 @@ impl Meter {
             at: admitted.at,
             ended: how_ended,
         };
-        self.store.settle(row).await?;
+        self.settle(row, &hung_up).await?;
         metrics::counter!("chancery_input_tokens_total", "model" => admitted.model.name.clone())
             .increment(u64::from(input_tokens));
         metrics::counter!("chancery_output_tokens_total", "model" => admitted.model.name.clone())
             .increment(u64::from(ended.output_tokens));
         Ok(reply)
+    }
+
+    /// A caller who waits is told when the row cannot be written, and gets no reply. A caller who has hung up cannot be
+    /// told and did use the tokens, so the row is tried until it is written; trying again is safe, because a request
+    /// is billed once.
+    async fn settle(&self, row: UsageRow, hung_up: &CancellationToken) -> Result<(), MeterError> {
+        let mut pause = FIRST_SETTLE_PAUSE;
+        loop {
+            let Err(error) = self.store.settle(row.clone()).await else { return Ok(()) };
+            if !hung_up.is_cancelled() {
+                return Err(error.into());
+            }
+            let request_id = &row.request_id;
+            let may_pass = matches!(
+                error,
+                StoreError::Unavailable(_) | StoreError::DiskFull(_) | StoreError::ReadOnly(_)
+            );
+            if !may_pass || self.abandoned.is_cancelled() {
+                tracing::error!(%request_id, %error, "the usage of a caller who hung up could not be recorded");
+                return Err(error.into());
+            }
+            tracing::warn!(%request_id, %error, "recording the usage of a caller who hung up is tried again");
+            tokio::select! {
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(LAST_SETTLE_PAUSE),
+                () = self.abandoned.cancelled() => {}
+            }
+        }
     }
 
     /// Gathers the whole reply, or what there is of it when the caller hangs up.

@@ -1,74 +1,148 @@
-//! Recomputes what the ledger says from the ledger's own rows, and names what differs.
+//! Recomputes what the ledger says from the ledger's own rows, and names what differs. A server may add rows meanwhile:
+//! the sums are asked for before and after the rows are read, and since rows are only ever added, what the rows make
+//! must lie between the two. Without a server the two are equal, and so must the rows be.
 
 use crate::MeterError;
 use crate::limits::VERIFY_PAGE_ROWS;
-use chancery_domain::Nanos;
-use chancery_store::{Store, UsageBy, UsageQuery};
+use chancery_domain::{Day, KeyId, Nanos, UsageRow};
+use chancery_store::{Store, UsageBy, UsageGroup, UsageQuery, UsageSum};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// What was looked at and what was found. No findings means that everything agrees.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verification {
-    pub rows: u64,
-    pub input_tokens: u64,
-    pub output_tokens: u64,
-    pub cost: Nanos,
+    pub total: Sum,
     pub findings: Vec<String>,
 }
 
-/// Reads the whole ledger: each row's cost must follow from its tokens and prices, and the sums that usage pages and
-/// commands show must be the sums of the rows. `progress` is told the number of rows read so far.
+/// Requests, tokens and cost of some rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    pub requests: u64,
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    pub cost: Nanos,
+}
+
+impl Sum {
+    fn add(&mut self, row: &UsageRow) -> Result<(), MeterError> {
+        self.requests += 1;
+        self.input_tokens += u64::from(row.input_tokens);
+        self.output_tokens += u64::from(row.output_tokens);
+        self.cost = self.cost.checked_add(row.cost)?;
+        Ok(())
+    }
+
+    fn lies_between(&self, low: &Self, high: &Self) -> bool {
+        (low.requests..=high.requests).contains(&self.requests)
+            && (low.input_tokens..=high.input_tokens).contains(&self.input_tokens)
+            && (low.output_tokens..=high.output_tokens).contains(&self.output_tokens)
+            && (low.cost..=high.cost).contains(&self.cost)
+    }
+}
+
+type Sums = BTreeMap<UsageGroup, Sum>;
+
+const GROUPINGS: [UsageBy; 3] = [UsageBy::Day, UsageBy::Model, UsageBy::Key];
+
+/// Reads the whole ledger: each row's cost must follow from its tokens and prices, and every sum by day, model and key
+/// must be the sum of its rows. `progress` is told the number of rows read so far.
 pub async fn verify_ledger(
     store: &dyn Store,
     mut progress: impl FnMut(u64),
 ) -> Result<Verification, MeterError> {
     let mut found = Verification::default();
+    let before = all_sums(store).await?;
+    let keys = store.list_keys().await?;
+    let prefixes: HashMap<KeyId, UsageGroup> =
+        keys.into_iter().map(|owner| (owner.key.id, UsageGroup::Key(owner.key.prefix))).collect();
+    let mut rows = [Sums::new(), Sums::new(), Sums::new()];
     let mut last = None;
     loop {
         let page = store.ledger_rows(last.as_ref(), VERIFY_PAGE_ROWS).await?;
         let Some(end) = page.last() else { break };
         last = Some(end.request_id.clone());
         for row in &page {
-            let recomputed = row.recomputed_cost()?;
-            if recomputed != row.cost {
-                found.findings.push(format!(
-                    "ledger row {}: it says {}, its tokens and prices say {recomputed}",
-                    row.request_id, row.cost
-                ));
+            check_cost(row, &mut found.findings);
+            found.total.add(row)?;
+            rows[0].entry(UsageGroup::Day(Day::of(row.at))).or_default().add(row)?;
+            rows[1].entry(UsageGroup::Model(row.model.clone())).or_default().add(row)?;
+            // A key that is not in the list was made since; its rows are in the later sums alone, which is no finding.
+            if let Some(group) = prefixes.get(&row.key) {
+                rows[2].entry(group.clone()).or_default().add(row)?;
             }
-            found.rows += 1;
-            found.input_tokens += u64::from(row.input_tokens);
-            found.output_tokens += u64::from(row.output_tokens);
-            found.cost = found.cost.checked_add(row.cost)?;
         }
-        progress(found.rows);
+        progress(found.total.requests);
     }
-    for by in [UsageBy::Day, UsageBy::Model, UsageBy::Key] {
-        compare_with_sums(store, by, &mut found).await?;
+    let after = all_sums(store).await?;
+    for (index, by) in GROUPINGS.into_iter().enumerate() {
+        compare(by, [&before[index], &rows[index], &after[index]], &mut found.findings);
     }
     Ok(found)
 }
 
-async fn compare_with_sums(
-    store: &dyn Store,
-    by: UsageBy,
-    found: &mut Verification,
-) -> Result<(), MeterError> {
-    let sums = store.usage(UsageQuery { account: None, from: None, to: None, by }).await?;
-    let mut total = Verification::default();
-    for sum in sums {
-        total.rows += sum.requests;
-        total.input_tokens += sum.input_tokens;
-        total.output_tokens += sum.output_tokens;
-        total.cost = total.cost.checked_add(sum.cost)?;
+fn check_cost(row: &UsageRow, findings: &mut Vec<String>) {
+    let recomputed = match row.recomputed_cost() {
+        Ok(cost) if cost == row.cost => return,
+        Ok(cost) => cost.to_string(),
+        Err(error) => error.to_string(),
+    };
+    let (id, cost) = (&row.request_id, row.cost);
+    findings.push(format!("ledger row {id}: it says {cost}, its tokens and prices say {recomputed}"));
+}
+
+async fn all_sums(store: &dyn Store) -> Result<Vec<Sums>, MeterError> {
+    let mut all = Vec::new();
+    for by in GROUPINGS {
+        let sums = store.usage(UsageQuery { account: None, from: None, to: None, by }).await?;
+        let entry = |sum: UsageSum| {
+            let UsageSum { group, requests, input_tokens, output_tokens, cost } = sum;
+            (group, Sum { requests, input_tokens, output_tokens, cost })
+        };
+        all.push(sums.into_iter().map(entry).collect());
     }
-    let rows = (found.rows, found.input_tokens, found.output_tokens, found.cost);
-    let sums = (total.rows, total.input_tokens, total.output_tokens, total.cost);
-    // A server that runs meanwhile adds rows between the two readings, and only adds.
-    if sums.0 < rows.0 || (sums.0 == rows.0 && sums != rows) {
-        found.findings.push(format!(
-            "usage by {by:?}: its sums are {} requests, {} + {} tokens, {}; the rows make {} requests, {} + {} tokens, {}",
-            sums.0, sums.1, sums.2, sums.3, rows.0, rows.1, rows.2, rows.3
-        ));
+    Ok(all)
+}
+
+fn compare(by: UsageBy, [before, rows, after]: [&Sums; 3], findings: &mut Vec<String>) {
+    let groups: BTreeSet<&UsageGroup> = before.keys().chain(rows.keys()).chain(after.keys()).collect();
+    for group in groups {
+        let of = |sums: &Sums| sums.get(group).copied().unwrap_or_default();
+        if !of(rows).lies_between(&of(before), &of(after)) {
+            let (rows, sums) = (of(rows), of(after));
+            findings.push(format!("usage by {by:?}, {group:?}: the sum is {sums:?}, its rows make {rows:?}"));
+        }
     }
-    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sums(entries: &[(&str, u64)]) -> Sums {
+        let entry = |(model, requests): &(&str, u64)| {
+            let sum = Sum { requests: *requests, input_tokens: 5 * requests, ..Sum::default() };
+            (UsageGroup::Model((*model).to_owned()), sum)
+        };
+        entries.iter().map(entry).collect()
+    }
+
+    fn findings(before: &[(&str, u64)], rows: &[(&str, u64)], after: &[(&str, u64)]) -> usize {
+        let mut findings = Vec::new();
+        compare(UsageBy::Model, [&sums(before), &sums(rows), &sums(after)], &mut findings);
+        findings.len()
+    }
+
+    #[test]
+    fn a_row_in_the_wrong_group_is_found_though_the_total_is_right() {
+        assert_eq!(findings(&[("a", 2), ("b", 1)], &[("a", 2), ("b", 1)], &[("a", 2), ("b", 1)]), 0);
+        assert_eq!(findings(&[("a", 1), ("b", 2)], &[("a", 2), ("b", 1)], &[("a", 1), ("b", 2)]), 2);
+        assert_eq!(findings(&[("a", 3)], &[("a", 2), ("b", 1)], &[("a", 3)]), 2);
+    }
+
+    #[test]
+    fn rows_that_a_running_server_adds_meanwhile_are_no_finding() {
+        assert_eq!(findings(&[("a", 1)], &[("a", 2)], &[("a", 3), ("b", 1)]), 0);
+        assert_eq!(findings(&[("a", 3)], &[("a", 2)], &[("a", 4)]), 1);
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::open;
 use crate::cli::{Account as Command, Place};
-use crate::output::{grouped, print_json, print_table};
+use crate::output::{grouped, print_json, print_table, say};
 use chancery_domain::{Account, AccountState, Clock, RateLimits, SystemClock};
 use chancery_store::{LimitsChange, NewAccount};
 
@@ -16,17 +16,17 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
             };
             let new = NewAccount { name, limits, created_at: SystemClock.now() };
             let account = store.create_account(new).await?;
-            println!("account {} made: {}", account.name, in_words(account.limits));
+            say!("account {} made: {}", account.name, in_words(account.limits));
         }
         Command::List { json } => print_list(&store.list_accounts().await?, json)?,
         Command::Limits { name, limits } => {
             let change = LimitsChange { requests_per_min: limits.rpm, tokens_per_min: limits.tpm };
             let account = store.set_limits(&name, change).await?;
-            println!("account {}: {}", account.name, in_words(account.limits));
+            say!("account {}: {}", account.name, in_words(account.limits));
         }
         Command::Close { name } => {
             let account = store.close_account(&name, SystemClock.now()).await?;
-            println!("account {} is closed; its keys stop generating within one second", account.name);
+            say!("account {} is closed; its keys stop generating within one second", account.name);
         }
     }
     store.close().await;

@@ -2,6 +2,7 @@
 //! to standard error.
 
 use crate::cli::Generate;
+use crate::output::say;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Read};
@@ -39,10 +40,10 @@ pub async fn run(options: Generate) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     }
     if options.json {
-        println!("{reply:#}");
+        say!("{reply:#}");
         return Ok(ExitCode::SUCCESS);
     }
-    println!("{}", reply["output_text"].as_str().unwrap_or_default());
+    say!("{}", reply["output_text"].as_str().unwrap_or_default());
     if std::io::stderr().is_terminal() {
         let usage = &reply["usage"];
         let (stop, input, output) = (&reply["stop_reason"], &usage["input_tokens"], &usage["output_tokens"]);

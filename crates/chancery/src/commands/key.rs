@@ -2,9 +2,9 @@
 
 use super::open;
 use crate::cli::{Key as Command, Place};
-use crate::output::{print_json, print_table};
+use crate::output::{print_json, print_table, say};
 use anyhow::bail;
-use chancery_domain::{AccountState, ApiKey, Clock, KeyState, OsRandomness, SystemClock};
+use chancery_domain::{AccountState, ApiKey, Clock, KeyPrefix, KeyState, OsRandomness, SystemClock};
 use chancery_store::{KeyOwner, NewKey, Store, StoreError};
 
 /// Fewer typed characters would name a key by accident.
@@ -19,7 +19,7 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
                 None => None,
             };
             let key = create_key(store.as_ref(), account, label).await?;
-            println!("{}", key.reveal());
+            say!("{}", key.reveal());
             if account.is_none() {
                 eprintln!(
                     "this key bills no account yet; attach it with: chancery key attach {} --account NAME",
@@ -31,13 +31,13 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
             let key = find(store.as_ref(), &prefix).await?.key;
             let account = store.account_named(&account).await?;
             store.attach_key(key.id, account.id).await?;
-            println!("key {} bills {}", key.prefix, account.name);
+            say!("key {} bills {}", key.prefix, account.name);
         }
         Command::List { json } => print_list(&store.list_keys().await?, json)?,
         Command::Revoke { prefix } => {
             let key = find(store.as_ref(), &prefix).await?.key;
             store.revoke_key(key.id, SystemClock.now()).await?;
-            println!("key {} is revoked; it stops working within one second", key.prefix);
+            say!("key {} is revoked; it stops working within one second", key.prefix);
         }
     }
     store.close().await;
@@ -67,16 +67,22 @@ pub async fn create_key(
 }
 
 async fn find(store: &dyn Store, typed: &str) -> anyhow::Result<KeyOwner> {
+    let mut keys = store.list_keys().await?;
+    let prefixes: Vec<&KeyPrefix> = keys.iter().map(|owner| &owner.key.prefix).collect();
+    let place = meant(&prefixes, typed)?;
+    Ok(keys.swap_remove(place))
+}
+
+/// Which of the keys a person means.
+fn meant(prefixes: &[&KeyPrefix], typed: &str) -> anyhow::Result<usize> {
     if typed.len() < MIN_TYPED_CHARS {
         bail!("give at least {MIN_TYPED_CHARS} characters of the key's prefix; `chancery key list` shows it");
     }
-    let keys = store.list_keys().await?;
-    let mut meant: Vec<KeyOwner> =
-        keys.into_iter().filter(|owner| owner.key.prefix.is_meant_by(typed)).collect();
-    match (meant.pop(), meant.pop()) {
+    let mut places = (0..prefixes.len()).filter(|place| prefixes[*place].is_meant_by(typed));
+    match (places.next(), places.next()) {
         (Some(only), None) => Ok(only),
         (Some(one), Some(other)) => {
-            bail!("{typed} could mean {} or {}; give more of the prefix", other.key.prefix, one.key.prefix)
+            bail!("{typed} could mean {} or {}; give more of the prefix", prefixes[one], prefixes[other])
         }
         (None, _) => Err(StoreError::NoSuchKey.into()),
     }
@@ -125,4 +131,21 @@ fn print_list(keys: &[KeyOwner], json: bool) -> anyhow::Result<()> {
         &rows.iter().map(cells).collect::<Vec<_>>(),
     );
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_means_one_key_or_is_refused() {
+        let prefixes =
+            ["ck_aaaabbbb", "ck_aaaacccc", "ck_dddddddd"].map(|text| KeyPrefix::from_stored(text.to_owned()));
+        let prefixes: Vec<&KeyPrefix> = prefixes.iter().collect();
+        assert_eq!(meant(&prefixes, "ck_aaaac").unwrap(), 1);
+        assert_eq!(meant(&prefixes, "ck_dddddddd_andTheRestOfTheKey").unwrap(), 2);
+        assert!(meant(&prefixes, "ck_aaaa").unwrap_err().to_string().contains("could mean"));
+        assert!(meant(&prefixes, "ck_").unwrap_err().to_string().contains("at least 5"));
+        assert!(meant(&prefixes, "ck_zzzz").unwrap_err().to_string().contains("no such key"));
+    }
 }

@@ -4,7 +4,7 @@ use crate::catalogue::{self, Known};
 use crate::cli::{Model as Command, Place};
 use crate::config::Loaded;
 use crate::model_pull::{self, Pulled};
-use crate::output::{print_json, print_table};
+use crate::output::{print_json, print_table, say};
 use anyhow::bail;
 
 pub fn run(place: &Place, command: Command) -> anyhow::Result<()> {
@@ -20,9 +20,11 @@ fn pull(name: &str) -> anyhow::Result<()> {
         bail!("there is no model {name} to pull; there is {}", names.join(", "));
     };
     match model_pull::pull(known)? {
-        Pulled::AlreadyThere => println!("{name} is there already: {}", known.path().display()),
-        Pulled::Fetched => println!("{name} is fetched and checked: {}", known.path().display()),
+        Pulled::AlreadyThere => eprintln!("{name} is there already"),
+        Pulled::Fetched => eprintln!("{name} is fetched and checked"),
     }
+    // The path alone on standard output, for scripts.
+    say!("{}", known.path().display());
     Ok(())
 }
 

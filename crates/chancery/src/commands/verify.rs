@@ -2,7 +2,7 @@
 
 use super::open;
 use crate::cli::{Place, Verify};
-use crate::output::{counting_progress, grouped, print_json};
+use crate::output::{counting_progress, grouped, print_json, say};
 use chancery_metering::verify_ledger;
 use std::process::ExitCode;
 
@@ -21,23 +21,24 @@ pub async fn run(place: &Place, options: &Verify) -> anyhow::Result<ExitCode> {
     let found = verify_ledger(store.as_ref(), |rows| progress.set_position(rows)).await?;
     progress.finish_and_clear();
     store.close().await;
+    let total = found.total;
     let all_agree = found.findings.is_empty();
     if options.json {
         print_json(&Report {
-            rows: found.rows,
-            input_tokens: found.input_tokens,
-            output_tokens: found.output_tokens,
-            cost: found.cost.to_string(),
+            rows: total.requests,
+            input_tokens: total.input_tokens,
+            output_tokens: total.output_tokens,
+            cost: total.cost.to_string(),
             findings: found.findings,
         })?;
     } else {
-        found.findings.iter().for_each(|finding| println!("DIFFERS {finding}"));
-        println!(
+        found.findings.iter().for_each(|finding| say!("DIFFERS {finding}"));
+        say!(
             "ledger: {} rows, {} tokens in, {} out, {} {}: {}",
-            grouped(found.rows),
-            grouped(found.input_tokens),
-            grouped(found.output_tokens),
-            found.cost,
+            grouped(total.requests),
+            grouped(total.input_tokens),
+            grouped(total.output_tokens),
+            total.cost,
             config.currency,
             if all_agree { "all agree" } else { "see above" }
         );

@@ -157,7 +157,8 @@ fn public_url(reader: &mut Reader, key: &str) -> Option<String> {
 fn database_url(reader: &mut Reader, folder: &Path, data: &Path) -> Option<DatabaseUrl> {
     const KEY: &str = "database.url";
     let text = reader.text(KEY, "sqlite:DATA/chancery.db");
-    let url = match text.strip_prefix("sqlite:").filter(|path| !path.starts_with("//") && !path.is_empty()) {
+    let path = text.strip_prefix("sqlite:").map(|path| path.strip_prefix("//").unwrap_or(path));
+    let url = match path.filter(|path| !path.is_empty() && !path.contains(":memory:")) {
         Some(path) => {
             Ok(DatabaseUrl::sqlite_file(&match (Path::new(path).strip_prefix("DATA"), reader.origin(KEY)) {
                 (Ok(inside), _) => data.join(inside),
@@ -219,7 +220,10 @@ fn model(reader: &mut Reader, folder: &Path, index: usize) -> Option<ModelConfig
         }
     }
     let file = match (reader.optional_text(&key("file")), known) {
-        (Some(file), _) => Some(folder.join(file)),
+        (Some(file), _) if matches!(reader.origin(&key("file")), Origin::File { .. }) => {
+            Some(folder.join(file))
+        }
+        (Some(file), _) => Some(PathBuf::from(file)),
         (None, Some(known)) => {
             let file = known.path();
             reader.show_as(&key("file"), file.display().to_string());

@@ -5,8 +5,10 @@ use crate::commands::create_key;
 use crate::data_folder::DataFolder;
 use anyhow::{Context, bail};
 use chancery_domain::{AccountName, Clock, RateLimits, SystemClock};
-use chancery_metering::Authenticator;
+use chancery_metering::{Authenticator, MeterError};
 use chancery_store::{NewAccount, Store};
+use serde_json::json;
+use std::fmt;
 use std::sync::Arc;
 
 const FILE: &str = "demo.json";
@@ -20,21 +22,25 @@ pub struct Demo {
     model: String,
 }
 
-impl Demo {
-    pub fn print(&self) {
+/// What is printed at every start, with a line to paste.
+impl fmt::Display for Demo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { api_url, api_key, model } = self;
-        let body = format!(
-            r#"{{"model":"{model}","instructions":"Answer in one short sentence.","input":"What is a ledger?","max_output_tokens":64}}"#
-        );
-        println!("\nThe demonstration firm is open.\n");
-        println!("  API      {api_url}");
-        println!("  API key  {api_key}");
-        println!("  model    {model}\n");
-        println!("Try it:\n");
-        println!("curl {api_url}/v1/generate \\");
-        println!("  -H 'Authorization: Bearer {api_key}' \\");
-        println!("  -H 'Content-Type: application/json' \\");
-        println!("  -d '{body}'\n");
+        let body = json!({
+            "model": model,
+            "instructions": "Answer in one short sentence.",
+            "input": "What is a ledger?",
+            "max_output_tokens": 64,
+        });
+        // Within single quotes a shell takes everything as it is, except the quote itself.
+        let body = body.to_string().replace('\'', r"'\''");
+        write!(
+            f,
+            "\nThe demonstration firm is open.\n\n  API      {api_url}\n  API key  {api_key}\n  model    {model}\n\n\
+             Try it:\n\n\
+             curl {api_url}/v1/generate \\\n  -H 'Authorization: Bearer {api_key}' \\\n  \
+             -H 'Content-Type: application/json' \\\n  -d '{body}'\n\n"
+        )
     }
 }
 
@@ -68,7 +74,11 @@ async fn earlier_key(data: &DataFolder, store: &Arc<dyn Store>) -> anyhow::Resul
         );
     };
     let authenticator = Authenticator::new(Arc::clone(store), Arc::new(SystemClock));
-    Ok(authenticator.authenticate(Some(&demo.api_key)).await.is_ok().then_some(demo.api_key))
+    match authenticator.authenticate(Some(&demo.api_key)).await {
+        Ok(_) => Ok(Some(demo.api_key)),
+        Err(MeterError::InvalidKey | MeterError::NoBillingAccount) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 async fn make_firm(data: &DataFolder, store: &dyn Store) -> anyhow::Result<String> {

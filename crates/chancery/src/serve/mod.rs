@@ -15,15 +15,20 @@ mod shutdown;
 use crate::catalogue;
 use crate::cli::{Part, Place, Serve};
 use crate::config::{Config, Loaded, ModelConfig};
-use crate::data_folder::DataFolder;
+use crate::data_folder::{DataFolder, ServerLock};
 use crate::model_pull;
 use anyhow::{Context, bail};
 use chancery_api::ApiState;
 use chancery_domain::{OsRandomness, SystemClock};
 use chancery_engine_cpu::{CpuEngine, LoadOptions};
 use chancery_metering::{Meter, Model, Models};
+use chancery_store::Store;
 use listener::Listener;
+use shutdown::Signals;
+use std::io::Write;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 pub fn run(place: &Place, options: &Serve) -> anyhow::Result<()> {
@@ -33,54 +38,95 @@ pub fn run(place: &Place, options: &Serve) -> anyhow::Result<()> {
     logging::start();
     loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    runtime
-        .context("the asynchronous runtime cannot be started")?
-        .block_on(serve(loaded.config, options.demo))
+    let runtime = runtime.context("the asynchronous runtime cannot be started")?;
+    let outcome = runtime.block_on(serve(loaded.config, options.demo));
+    // A start that was interrupted may have left a model loading; there is nothing to wait for in that.
+    runtime.shutdown_background();
+    outcome
 }
 
 async fn serve(config: Config, demo: bool) -> anyhow::Result<()> {
-    let data = DataFolder::open(&config.data)?;
-    let _lock = data.lock_for_serving()?;
-    let api_listener = Listener::bind(config.api.listen, "api.listen").await?;
-    let ops_listener = Listener::bind(config.ops_listen, "ops.listen").await?;
-    let (api_address, ops_address) = (api_listener.address(), ops_listener.address());
-    let api_url = match &config.api.public_url {
-        Some(url) => url.clone(),
-        None => format!("http://localhost:{}", api_address.port()),
+    let mut signals = Signals::watch()?;
+    let server = tokio::select! {
+        started = Server::start(config, demo) => started?,
+        () = signals.next() => return Ok(()),
     };
+    signals.next().await;
+    shutdown::drain(&server.meter, &mut signals).await;
+    server.stop().await;
+    Ok(())
+}
 
-    let recorder = ops::install_metrics()?;
-    let closing = CancellationToken::new();
-    let readiness = ops::Readiness::default();
-    let ops_task =
-        tokio::spawn(ops_listener.serve(ops::router(readiness.clone(), recorder), closing.clone()));
+/// Everything that runs.
+struct Server {
+    meter: Arc<Meter>,
+    store: Arc<dyn Store>,
+    closing: CancellationToken,
+    listeners: [JoinHandle<()>; 2],
+    _lock: ServerLock,
+}
 
-    let store = chancery_store::open(&config.database_url).await?;
-    let models = load_models(&config.models, demo).await?;
-    let demo =
-        if demo { Some(demo::prepare(&data, &store, &api_url, &config.models[0].name).await?) } else { None };
+impl Server {
+    async fn start(config: Config, demo: bool) -> anyhow::Result<Self> {
+        let data = DataFolder::open(&config.data)?;
+        let lock = data.lock_for_serving()?;
+        let api_listener = Listener::bind(config.api.listen, "api.listen").await?;
+        let ops_listener = Listener::bind(config.ops_listen, "ops.listen").await?;
+        let (api_address, ops_address) = (api_listener.address(), ops_listener.address());
+        let api_url = config.api.public_url.clone().unwrap_or_else(|| local_url(api_address));
 
-    let meter =
-        Arc::new(Meter::new(models, Arc::clone(&store), Arc::new(SystemClock), Arc::new(OsRandomness)));
-    let state = ApiState {
-        meter: Arc::clone(&meter),
-        currency: config.currency,
-        max_body_bytes: config.api.max_body_bytes,
-    };
-    let api_task = tokio::spawn(api_listener.serve(chancery_api::router(state), closing.clone()));
-    readiness.set_ready(Arc::clone(&meter), Arc::clone(&store));
-    tracing::info!(api_listen = %api_address, ops_listen = %ops_address, data = %data.path().display(), "ready");
-    match demo {
-        Some(demo) => demo.print(),
-        None => println!("Chancery serves the API at {api_url}"),
+        let recorder = ops::install_metrics()?;
+        tokio::spawn(ops::keep_metrics_small(recorder.clone()));
+        let closing = CancellationToken::new();
+        let readiness = ops::Readiness::default();
+        let ops_router = ops::router(readiness.clone(), recorder);
+        let ops_task = tokio::spawn(ops_listener.serve(ops_router, closing.clone()));
+
+        let store = chancery_store::open(&config.database_url).await?;
+        let models = load_models(&config.models, demo).await?;
+        let demo = match demo {
+            true => Some(demo::prepare(&data, &store, &api_url, &config.models[0].name).await?),
+            false => None,
+        };
+
+        let (clock, randomness) = (Arc::new(SystemClock), Arc::new(OsRandomness));
+        let meter = Arc::new(Meter::new(models, Arc::clone(&store), clock, randomness));
+        let state = ApiState {
+            meter: Arc::clone(&meter),
+            currency: config.currency,
+            max_body_bytes: config.api.max_body_bytes,
+        };
+        let api_task = tokio::spawn(api_listener.serve(chancery_api::router(state), closing.clone()));
+        readiness.set_ready(Arc::clone(&meter), Arc::clone(&store));
+        tracing::info!(api_listen = %api_address, ops_listen = %ops_address, data = %data.path().display(), "ready");
+        greet(
+            &demo.map_or_else(|| format!("Chancery serves the API at {api_url}\n"), |demo| demo.to_string()),
+        );
+        Ok(Self { meter, store, closing, listeners: [api_task, ops_task], _lock: lock })
     }
 
-    shutdown::wait_and_drain(&meter).await?;
-    closing.cancel();
-    let _ = tokio::join!(api_task, ops_task);
-    store.close().await;
-    tracing::info!("stopped");
-    Ok(())
+    async fn stop(self) {
+        self.closing.cancel();
+        for listener in self.listeners {
+            // A listener only ends by returning; there is nothing to learn from how.
+            let _ = listener.await;
+        }
+        self.store.close().await;
+        tracing::info!("stopped");
+    }
+}
+
+/// How to reach an address from this machine.
+fn local_url(address: SocketAddr) -> String {
+    match address.ip() {
+        ip if ip.is_loopback() || ip.is_unspecified() => format!("http://localhost:{}", address.port()),
+        _ => format!("http://{address}"),
+    }
+}
+
+/// Standard output may be closed; the server runs all the same.
+fn greet(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 async fn load_models(configured: &[ModelConfig], demo: bool) -> anyhow::Result<Models> {

@@ -11,15 +11,27 @@ use chancery_store::Store;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use serde_json::{Value, json};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// Upper bounds of the request-time buckets, in seconds.
 const REQUEST_SECONDS: [f64; 12] = [0.001, 0.005, 0.02, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0];
+
+const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 
 pub fn install_metrics() -> anyhow::Result<PrometheusHandle> {
     PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &REQUEST_SECONDS)
         .and_then(PrometheusBuilder::install_recorder)
         .context("metrics cannot be set up")
+}
+
+/// Histograms gather samples until they are folded in; this does so whether or not anybody reads the metrics.
+pub async fn keep_metrics_small(recorder: PrometheusHandle) {
+    let mut ticks = tokio::time::interval(METRICS_UPKEEP);
+    loop {
+        ticks.tick().await;
+        recorder.run_upkeep();
+    }
 }
 
 /// Not ready until the API answers, and not any more once it drains.
@@ -69,6 +81,5 @@ async fn readyz(State(state): State<OpsState>) -> (StatusCode, Json<Value>) {
 async fn render_metrics(State(state): State<OpsState>) -> String {
     let running = state.readiness.0.get().map_or(0, |serving| serving.meter.running_requests());
     metrics::gauge!("chancery_running_requests").set(running as f64);
-    state.metrics.run_upkeep();
     state.metrics.render()
 }

@@ -16,28 +16,40 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(25);
 /// How long given-up requests may take to notice.
 const ABANDON_TIMEOUT: Duration = Duration::from_secs(2);
 
-pub async fn wait_and_drain(meter: &Meter) -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be watched")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be watched")?;
-    either(&mut terminate, &mut interrupt).await;
+/// SIGTERM and Ctrl-C. Made before the first request is taken, so that none is cut off by a signal nobody watches.
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    pub fn watch() -> anyhow::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate()).context("SIGTERM cannot be watched")?,
+            interrupt: signal(SignalKind::interrupt()).context("SIGINT cannot be watched")?,
+        })
+    }
+
+    pub async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// Steps 2 and 3 above; to be called after the first signal.
+pub async fn drain(meter: &Meter, signals: &mut Signals) {
     tracing::info!(running = meter.running_requests(), "draining");
     meter.stop_admitting();
     let drained = tokio::select! {
         () = meter.wait_until_settled() => true,
         () = tokio::time::sleep(DRAIN_TIMEOUT) => false,
-        () = either(&mut terminate, &mut interrupt) => false,
+        () = signals.next() => false,
     };
     if !drained {
         tracing::warn!(running = meter.running_requests(), "giving up what still runs");
         meter.abandon_running();
         let _ = tokio::time::timeout(ABANDON_TIMEOUT, meter.wait_until_settled()).await;
-    }
-    Ok(())
-}
-
-async fn either(one: &mut Signal, other: &mut Signal) {
-    tokio::select! {
-        _ = one.recv() => {}
-        _ = other.recv() => {}
     }
 }

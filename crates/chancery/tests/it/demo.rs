@@ -1,8 +1,7 @@
 //! `serve --demo`.
 
-use crate::server::{Firm, file_mode};
+use crate::server::{Firm, clean_command, file_mode};
 use serde_json::Value;
-use std::process::Command;
 use std::time::Duration;
 
 fn pasted_curl(stdout: &str) -> String {
@@ -18,7 +17,7 @@ async fn the_printed_curl_line_works_when_pasted_and_later_starts_print_the_same
         server.stdout().contains("-d '") && server.stdout().ends_with("\n\n")
     })
     .await;
-    let output = Command::new("bash").args(["-c", &pasted_curl(&server.stdout())]).output().unwrap();
+    let output = clean_command("bash").args(["-c", &pasted_curl(&server.stdout())]).output().unwrap();
     let reply: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(reply["output_text"].as_str().unwrap().contains("ledger"), "{reply}");
     assert_eq!(reply["usage"]["input_tokens"], 11);

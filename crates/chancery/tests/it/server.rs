@@ -22,6 +22,18 @@ pub fn model_file() -> PathBuf {
     path.expect("run `make test`, which fetches the model and sets CHANCERY_TEST_MODEL").into()
 }
 
+/// A command that knows nothing of the developer's own settings and proxies.
+pub fn clean_command(program: &str) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy().to_ascii_lowercase();
+        if text.starts_with("chancery_") || text.ends_with("_proxy") {
+            command.env_remove(&name);
+        }
+    }
+    command
+}
+
 /// A data folder with its settings; commands and servers run in it.
 pub struct Firm {
     pub folder: tempfile::TempDir,
@@ -60,7 +72,7 @@ impl Firm {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(binary());
+        let mut command = clean_command(binary());
         command.args(arguments).current_dir(self.folder.path()).stdin(Stdio::null());
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
@@ -158,6 +170,22 @@ impl Server {
 
     pub fn stdout(&self) -> String {
         self.stdout.lock().unwrap().clone()
+    }
+
+    /// Waits until the engine has begun to generate for somebody.
+    pub async fn generating(&self) {
+        let before = self.metric("chancery_engine_steps_total").await;
+        eventually("tokens are generated", Duration::from_secs(30), async || {
+            self.metric("chancery_engine_steps_total").await >= before + 3
+        })
+        .await;
+    }
+
+    /// Lines of the log that tell of a request.
+    pub fn logged_requests(&self) -> Vec<Value> {
+        let log = self.log();
+        let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.filter(|line| line["request_id"].is_string()).collect()
     }
 
     /// `127.0.0.1:PORT`, for tests that speak TCP themselves.

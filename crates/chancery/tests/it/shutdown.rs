@@ -1,4 +1,5 @@
-//! SIGTERM: what runs finishes and is billed, what is new is refused, nothing is lost.
+//! SIGTERM: what runs finishes and is billed, what is new is refused, nothing is lost. The prompt is one on which the model
+//! repeats itself without end, so that the reply lasts until its cap.
 
 use crate::server::{Firm, eventually, request};
 use rustix::process::Signal;
@@ -11,15 +12,12 @@ async fn sigterm_finishes_what_runs_and_refuses_what_is_new() {
     let mut server = firm.start();
     let (api, running_key) = (server.api.clone(), key.clone());
     let running = tokio::spawn(async move {
-        let body = request("Tell a long story.", "About a lighthouse.", 150);
+        let body = request("Translate to French.", "", 400);
         let call =
             crate::server::client().post(format!("{api}/v1/generate")).bearer_auth(running_key).json(&body);
         crate::server::Reply::read(call.send().await.unwrap()).await
     });
-    eventually("the request runs", Duration::from_secs(20), async || {
-        server.metric("chancery_running_requests").await == 1
-    })
-    .await;
+    server.generating().await;
     server.signal(Signal::TERM);
     eventually("the server drains", Duration::from_secs(5), async || server.log().contains("draining")).await;
     let refused = server.generate(&key, &request("", "Say hello.", 1)).await;
@@ -45,15 +43,12 @@ async fn a_second_signal_gives_up_what_runs_and_bills_nothing_for_it() {
     let mut server = firm.start();
     let (api, running_key) = (server.api.clone(), key.clone());
     let running = tokio::spawn(async move {
-        let body = request("Tell a long story.", "About a lighthouse.", 8000);
+        let body = request("Translate to French.", "", 8000);
         let call =
             crate::server::client().post(format!("{api}/v1/generate")).bearer_auth(running_key).json(&body);
         crate::server::Reply::read(call.send().await.unwrap()).await
     });
-    eventually("the request runs", Duration::from_secs(20), async || {
-        server.metric("chancery_running_requests").await == 1
-    })
-    .await;
+    server.generating().await;
     server.signal(Signal::TERM);
     eventually("the server drains", Duration::from_secs(5), async || server.log().contains("draining")).await;
     server.signal(Signal::TERM);
@@ -61,4 +56,12 @@ async fn a_second_signal_gives_up_what_runs_and_bills_nothing_for_it() {
     assert_eq!((reply.status, reply.code()), (503, "shutting_down"));
     assert_eq!(server.wait(), Some(0));
     assert_eq!(firm.json(&["usage", "--json"])["total"]["requests"], 0);
+}
+
+#[tokio::test]
+async fn ctrl_c_ends_an_idle_server_cleanly() {
+    let firm = Firm::new();
+    let mut server = firm.start();
+    server.signal(Signal::INT);
+    assert_eq!(server.wait(), Some(0));
 }

@@ -110,7 +110,8 @@ async fn the_seed_decides_the_text_when_the_temperature_is_not_zero() {
 
 #[tokio::test]
 async fn a_cancelled_reply_says_exactly_how_much_was_generated() {
-    let job = job(engine(), "", "Count to one thousand.", 4_000);
+    // The model repeats itself without end on this one, so it cannot end before it is cancelled.
+    let job = job(engine(), "Translate to French.", "", 4_000);
     let mut generation = engine().start(job.clone()).unwrap();
     let mut text = String::new();
     for _ in 0..5 {

@@ -143,11 +143,7 @@ async fn a_caller_who_hangs_up_pays_for_what_was_generated_and_frees_the_engine(
         body.len()
     )
     .unwrap();
-    eventually("the request runs", Duration::from_secs(20), async || {
-        server.metric("chancery_running_requests").await == 1
-    })
-    .await;
-    tokio::time::sleep(Duration::from_millis(700)).await;
+    server.generating().await;
     drop(stream);
     eventually("the work stops", Duration::from_secs(5), async || {
         server.metric("chancery_running_requests").await == 0
@@ -157,4 +153,6 @@ async fn a_caller_who_hangs_up_pays_for_what_was_generated_and_frees_the_engine(
     let output_tokens = usage["total"]["output_tokens"].as_u64().unwrap();
     assert_eq!(usage["total"]["requests"], 1);
     assert!((1..6000).contains(&output_tokens), "{usage}");
+    let line = server.logged_requests().pop().unwrap();
+    assert_eq!((&line["status"], &line["code"]), (&json!(499), &json!("hung_up")), "a hang-up is logged too");
 }

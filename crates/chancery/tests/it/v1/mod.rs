@@ -1,3 +1,5 @@
+//! The endpoints below `/v1`.
+
 mod browsers;
 mod generate;
 mod keys;
