@@ -76,7 +76,7 @@ impl LogLine {
     fn write(&mut self, status: u16, code: &'static str, internal: &str) {
         self.is_written = true;
         let duration = self.state.meter.clock().monotonic().saturating_duration_since(self.started_at);
-        let duration_ms = duration.as_millis();
+        let duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         let Self { request_id, method, path, .. } = &self;
         if internal.is_empty() {
             tracing::info!(%request_id, %method, path, status, code, duration_ms, "request");

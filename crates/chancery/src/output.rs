@@ -4,7 +4,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};
 
-/// `println!` for commands: a reader that has seen enough (`chancery key list | head`) is not an error.
+/// `println!` for commands: a reader that has seen enough (`chancery key list | head`) is not an error, and neither it nor
+/// a full disk is a panic.
 macro_rules! say {
     ($($words:tt)*) => { $crate::output::line(format_args!($($words)*)) };
 }
@@ -12,8 +13,11 @@ pub(crate) use say;
 
 pub fn line(words: Arguments<'_>) {
     match writeln!(std::io::stdout(), "{words}") {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
-        // Standard output is closed or its disk is full: there is nobody left to tell.
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            // Standard error may be as closed as standard output.
+            let _ = writeln!(std::io::stderr(), "chancery: standard output cannot be written: {error}");
+            std::process::exit(1)
+        }
         _ => {}
     }
 }
@@ -49,7 +53,15 @@ pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
 
 /// One line: the error and what caused it.
 pub fn with_causes(error: &anyhow::Error) -> String {
-    error.chain().map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        // Some errors quote their cause themselves.
+        if !text.contains(&cause) {
+            let colon = if text.is_empty() { "" } else { ": " };
+            text += &format!("{colon}{cause}");
+        }
+    }
+    text
 }
 
 /// Groups of three digits, for people.

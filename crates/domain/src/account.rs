@@ -20,13 +20,18 @@ impl FromStr for AccountName {
 
     fn from_str(text: &str) -> Result<Self, AccountNameError> {
         let chars = text.chars().count();
-        let tidy = text.trim() == text && !text.chars().any(char::is_control);
+        let tidy = text.trim() == text && !text.chars().any(|c| c.is_control() || is_invisible(c));
         if tidy && (1..=MAX_NAME_CHARS).contains(&chars) {
             Ok(Self(text.to_owned()))
         } else {
             Err(AccountNameError)
         }
     }
+}
+
+/// Characters that take no room or turn the text around, so that two different names look the same.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 impl AccountName {
@@ -72,7 +77,7 @@ mod tests {
         for good in ["Hale & Ward", "a", "Büro Süd", &"x".repeat(100)] {
             assert!(good.parse::<AccountName>().is_ok(), "{good:?} was refused");
         }
-        for bad in ["", " a", "a ", "a\nb", "a\0", &"x".repeat(101)] {
+        for bad in ["", " a", "a ", "a\nb", "a\0", "a\u{200b}b", "\u{202e}a", &"x".repeat(101)] {
             assert!(bad.parse::<AccountName>().is_err(), "{bad:?} was taken");
         }
     }

@@ -8,7 +8,7 @@ use crate::kernels::Kernels;
 use crate::kv::{KvCache, KvShape, pages_for};
 use crate::limits::{
     DEFAULT_KV_BYTES, DEFAULT_QUEUE, DEFAULT_SLOTS, MAX_KV_BYTES, MAX_QUEUE, MAX_SLOTS, MAX_THREADS,
-    PAGE_TOKENS,
+    PAGE_TOKENS, SHORT_LANE_PAGES,
 };
 use crate::model::Model;
 use crate::tokenizer::Tokenizer;
@@ -23,6 +23,8 @@ use std::thread::{self, JoinHandle};
 /// What a caller may choose; `None` leaves it to the model and the machine.
 #[derive(Clone, Debug, Default)]
 pub struct LoadOptions {
+    /// What the model is called in the metrics.
+    pub name: String,
     /// The longest prompt and reply together; at most what the model was made for.
     pub context_tokens: Option<u32>,
     /// Sequences that run together.
@@ -79,10 +81,11 @@ impl CpuEngine {
             });
         }
         let beyond = || refused(Fault::unsupported("its key-value cache is beyond counting"));
-        let cache = KvCache::new(kv_shape, bounds.pages).ok_or_else(beyond)?;
+        let pages = bounds.pages + SHORT_LANE_PAGES;
+        let cache = KvCache::new(kv_shape, pages).ok_or_else(beyond)?;
         let kv_bytes = kv_shape
             .page_bytes()
-            .and_then(|page_bytes| page_bytes.checked_mul(bounds.pages as u64))
+            .and_then(|page_bytes| page_bytes.checked_mul(pages as u64))
             .ok_or_else(beyond)?;
         let memory_bytes = kv_bytes + model.memory_bytes() as u64;
         let kernels = Kernels::start(threads).map_err(LoadError::Threads)?;
@@ -98,7 +101,7 @@ impl CpuEngine {
             took_ms = clock.monotonic().saturating_duration_since(started).as_millis() as u64,
             "model loaded"
         );
-        let label = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+        let label = options.name.clone();
         let requests = Arc::new(Requests::new(
             bounds,
             tokenizer.vocabulary_len(),

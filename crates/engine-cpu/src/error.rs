@@ -31,11 +31,7 @@ pub enum LoadError {
     #[error("there is no model file at {}; fetch it with `chancery model pull NAME`", path.display())]
     NotFound { path: PathBuf },
     #[error("the model file {} was refused: {fault}", path.display())]
-    Refused {
-        path: PathBuf,
-        #[source]
-        fault: Fault,
-    },
+    Refused { path: PathBuf, fault: Fault },
     #[error("`{option}` cannot be {asked} for {}: {reason}", path.display())]
     Option { path: PathBuf, option: &'static str, asked: u64, reason: String },
     #[error("the engine's threads could not be started: {0}")]

@@ -5,7 +5,7 @@ use crate::error::{Fault, LoadError};
 use crate::forward::{Forward, Segment, StepModel};
 use crate::gguf::Gguf;
 use crate::kernels::Kernels;
-use crate::kv::{KvCache, PageLedger, PageTable, pages_for};
+use crate::kv::{KvCache, Lane, PageLedger, PageTable, pages_for};
 use crate::model::Model;
 use crate::tokenizer::Tokenizer;
 use std::path::Path;
@@ -33,7 +33,7 @@ impl Evaluation {
         let kernels = Kernels::start(threads).map_err(LoadError::Threads)?;
         let mut evaluation = Self {
             forward: Forward::new(model, kernels, cache),
-            ledger: PageLedger::new(pages),
+            ledger: PageLedger::new(pages, 0),
             pages: PageTable::default(),
             cached: 0,
             context_tokens,
@@ -46,7 +46,7 @@ impl Evaluation {
     /// Forgets all tokens.
     pub fn restart(&mut self) {
         self.ledger.release(std::mem::take(&mut self.pages));
-        self.pages = self.ledger.promise(pages_for(self.context_tokens)).unwrap_or_default();
+        self.pages = self.ledger.promise(pages_for(self.context_tokens), Lane::Any).unwrap_or_default();
         self.cached = 0;
     }
 

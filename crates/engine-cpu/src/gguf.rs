@@ -32,12 +32,13 @@ pub struct Gguf<R> {
 impl Gguf<BufReader<File>> {
     pub fn open(path: &Path) -> Result<Self, LoadError> {
         let open = || {
-            let file = File::open(path)?;
-            let file_type = file.metadata()?;
-            if !file_type.is_file() {
-                return Err(Fault::malformed("it is not a regular file"));
+            // Asked before opening: opening a pipe waits for somebody to write to it.
+            if !std::fs::metadata(path)?.is_file() {
+                return Err(Fault::unsupported("it is not a regular file"));
             }
-            Gguf::read(BufReader::with_capacity(1 << 20, file), file_type.len())
+            let file = File::open(path)?;
+            let file_len = file.metadata()?.len();
+            Gguf::read(BufReader::with_capacity(1 << 20, file), file_len)
         };
         open().map_err(|fault| LoadError::refused(path, fault))
     }

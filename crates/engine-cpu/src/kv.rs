@@ -13,18 +13,36 @@ pub fn pages_for(tokens: usize) -> usize {
 }
 
 /// Which pages are free. A sequence is promised all the pages it may ever need before it starts, so that it can never
-/// run out in the middle; it takes them one by one as it grows.
+/// run out in the middle; it takes them one by one as it grows. Promises are made from one of two lanes, each with its
+/// own share of the pages.
 #[derive(Debug)]
 pub struct PageLedger {
     free: Vec<PageId>,
+    any: Budget,
+    short: Budget,
+}
+
+/// Whose share of the pages a promise comes out of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lane {
+    #[default]
+    Any,
+    /// For jobs that are soon done.
+    Short,
+}
+
+#[derive(Debug)]
+struct Budget {
+    pages: usize,
     promised: usize,
 }
 
-/// The pages of one sequence, and how many more it may take.
+/// The pages of one sequence, and how many it may grow to.
 #[derive(Debug, Default)]
 pub struct PageTable {
     pages: Vec<PageId>,
     promised: usize,
+    lane: Lane,
 }
 
 impl PageTable {
@@ -34,19 +52,32 @@ impl PageTable {
 }
 
 impl PageLedger {
-    pub fn new(pages: usize) -> Self {
+    /// `short_pages` come on top of `pages`.
+    pub fn new(pages: usize, short_pages: usize) -> Self {
         // The last one is taken first, so low numbers are in use and high ones are perhaps never allocated.
-        let count = u32::try_from(pages).unwrap_or(u32::MAX);
-        Self { free: (0..count).rev().map(PageId).collect(), promised: 0 }
+        let count = u32::try_from(pages + short_pages).unwrap_or(u32::MAX);
+        Self {
+            free: (0..count).rev().map(PageId).collect(),
+            any: Budget { pages, promised: 0 },
+            short: Budget { pages: short_pages, promised: 0 },
+        }
     }
 
-    /// A table that may grow to `pages`; `None` when they are not there.
-    pub fn promise(&mut self, pages: usize) -> Option<PageTable> {
-        if pages > self.free.len() - self.promised {
+    fn budget(&mut self, lane: Lane) -> &mut Budget {
+        match lane {
+            Lane::Any => &mut self.any,
+            Lane::Short => &mut self.short,
+        }
+    }
+
+    /// A table that may grow to `pages`; `None` when the lane does not have them.
+    pub fn promise(&mut self, pages: usize, lane: Lane) -> Option<PageTable> {
+        let budget = self.budget(lane);
+        if pages > budget.pages - budget.promised {
             return None;
         }
-        self.promised += pages;
-        Some(PageTable { pages: Vec::with_capacity(pages), promised: pages })
+        budget.promised += pages;
+        Some(PageTable { pages: Vec::with_capacity(pages), promised: pages, lane })
     }
 
     /// Grows a table until it covers `tokens`.
@@ -54,22 +85,15 @@ impl PageLedger {
     /// # Panics
     /// When the table was promised fewer pages than that: a mistake of the caller's.
     pub fn grow(&mut self, table: &mut PageTable, tokens: usize) {
+        assert!(pages_for(tokens) <= table.promised, "a sequence outgrew the pages it was promised");
         while table.pages.len() < pages_for(tokens) {
-            assert!(table.promised > 0, "a sequence outgrew the pages it was promised");
-            table.promised -= 1;
-            self.promised -= 1;
             table.pages.extend(self.free.pop());
         }
     }
 
     pub fn release(&mut self, table: PageTable) {
-        self.promised -= table.promised;
+        self.budget(table.lane).promised -= table.promised;
         self.free.extend(table.pages);
-    }
-
-    #[cfg(test)]
-    fn unpromised(&self) -> usize {
-        self.free.len() - self.promised
     }
 }
 
@@ -159,21 +183,24 @@ mod tests {
 
     #[test]
     fn a_promise_is_refused_when_the_pages_are_promised_to_others() {
-        let mut ledger = PageLedger::new(4);
-        let first = ledger.promise(3).unwrap();
-        assert!(ledger.promise(2).is_none());
+        let mut ledger = PageLedger::new(4, 2);
+        let first = ledger.promise(3, Lane::Any).unwrap();
+        assert!(ledger.promise(2, Lane::Any).is_none());
+        assert!(ledger.promise(2, Lane::Short).is_some(), "the short lane has pages of its own");
+        assert!(ledger.promise(1, Lane::Short).is_none());
         ledger.release(first);
-        assert!(ledger.promise(4).is_some());
+        assert!(ledger.promise(4, Lane::Any).is_some());
     }
 
     proptest! {
         #[test]
         fn no_page_is_ever_held_twice_nor_lost(steps in proptest::collection::vec((0_usize..6, 0_usize..400), 1..60)) {
-            let mut ledger = PageLedger::new(16);
+            let mut ledger = PageLedger::new(12, 4);
             let mut tables: Vec<(PageTable, usize)> = Vec::new();
             for (action, amount) in steps {
                 match action {
-                    0..=2 => tables.extend(ledger.promise(pages_for(amount)).map(|table| (table, amount))),
+                    0 | 1 => tables.extend(ledger.promise(pages_for(amount), Lane::Any).map(|table| (table, amount))),
+                    2 => tables.extend(ledger.promise(pages_for(amount), Lane::Short).map(|table| (table, amount))),
                     3 | 4 => if let Some((table, tokens)) = tables.last_mut() {
                         ledger.grow(table, amount.min(*tokens));
                     },
@@ -189,7 +216,7 @@ mod tests {
             for (table, _) in tables {
                 ledger.release(table);
             }
-            prop_assert_eq!(ledger.unpromised(), 16);
+            prop_assert_eq!((ledger.any.promised, ledger.short.promised), (0, 0));
         }
     }
 }

@@ -34,6 +34,10 @@ pub const PAGE_TOKENS: usize = 64;
 pub const DEFAULT_KV_BYTES: u64 = 1 << 30;
 /// A context that alone needs more than this is refused.
 pub const MAX_KV_BYTES: u64 = 1 << 36;
+/// A job whose prompt and cap need at most this many pages is short.
+pub const SHORT_JOB_PAGES: usize = 16;
+/// Pages that only short jobs get, so that they never wait behind long ones for room.
+pub const SHORT_LANE_PAGES: usize = 64;
 /// Sequences that run together.
 pub const DEFAULT_SLOTS: usize = 16;
 pub const MAX_SLOTS: usize = 256;
@@ -53,4 +57,5 @@ pub const MAX_RETRY_AFTER_S: u32 = 60;
 
 const _: () = assert!(PREFILL_TOKENS_BESIDE_DECODE <= PREFILL_TOKENS_ALONE);
 const _: () = assert!(DEFAULT_SLOTS <= MAX_SLOTS && DEFAULT_QUEUE <= MAX_QUEUE);
+const _: () = assert!(SHORT_JOB_PAGES <= SHORT_LANE_PAGES);
 const _: () = assert!(PAGE_TOKENS.is_multiple_of(16));

@@ -36,13 +36,12 @@ impl<T> FairQueue<T> {
         Ok(())
     }
 
-    /// The job to serve next: of the account with the fewest running, the one that came first.
-    pub fn next_up(&self, running: impl Fn(AccountId) -> usize) -> Option<NextUp> {
-        self.waiting
-            .iter()
-            .enumerate()
-            .min_by_key(|(index, (account, _))| (running(*account), *index))
-            .map(|(index, _)| NextUp(index))
+    /// The order in which jobs are served: those of the account with the fewest running first, and of its jobs the one
+    /// that came first.
+    pub fn in_order(&self, running: impl Fn(AccountId) -> usize) -> Vec<NextUp> {
+        let mut order: Vec<usize> = (0..self.waiting.len()).collect();
+        order.sort_by_cached_key(|index| (running(self.waiting[*index].0), *index));
+        order.into_iter().map(NextUp).collect()
     }
 
     pub fn get(&self, next: NextUp) -> Option<&T> {
@@ -124,9 +123,9 @@ mod tests {
         for (account, job) in [(A, "a1"), (A, "a2"), (B, "b1")] {
             queue.push(account, job).unwrap();
         }
-        let next = queue.next_up(|account| if account == A { 3 } else { 1 }).unwrap();
+        let next = queue.in_order(|account| if account == A { 3 } else { 1 })[0];
         assert_eq!(queue.take(next), Some((B, "b1")));
-        let next = queue.next_up(|_| 2).unwrap();
+        let next = queue.in_order(|_| 2)[0];
         assert_eq!(queue.take(next), Some((A, "a1")));
     }
 

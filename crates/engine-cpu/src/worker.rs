@@ -9,10 +9,10 @@
 
 use crate::detokenizer::Detokenizer;
 use crate::forward::{Segment, StepModel};
-use crate::kv::{PageLedger, PageTable, pages_for};
-use crate::limits::{MAX_RETRY_AFTER_S, MIN_RETRY_AFTER_S};
+use crate::kv::{Lane, PageLedger, PageTable, pages_for};
+use crate::limits::{MAX_RETRY_AFTER_S, MIN_RETRY_AFTER_S, SHORT_JOB_PAGES, SHORT_LANE_PAGES};
 use crate::sampler::Sampler;
-use crate::scheduler::{FairQueue, plan_step};
+use crate::scheduler::{FairQueue, NextUp, plan_step};
 use crate::tokenizer::Tokenizer;
 use chancery_domain::{AccountId, Clock};
 use chancery_engine::{Ended, EngineError, Generation, GenerationSink, Job, StopReason};
@@ -27,6 +27,7 @@ pub struct Bounds {
     pub context_tokens: usize,
     pub slots: usize,
     pub queue: usize,
+    /// Pages for jobs of any length; short jobs have `SHORT_LANE_PAGES` more.
     pub pages: usize,
 }
 
@@ -190,7 +191,7 @@ impl<M: StepModel> Worker<M> {
         clock: Arc<dyn Clock>,
         metrics: WorkerMetrics,
     ) -> Self {
-        let ledger = PageLedger::new(requests.bounds.pages);
+        let ledger = PageLedger::new(requests.bounds.pages, SHORT_LANE_PAGES);
         let WorkerMetrics { running: running_gauge, steps } = metrics;
         Self { model, tokenizer, requests, clock, ledger, running: Vec::new(), running_gauge, steps }
     }
@@ -205,7 +206,7 @@ impl<M: StepModel> Worker<M> {
                     tracing::error!(failed = self.running.len(), "the engine panicked in a step");
                     // Dropping their sinks fails them; nobody holds a page any more.
                     self.running.clear();
-                    self.ledger = PageLedger::new(self.requests.bounds.pages);
+                    self.ledger = PageLedger::new(self.requests.bounds.pages, SHORT_LANE_PAGES);
                 }
             }
         }
@@ -243,18 +244,12 @@ impl<M: StepModel> Worker<M> {
             waiting.sink.end(Ended { reason: StopReason::Cancelled, output_tokens: 0 });
         }
         while self.running.len() < requests.bounds.slots {
-            let running_of =
-                |account| self.running.iter().filter(|sequence| sequence.account == account).count();
-            let Some(next) = state.queue.next_up(running_of) else { break };
-            let Some(waiting) = state.queue.get(next) else { break };
-            let (limit, limit_reason) = reply_limit(&waiting.job, requests.bounds.context_tokens);
-            let most_tokens = waiting.job.prompt.token_ids.len() + limit as usize;
-            // The first in line waits for its pages: passing it over could leave a long job waiting for ever.
-            let Some(pages) = self.ledger.promise(pages_for(most_tokens)) else { break };
+            let Some((next, pages)) = self.first_that_fits(&state.queue) else { break };
             let Some((account, Waiting { job, sink })) = state.queue.take(next) else {
                 self.ledger.release(pages);
                 break;
             };
+            let (limit, limit_reason) = reply_limit(&job, requests.bounds.context_tokens);
             self.running.push(Sequence {
                 account,
                 sink,
@@ -274,6 +269,30 @@ impl<M: StepModel> Worker<M> {
         requests.queue_depth.set(state.queue.len() as f64);
         self.running_gauge.set(self.running.len() as f64);
         true
+    }
+
+    /// The next job and its pages. A job that has to wait for room keeps its turn: only short jobs go past it, on pages
+    /// that it could not have. So it never starves, and they never wait for it.
+    fn first_that_fits(&mut self, queue: &FairQueue<Waiting>) -> Option<(NextUp, PageTable)> {
+        let running_of = |account| self.running.iter().filter(|sequence| sequence.account == account).count();
+        let mut somebody_waits = false;
+        for next in queue.in_order(running_of) {
+            let job = &queue.get(next)?.job;
+            let (limit, _) = reply_limit(job, self.requests.bounds.context_tokens);
+            let pages = pages_for(job.prompt.token_ids.len() + limit as usize);
+            let mut promised = None;
+            if pages <= SHORT_JOB_PAGES {
+                promised = self.ledger.promise(pages, Lane::Short);
+            }
+            if promised.is_none() && !somebody_waits {
+                promised = self.ledger.promise(pages, Lane::Any);
+            }
+            if let Some(pages) = promised {
+                return Some((next, pages));
+            }
+            somebody_waits = true;
+        }
+        None
     }
 
     fn end_cancelled(&mut self) {

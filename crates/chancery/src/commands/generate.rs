@@ -6,13 +6,12 @@ use crate::output::say;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Read};
-use std::process::ExitCode;
 use std::time::Duration;
 
 /// A little longer than the server allows itself.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(660);
 
-pub async fn run(options: Generate) -> anyhow::Result<ExitCode> {
+pub async fn run(options: Generate) -> anyhow::Result<()> {
     let Ok(key) = std::env::var("CHANCERY_API_KEY") else {
         bail!("set CHANCERY_API_KEY to an API key; `chancery key create` makes one");
     };
@@ -32,24 +31,24 @@ pub async fn run(options: Generate) -> anyhow::Result<ExitCode> {
         "max_output_tokens": options.max_output_tokens,
     });
     let (status, reply) = post(&options.url, &key, &body).await?;
-    if !status.is_success() {
-        let text =
-            |pointer: &str| reply.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let (code, reason, id) = (text("/error/code"), text("/error/reason"), text("/error/request_id"));
-        eprintln!("chancery: {status} {code}: {reason} ({id})");
-        return Ok(ExitCode::FAILURE);
-    }
+    let (Some(text), true) = (reply["output_text"].as_str(), status.is_success()) else {
+        let part = |pointer: &str| reply.pointer(pointer).and_then(Value::as_str);
+        let (Some(code), Some(reason)) = (part("/error/code"), part("/error/reason")) else {
+            bail!("{} answered {status}, and not as Chancery does; is CHANCERY_URL right?", options.url);
+        };
+        bail!("{status} {code}: {reason} ({})", part("/error/request_id").unwrap_or("no request id"));
+    };
     if options.json {
         say!("{reply:#}");
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
-    say!("{}", reply["output_text"].as_str().unwrap_or_default());
+    say!("{text}");
     if std::io::stderr().is_terminal() {
         let usage = &reply["usage"];
         let (stop, input, output) = (&reply["stop_reason"], &usage["input_tokens"], &usage["output_tokens"]);
         eprintln!("\n{} · {input} tokens in, {output} out", stop.as_str().unwrap_or_default());
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 async fn post(url: &str, key: &str, body: &Value) -> anyhow::Result<(reqwest::StatusCode, Value)> {

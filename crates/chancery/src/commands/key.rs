@@ -3,9 +3,10 @@
 use super::open;
 use crate::cli::{Key as Command, Place};
 use crate::output::{print_json, print_table, say};
-use anyhow::bail;
+use anyhow::{Context, bail};
 use chancery_domain::{AccountState, ApiKey, Clock, KeyPrefix, KeyState, OsRandomness, SystemClock};
 use chancery_store::{KeyOwner, NewKey, Store, StoreError};
+use std::io::Write;
 
 /// Fewer typed characters would name a key by accident.
 const MIN_TYPED_CHARS: usize = 5;
@@ -19,7 +20,12 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
                 None => None,
             };
             let key = create_key(store.as_ref(), account, label).await?;
-            say!("{}", key.reveal());
+            if let Err(error) = writeln!(std::io::stdout(), "{}", key.reveal()) {
+                // A key that nobody has seen must not stay valid.
+                let made = find(store.as_ref(), key.prefix().as_str()).await?;
+                store.revoke_key(made.key.id, SystemClock.now()).await?;
+                return Err(error).context("the key could not be printed, so it is revoked again");
+            }
             if account.is_none() {
                 eprintln!(
                     "this key bills no account yet; attach it with: chancery key attach {} --account NAME",
@@ -70,7 +76,12 @@ async fn find(store: &dyn Store, typed: &str) -> anyhow::Result<KeyOwner> {
     let mut keys = store.list_keys().await?;
     let prefixes: Vec<&KeyPrefix> = keys.iter().map(|owner| &owner.key.prefix).collect();
     let place = meant(&prefixes, typed)?;
-    Ok(keys.swap_remove(place))
+    let found = keys.swap_remove(place);
+    // Whoever pastes a whole key means that key, not another with the same prefix.
+    match ApiKey::parse(typed) {
+        Ok(whole) if !whole.hash().matches(&found.key.hash) => Err(StoreError::NoSuchKey.into()),
+        _ => Ok(found),
+    }
 }
 
 /// Which of the keys a person means.

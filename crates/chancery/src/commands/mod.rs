@@ -27,7 +27,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Key(command) => quick(key::run(&place, command))?,
         Command::Usage(options) => quick(usage::run(&place, options))?,
         Command::Model(command) => model::run(&place, command)?,
-        Command::Generate(options) => return quick(generate::run(options)),
+        Command::Generate(options) => quick(generate::run(options))?,
         Command::Verify(options) => return quick(verify::run(&place, &options)),
         Command::Config(command) => config::run(&place, &command)?,
     }

@@ -22,7 +22,7 @@ mod bounds {
     pub const MAX_BODY_BYTES: RangeInclusive<u64> = 1_024..=64 * 1024 * 1024;
     pub const PER_MINUTE: RangeInclusive<u64> = 1..=u32::MAX as u64;
     pub const CONTEXT_TOKENS: RangeInclusive<u64> = 16..=10_000_000;
-    pub const SLOTS: RangeInclusive<u64> = 1..=1_024;
+    pub const SLOTS: RangeInclusive<u64> = 1..=chancery_engine_cpu::MAX_SLOTS as u64;
     pub const MODELS: usize = 64;
 }
 
@@ -81,15 +81,29 @@ impl Loaded {
             source.add_file(path, &text).map_err(|problem| ConfigError(vec![problem]))?;
             folder = path.parent().map(Path::to_owned).unwrap_or_default();
         }
-        source.add_environment(std::env::vars_os().filter_map(|(name, value)| {
-            Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
-        }));
+        let mut variables = Vec::new();
+        for (name, value) in std::env::vars_os() {
+            let Ok(name) = name.into_string() else { continue };
+            let not_text =
+                || ConfigError(vec![format!("environment variable {name}: it is not valid UTF-8")]);
+            if name.starts_with("CHANCERY_") {
+                variables.push((name.clone(), value.into_string().map_err(|_| not_text())?));
+            }
+        }
+        source.add_environment(variables);
+        let data = match data.map(|data| data.to_str().ok_or(data)) {
+            None => None,
+            Some(Ok(data)) => Some(data),
+            Some(Err(data)) => {
+                return Err(ConfigError(vec![format!("--data {}: it is not valid UTF-8", data.display())]));
+            }
+        };
         Self::from_source(source, &folder, data)
     }
 
-    fn from_source(mut source: Source, folder: &Path, data: Option<&Path>) -> Result<Self, ConfigError> {
+    fn from_source(mut source: Source, folder: &Path, data: Option<&str>) -> Result<Self, ConfigError> {
         if let Some(data) = data {
-            let value = Raw::Text(data.to_string_lossy().into_owned());
+            let value = Raw::Text(data.to_owned());
             source.entries.insert("data".to_owned(), Entry { value, origin: Origin::CommandLine });
         }
         let mut reader = Reader::new(source);
@@ -332,6 +346,10 @@ mod tests {
                 "is the name of two models",
             ),
             ("api = 5", "line 1: api: there is no such key"),
+            ("[foo]", "line 1: foo: there is no such key"),
+            ("[[foo]]", "line 1: foo.0: there is no such key"),
+            ("data = \"a\\u0000b\"", "line 1: data: it must be a text"),
+            ("[models]\nname = \"m\"", "line 2: models.name: models are a list; write [[models]]"),
             ("[api\n", "chancery.toml line 1:"),
         ] {
             let error = problem(text);
@@ -340,9 +358,10 @@ mod tests {
     }
 
     #[test]
-    fn all_mistakes_are_told_at_once() {
-        let error = problem("[api]\nlisten = 5\nfoo = 1\n[ops]\nlisten = \"x\"");
-        assert_eq!(error.lines().count(), 4, "{error}");
+    fn all_mistakes_are_told_at_once_and_each_once() {
+        let error =
+            problem("[api]\nlisten = 5\nfoo = 1\nmax_body_bytes = \"x\"\n[ops]\nlisten = \"x\"\n[billing]\n");
+        assert_eq!(error.lines().count(), 5, "{error}");
     }
 
     #[test]

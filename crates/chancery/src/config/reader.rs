@@ -1,7 +1,7 @@
 //! Takes typed values out of a `Source`. It never stops at the first mistake: all of them are collected, each with its
 //! key, its place and the fix, and keys that nobody asked for are reported at the end with the nearest known one.
 
-use super::source::{Entry, Origin, Raw, Source};
+use super::source::{EMPTY_TABLE, Entry, Origin, Raw, Source};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -56,9 +56,9 @@ impl Reader {
     pub fn optional_text(&mut self, key: &str) -> Option<String> {
         let value = match self.entries.get(key).map(|entry| entry.value.clone()) {
             None => None,
-            Some(Raw::Text(text)) if !text.is_empty() => Some(text),
+            Some(Raw::Text(text)) if !text.is_empty() && !text.contains('\0') => Some(text),
             Some(_) => {
-                self.problem(key, "it must be a text in quotes, not empty");
+                self.problem(key, "it must be a text, not empty");
                 None
             }
         };
@@ -109,6 +109,7 @@ impl Reader {
                     key,
                     format!("it must be a whole number from {} to {}", range.start(), range.end()),
                 );
+                self.note(key, None);
                 None
             }
         }
@@ -139,6 +140,11 @@ impl Reader {
         }
     }
 
+    /// An empty section has none.
+    fn has_value(&self, key: &str) -> bool {
+        self.entries.get(key).is_some_and(|entry| entry.value != Raw::Other(EMPTY_TABLE))
+    }
+
     /// To be called when everything known has been read.
     pub fn report_unknown(&mut self) {
         let without_index = |key: &str| {
@@ -151,7 +157,17 @@ impl Reader {
             .filter(|key| !self.settings.iter().any(|setting| setting.key == **key))
             .cloned()
             .collect();
+        let is_section =
+            |key: &String| self.settings.iter().any(|setting| setting.key.starts_with(&format!("{key}.")));
+        let unknown: Vec<String> =
+            unknown.into_iter().filter(|key| !is_section(key) || self.has_value(key)).collect();
         for key in unknown {
+            if key.split('.').next() == Some("models")
+                && !key.split('.').any(|part| part.parse::<usize>().is_ok())
+            {
+                self.problem(&key, "models are a list; write [[models]], with two brackets");
+                continue;
+            }
             let hint = match chancery_domain::nearest(&without_index(&key), known.iter().map(String::as_str))
             {
                 Some(near) => format!("did you mean {near}?"),

@@ -29,6 +29,9 @@ pub enum Raw {
     Other(&'static str),
 }
 
+/// The kind of a section with nothing in it.
+pub const EMPTY_TABLE: &str = "empty table";
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     Default,
@@ -84,13 +87,16 @@ fn flatten(table: &DeTable<'_>, prefix: &str, add: &mut impl FnMut(String, Raw, 
         let offset = name.span().start;
         match value.get_ref() {
             DeValue::Table(inner) if !inner.is_empty() => flatten(inner, &format!("{key}."), add),
-            DeValue::Table(_) => {}
+            DeValue::Table(_) => add(key, Raw::Other(EMPTY_TABLE), offset),
             DeValue::Array(items)
                 if !items.is_empty() && items.iter().all(|item| item.get_ref().is_table()) =>
             {
                 for (index, item) in items.iter().enumerate() {
-                    if let DeValue::Table(inner) = item.get_ref() {
-                        flatten(inner, &format!("{key}.{index}."), add);
+                    match item.get_ref() {
+                        DeValue::Table(inner) if !inner.is_empty() => {
+                            flatten(inner, &format!("{key}.{index}."), add)
+                        }
+                        _ => add(format!("{key}.{index}"), Raw::Other(EMPTY_TABLE), offset),
                     }
                 }
             }

@@ -1,5 +1,6 @@
 //! Accepts connections and serves a router on them: TCP_NODELAY everywhere, time for the request's head bounded, number
-//! of connections bounded, and an end that lets replies under way finish.
+//! of connections bounded, and an end that lets replies under way finish. A peer that closes its side has hung up, and its
+//! connection is dropped with the request that ran on it.
 
 use anyhow::Context;
 use axum::Router;
@@ -9,14 +10,14 @@ use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-/// Connections open at once per listener; more wait in the operating system's queue.
-const MAX_CONNECTIONS: usize = 4_096;
 /// How long the head of a request may take to arrive; also how long an idle connection is kept.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// After closing begins, how long replies under way may take to be sent.
@@ -27,11 +28,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub struct Listener {
     tcp: TcpListener,
     address: SocketAddr,
+    max_connections: usize,
 }
 
 impl Listener {
-    /// `key` is the setting that names the address, for the message when it cannot be had.
-    pub async fn bind(address: SocketAddr, key: &str) -> anyhow::Result<Self> {
+    /// `key` is the setting that names the address, for the message when it cannot be had. Connections past
+    /// `max_connections` wait in the operating system's queue.
+    pub async fn bind(address: SocketAddr, key: &str, max_connections: usize) -> anyhow::Result<Self> {
         let variable = format!("CHANCERY_{}", key.to_uppercase().replace('.', "__"));
         let tcp = TcpListener::bind(address).await.map_err(|error| match error.kind() {
             ErrorKind::AddrInUse => anyhow::anyhow!(
@@ -40,7 +43,7 @@ impl Listener {
             _ => anyhow::anyhow!("{key}: {address} cannot be listened on ({error}); set {key} (or {variable}) to another address"),
         })?;
         let address = tcp.local_addr().context("a bound listener has an address")?;
-        Ok(Self { tcp, address })
+        Ok(Self { tcp, address, max_connections })
     }
 
     /// Where it really listens; the configuration may leave the port to the system.
@@ -51,7 +54,7 @@ impl Listener {
     /// Runs until `closing`; then lets open connections finish what they are sending.
     pub async fn serve(self, router: Router, closing: CancellationToken) {
         let connections = GracefulShutdown::new();
-        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let places = Arc::new(Semaphore::new(self.max_connections));
         loop {
             let accepted = tokio::select! {
                 accepted = accept(&self.tcp, &places) => accepted,
@@ -61,14 +64,18 @@ impl Listener {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             };
+            let hang_up = hang_up(&stream);
             let mut http = http1::Builder::new();
             http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
             let connection =
                 http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router.clone()));
             let watched = connections.watch(connection);
             tokio::spawn(async move {
-                // A connection that breaks is the peer's doing; the request's own log line tells what mattered.
-                let _ = watched.await;
+                tokio::select! {
+                    // A connection that breaks is the peer's doing; the request's own log line tells what mattered.
+                    _ = watched => {}
+                    () = hang_up => {}
+                }
                 drop(place);
             });
         }
@@ -90,6 +97,24 @@ async fn accept(
         Err(error) => {
             tracing::warn!(%error, "a connection could not be accepted");
             None
+        }
+    }
+}
+
+/// Ends when the peer closes its side. The HTTP library notices that only while it waits for bytes; bytes that lie unread
+/// behind a request, such as a stray line end, would hide it, and the work would go on for nobody.
+fn hang_up(stream: &TcpStream) -> impl Future<Output = ()> + Send + use<> {
+    let twin = stream.as_fd().try_clone_to_owned();
+    let twin = twin.and_then(|socket| TcpStream::from_std(std::net::TcpStream::from(socket)));
+    async move {
+        // Without a descriptor to spare, the library's own notice has to do.
+        let Ok(socket) = twin else { return std::future::pending().await };
+        while let Ok(state) = socket.ready(Interest::READABLE).await {
+            if state.is_read_closed() {
+                return;
+            }
+            // Nothing is read here: this only says that the news is known, so that the next is waited for.
+            let _ = socket.try_io(Interest::READABLE, || Err::<(), _>(ErrorKind::WouldBlock.into()));
         }
     }
 }

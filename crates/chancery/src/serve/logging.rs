@@ -1,14 +1,28 @@
-//! Logs: lines for people on a terminal, JSON elsewhere, both on standard error. `CHANCERY_LOG` sets the level.
+//! Logs: lines for people on a terminal, JSON elsewhere, both on standard error. `CHANCERY_LOG` sets the level. A log that
+//! cannot be written, because its reader is gone or its disk is full, is lost; the server goes on.
 
+use crate::config::ConfigError;
 use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
-pub fn start() {
-    let filter = EnvFilter::try_from_env("CHANCERY_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+const VARIABLE: &str = "CHANCERY_LOG";
+
+pub fn start() -> Result<(), ConfigError> {
+    let filter = match std::env::var(VARIABLE) {
+        Ok(text) => EnvFilter::try_new(&text).map_err(|error| {
+            ConfigError(vec![format!(
+                "environment variable {VARIABLE}: {error}; write it as \"info\" or \"debug\""
+            )])
+        })?,
+        Err(_) => EnvFilter::new("info"),
+    };
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Telling of a log that cannot be written would mean writing to it, which panics.
+    let builder = builder.log_internal_errors(false);
     if std::io::stderr().is_terminal() {
         builder.with_target(false).init();
     } else {
         builder.json().flatten_event(true).with_current_span(false).with_span_list(false).init();
     }
+    Ok(())
 }

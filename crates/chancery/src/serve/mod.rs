@@ -7,6 +7,7 @@
 //! 5. on SIGTERM or Ctrl-C it drains (see `shutdown`).
 
 mod demo;
+mod descriptors;
 mod listener;
 mod logging;
 mod ops;
@@ -23,6 +24,7 @@ use chancery_domain::{OsRandomness, SystemClock};
 use chancery_engine_cpu::{CpuEngine, LoadOptions};
 use chancery_metering::{Meter, Model, Models};
 use chancery_store::Store;
+use descriptors::MAX_OPS_CONNECTIONS;
 use listener::Listener;
 use shutdown::Signals;
 use std::io::Write;
@@ -35,7 +37,7 @@ pub fn run(place: &Place, options: &Serve) -> anyhow::Result<()> {
     // The API is the one part there is so far, so naming it changes nothing; other names do not parse.
     debug_assert!(options.only.iter().all(|part| *part == Part::Api));
     let loaded = Loaded::read(place.config.as_deref(), place.data.as_deref())?;
-    logging::start();
+    logging::start()?;
     loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.context("the asynchronous runtime cannot be started")?;
@@ -70,8 +72,9 @@ impl Server {
     async fn start(config: Config, demo: bool) -> anyhow::Result<Self> {
         let data = DataFolder::open(&config.data)?;
         let lock = data.lock_for_serving()?;
-        let api_listener = Listener::bind(config.api.listen, "api.listen").await?;
-        let ops_listener = Listener::bind(config.ops_listen, "ops.listen").await?;
+        let api_listener =
+            Listener::bind(config.api.listen, "api.listen", descriptors::api_connections()).await?;
+        let ops_listener = Listener::bind(config.ops_listen, "ops.listen", MAX_OPS_CONNECTIONS).await?;
         let (api_address, ops_address) = (api_listener.address(), ops_listener.address());
         let api_url = config.api.public_url.clone().unwrap_or_else(|| local_url(api_address));
 
@@ -137,6 +140,7 @@ async fn load_models(configured: &[ModelConfig], demo: bool) -> anyhow::Result<M
         }
         let file = model.file.clone();
         let options = LoadOptions {
+            name: model.name.clone(),
             context_tokens: model.context_tokens,
             slots: model.slots,
             ..LoadOptions::default()

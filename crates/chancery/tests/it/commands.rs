@@ -147,6 +147,17 @@ fn a_reader_that_has_seen_enough_is_not_an_error() {
 }
 
 #[test]
+fn a_key_that_could_not_be_printed_is_not_left_valid() {
+    let firm = Firm::new();
+    let full_disk = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = clean_command(binary());
+    let status =
+        command.args(["key", "create"]).current_dir(firm.folder.path()).stdout(full_disk).status().unwrap();
+    assert_eq!(status.code(), Some(1));
+    assert_eq!(firm.json(&["key", "list", "--json"])[0]["state"], "revoked");
+}
+
+#[test]
 fn an_interrupted_pull_leaves_nothing_that_the_next_one_does_not_remove() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("cache");

@@ -1,6 +1,8 @@
 //! The operations listener.
 
-use crate::server::{Firm, client, request};
+use crate::server::{Firm, client, eventually, request};
+use std::net::TcpStream;
+use std::time::Duration;
 
 #[tokio::test]
 async fn the_operations_listener_tells_alive_ready_and_counts() {
@@ -16,4 +18,32 @@ async fn the_operations_listener_tells_alive_ready_and_counts() {
     assert_eq!(server.metric("chancery_output_tokens_total").await, 2);
     assert_eq!(server.metric("chancery_input_tokens_total").await, 3);
     assert_eq!(server.get("/metrics", &key).await.status, 404, "metrics are not on the API's listener");
+}
+
+#[tokio::test]
+async fn operators_get_through_when_callers_hold_every_connection() {
+    let firm = Firm::new();
+    let server = firm.start_limited("ulimit -n 400");
+    let held: Vec<_> = (0..150).filter_map(|_| TcpStream::connect(server.api_address()).ok()).collect();
+    let alive =
+        client().get(format!("{}/livez", server.ops)).timeout(Duration::from_secs(5)).send().await.unwrap();
+    assert_eq!(alive.status().as_u16(), 200);
+    drop(held);
+    eventually("callers get through again", Duration::from_secs(5), async || {
+        server.get("/v1/models", "nobody").await.status == 401
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_log_that_nobody_reads_costs_no_reply() {
+    let firm = Firm::new();
+    let key = firm.account_with_key("Hale & Ward");
+    let mut server = firm.start();
+    server.stop_reading_the_log();
+    for _ in 0..3 {
+        assert_eq!(server.generate(&key, &request("", "Say hello.", 2)).await.status, 200);
+    }
+    server.signal(rustix::process::Signal::TERM);
+    assert_eq!(server.wait(), Some(0));
 }

@@ -1,9 +1,10 @@
 //! Starts the real binary in a folder of its own, on ports that the system chooses, and stops it at the end.
 
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -113,36 +114,43 @@ impl Firm {
     }
 
     pub fn start_with(&self, options: &[&str]) -> Server {
-        let command = &mut self.command(&[&["serve"], options].concat());
-        let mut child = Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
-        let (lines, log) = follow(child.0.stderr.take().unwrap());
-        let (_, stdout) = follow(child.0.stdout.take().unwrap());
-        loop {
-            let Ok(line) = lines.recv_timeout(START_TIMEOUT) else {
-                panic!("the server did not start: {}", log.lock().unwrap());
-            };
-            let Ok(entry) = serde_json::from_str::<Value>(&line) else { continue };
-            if entry["message"] == "ready" {
-                let api = format!("http://{}", entry["api_listen"].as_str().unwrap());
-                let ops = format!("http://{}", entry["ops_listen"].as_str().unwrap());
-                return Server { child, api, ops, log, stdout };
-            }
-        }
+        Server::spawn(&mut self.command(&[&["serve"], options].concat()))
+    }
+
+    /// Starts it from a shell that has set limits first.
+    pub fn start_limited(&self, limits: &str) -> Server {
+        let mut command = clean_command("bash");
+        command.args(["-c", &format!("{limits}; exec '{}' serve", binary())]).current_dir(self.folder.path());
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        Server::spawn(&mut command)
     }
 }
 
-/// Collects everything that a pipe brings, and hands on each line.
-fn follow(pipe: impl std::io::Read + Send + 'static) -> (Receiver<String>, Arc<Mutex<String>>) {
+/// Collects everything that a pipe brings, hands on each line, and closes the pipe when told to.
+fn follow(pipe: impl Read + Send + 'static) -> Followed {
     let (sender, lines) = channel();
-    let all = Arc::new(Mutex::new(String::new()));
-    let collected = Arc::clone(&all);
+    let (collected, is_wanted) = (Arc::new(Mutex::new(String::new())), Arc::new(AtomicBool::new(true)));
+    let (all, go_on) = (Arc::clone(&collected), Arc::clone(&is_wanted));
     std::thread::spawn(move || {
-        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-            collected.lock().unwrap().push_str(&format!("{line}\n"));
+        let lines = BufReader::new(pipe).lines().map_while(Result::ok);
+        for line in lines.take_while(|_| go_on.load(Ordering::SeqCst)) {
+            all.lock().unwrap().push_str(&format!("{line}\n"));
             let _ = sender.send(line);
         }
     });
-    (lines, all)
+    Followed { lines, collected, is_wanted }
+}
+
+struct Followed {
+    lines: Receiver<String>,
+    collected: Arc<Mutex<String>>,
+    is_wanted: Arc<AtomicBool>,
+}
+
+impl Followed {
+    fn text(&self) -> String {
+        self.collected.lock().unwrap().clone()
+    }
 }
 
 /// A process that does not outlive its test.
@@ -159,17 +167,39 @@ pub struct Server {
     child: Running,
     pub api: String,
     pub ops: String,
-    log: Arc<Mutex<String>>,
-    stdout: Arc<Mutex<String>>,
+    stderr: Followed,
+    stdout: Followed,
 }
 
 impl Server {
+    fn spawn(command: &mut Command) -> Self {
+        let mut child = Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        let stderr = follow(child.0.stderr.take().unwrap());
+        let stdout = follow(child.0.stdout.take().unwrap());
+        loop {
+            let Ok(line) = stderr.lines.recv_timeout(START_TIMEOUT) else {
+                panic!("the server did not start: {}", stderr.text());
+            };
+            let Ok(entry) = serde_json::from_str::<Value>(&line) else { continue };
+            if entry["message"] == "ready" {
+                let api = format!("http://{}", entry["api_listen"].as_str().unwrap());
+                let ops = format!("http://{}", entry["ops_listen"].as_str().unwrap());
+                return Self { child, api, ops, stderr, stdout };
+            }
+        }
+    }
+
     pub fn log(&self) -> String {
-        self.log.lock().unwrap().clone()
+        self.stderr.text()
     }
 
     pub fn stdout(&self) -> String {
-        self.stdout.lock().unwrap().clone()
+        self.stdout.text()
+    }
+
+    /// From the next line on, writing to the log is writing to a closed pipe.
+    pub fn stop_reading_the_log(&mut self) {
+        self.stderr.is_wanted.store(false, Ordering::SeqCst);
     }
 
     /// Waits until the engine has begun to generate for somebody.

@@ -253,7 +253,7 @@ mod tests {
     use super::super::{InstructionSet, Pool};
     use super::*;
     use crate::half_precision::{f16_to_f32, f32_to_f16_finite};
-    use crate::kv::{KvShape, PageLedger};
+    use crate::kv::{KvShape, Lane, PageLedger};
 
     const SHAPE: AttentionShape = AttentionShape { heads: 6, kv_heads: 2, head_len: 48 };
     const TOKENS: usize = 150;
@@ -295,8 +295,8 @@ mod tests {
     fn attention_equals_the_plain_formula_however_the_rows_are_cut() {
         let shape = KvShape { layers: 2, kv_heads: SHAPE.kv_heads, head_len: SHAPE.head_len };
         let mut cache = KvCache::new(shape, 4).unwrap();
-        let mut ledger = PageLedger::new(4);
-        let mut table = ledger.promise(4).unwrap();
+        let mut ledger = PageLedger::new(4, 0);
+        let mut table = ledger.promise(4, Lane::Any).unwrap();
         ledger.grow(&mut table, TOKENS);
         for token in 0..TOKENS {
             cache.write(table.pages(), LAYER, token, &keys(token), &values(token));

@@ -6,7 +6,7 @@ use crate::forward::{Forward, Segment, StepModel};
 use crate::gguf::TensorType;
 use crate::gguf::writer::GgufWriter;
 use crate::kernels::Kernels;
-use crate::kv::{KvCache, PageLedger};
+use crate::kv::{KvCache, Lane, PageLedger};
 use crate::tokenizer::Tokenizer;
 use proptest::prelude::*;
 use std::io::Cursor;
@@ -83,8 +83,8 @@ fn refusal(bytes: Vec<u8>) -> String {
 /// Runs one step; returns how many logits came out.
 fn step(model: Model, tokens: &[u32]) -> usize {
     let cache = KvCache::new(model.hyper_parameters.kv_shape(), 2).unwrap();
-    let mut ledger = PageLedger::new(2);
-    let mut pages = ledger.promise(2).unwrap();
+    let mut ledger = PageLedger::new(2, 0);
+    let mut pages = ledger.promise(2, Lane::Any).unwrap();
     ledger.grow(&mut pages, tokens.len());
     let mut forward = Forward::new(model, Kernels::start(1).unwrap(), cache);
     let segment = Segment { tokens, first_position: 0, pages: pages.pages(), wants_logits: true };

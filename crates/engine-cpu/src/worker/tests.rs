@@ -204,13 +204,30 @@ async fn a_full_queue_refuses_at_once_and_says_when_to_come_back() {
 
 #[tokio::test]
 async fn a_job_waits_until_the_pages_it_may_need_are_free() {
-    let bench = Bench::start(Bounds { slots: 3, ..BOUNDS });
+    let bench = Bench::start(Bounds { context_tokens: 2_048, slots: 3, pages: 40, ..BOUNDS });
     bench.allow(1_000);
-    // Three of these share two pages, and each may need one.
-    let jobs: Vec<_> = (0..3).map(|_| bench.submit(job(&[FIRST; 30], 20))).collect();
+    // Each of these may need twenty pages, and there are forty.
+    let jobs: Vec<_> = (0..3).map(|_| bench.submit(job(&[FIRST; 1_200], 20))).collect();
     for generation in jobs {
         assert_eq!(all(generation).await.1.output_tokens, 20);
     }
+}
+
+#[tokio::test]
+async fn a_short_job_passes_a_long_one_that_waits_for_room() {
+    let bench = Bench::start(Bounds { context_tokens: 4_096, slots: 4, queue: 8, pages: 64 });
+    let long = || job(&[FIRST; 3_900], 100);
+    let first = bench.submit(long());
+    bench.allow(1);
+    let waiting = bench.submit(long());
+    let short = bench.submit(Job { account: AccountId(2), ..job(&[FIRST], 2) });
+    // Too few steps for a long job's prompt, and enough for the short one.
+    bench.allow(6);
+    let soon = tokio::time::timeout(Duration::from_secs(10), all(short)).await;
+    assert_eq!(soon.expect("the short job waits behind the long one").0, "bc");
+    bench.allow(1_000);
+    assert_eq!(all(first).await.1.reason, StopReason::Complete);
+    assert_eq!(all(waiting).await.1.reason, StopReason::Complete);
 }
 
 #[tokio::test]

@@ -135,24 +135,31 @@ async fn text_that_looks_like_a_marker_stays_text() {
 #[tokio::test]
 async fn a_caller_who_hangs_up_pays_for_what_was_generated_and_frees_the_engine() {
     let (firm, key, server) = firm();
-    let body = request("Tell a very long story.", "About a lighthouse and its keeper.", 6000).to_string();
-    let mut stream = TcpStream::connect(server.api_address()).unwrap();
-    write!(
-        stream,
-        "POST /v1/generate HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    )
-    .unwrap();
-    server.generating().await;
-    drop(stream);
-    eventually("the work stops", Duration::from_secs(5), async || {
-        server.metric("chancery_running_requests").await == 0
-    })
-    .await;
-    let usage = firm.json(&["usage", "--json"]);
-    let output_tokens = usage["total"]["output_tokens"].as_u64().unwrap();
-    assert_eq!(usage["total"]["requests"], 1);
-    assert!((1..6000).contains(&output_tokens), "{usage}");
-    let line = server.logged_requests().pop().unwrap();
-    assert_eq!((&line["status"], &line["code"]), (&json!(499), &json!("hung_up")), "a hang-up is logged too");
+    // A stray line end after the body must not hide the hang-up.
+    for (count, rest) in ["", "\r\n", "GET / HTTP/1.1\r\n"].into_iter().enumerate() {
+        let body = request("Translate to French.", "", 6000).to_string();
+        let mut stream = TcpStream::connect(server.api_address()).unwrap();
+        write!(
+            stream,
+            "POST /v1/generate HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}{rest}",
+            body.len()
+        )
+        .unwrap();
+        server.generating().await;
+        drop(stream);
+        eventually("the work stops", Duration::from_secs(5), async || {
+            server.metric("chancery_running_requests").await == 0
+        })
+        .await;
+        let usage = firm.json(&["usage", "--json"]);
+        let output_tokens = usage["total"]["output_tokens"].as_u64().unwrap();
+        assert_eq!(usage["total"]["requests"], count + 1);
+        assert!((1..6000).contains(&output_tokens), "{usage}");
+        let line = server.logged_requests().pop().unwrap();
+        assert_eq!(
+            (&line["status"], &line["code"]),
+            (&json!(499), &json!("hung_up")),
+            "a hang-up is logged too"
+        );
+    }
 }
