@@ -6,7 +6,8 @@ use crate::error::ApiError;
 use axum::Json;
 use axum::extract::{RawQuery, State};
 use chancery_domain::{Day, Nanos};
-use chancery_store::{UsageBy, UsageGroup, UsageQuery, UsageSum};
+use chancery_metering::MeterError;
+use chancery_store::{UsageBy, UsageGroup, UsageQuery, UsageSum, UsageTotals};
 
 const PARAMETERS: [&str; 3] = ["from", "to", "by"];
 
@@ -32,7 +33,7 @@ struct UsageEntry {
     totals: Totals,
 }
 
-#[derive(Default, serde::Serialize)]
+#[derive(serde::Serialize)]
 struct Totals {
     requests: u64,
     input_tokens: u64,
@@ -50,11 +51,13 @@ pub(crate) async fn handle(
     let query = parse_query(query.as_deref().unwrap_or_default())?;
     let (from, to, by) = (query.from, query.to, query.by);
     let sums = state.meter.usage(UsageQuery { account: Some(caller.account), ..query }).await?;
-    let total = add_up(&sums).map_err(|error| ApiError::internal(error.to_string()))?;
+    let UsageTotals { requests, input_tokens, output_tokens, cost } =
+        UsageTotals::of(&sums).map_err(MeterError::from)?;
+    let total = Totals { requests, input_tokens, output_tokens, cost: cost.to_string(), cost_nanos: cost };
     Ok(Json(UsageReply {
         from,
         to,
-        by: by_name(by),
+        by: by.as_str(),
         currency: state.currency.to_string(),
         data: sums.into_iter().map(entry).collect(),
         total,
@@ -89,21 +92,9 @@ fn parse_query(query: &str) -> Result<UsageQuery, ApiError> {
     {
         return Err(ApiError::invalid_value("from", format!("`from` ({from}) is after `to` ({to})")));
     }
-    let by = match found[2] {
-        None | Some("day") => UsageBy::Day,
-        Some("model") => UsageBy::Model,
-        Some("key") => UsageBy::Key,
-        Some(_) => return Err(ApiError::invalid_value("by", "`by` must be day, model or key")),
-    };
+    let by = found[2].map_or(Ok(UsageBy::Day), str::parse::<UsageBy>);
+    let by = by.map_err(|error| ApiError::invalid_value("by", format!("`by` {error}")))?;
     Ok(UsageQuery { account: None, from, to, by })
-}
-
-fn by_name(by: UsageBy) -> &'static str {
-    match by {
-        UsageBy::Day => "day",
-        UsageBy::Model => "model",
-        UsageBy::Key => "key",
-    }
 }
 
 fn entry(sum: UsageSum) -> UsageEntry {
@@ -121,18 +112,6 @@ fn entry(sum: UsageSum) -> UsageEntry {
         UsageGroup::Key(group) => key = Some(group.to_string()),
     }
     UsageEntry { day, model, key, totals }
-}
-
-fn add_up(sums: &[UsageSum]) -> Result<Totals, chancery_domain::MoneyError> {
-    let mut total = Totals::default();
-    for sum in sums {
-        total.requests += sum.requests;
-        total.input_tokens += sum.input_tokens;
-        total.output_tokens += sum.output_tokens;
-        total.cost_nanos = total.cost_nanos.checked_add(sum.cost)?;
-    }
-    total.cost = total.cost_nanos.to_string();
-    Ok(total)
 }
 
 #[cfg(test)]

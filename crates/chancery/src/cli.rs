@@ -1,6 +1,7 @@
 //! The command line as its users see it. Every command has an example in its help.
 
 use chancery_domain::{AccountName, Day};
+use chancery_store::UsageBy;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -169,19 +170,12 @@ pub struct Usage {
     /// Last day, in UTC
     #[arg(long, value_name = "DAY")]
     pub to: Option<Day>,
-    /// What to sum by
-    #[arg(long, value_enum, default_value_t = By::Day)]
-    pub by: By,
+    /// What to sum by: day, model or key
+    #[arg(long, default_value = "day")]
+    pub by: UsageBy,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum By {
-    Day,
-    Model,
-    Key,
 }
 
 #[derive(Debug, Subcommand)]

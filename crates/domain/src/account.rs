@@ -35,6 +35,11 @@ fn is_invisible(c: char) -> bool {
 }
 
 impl AccountName {
+    /// Takes a name back from the store, where it may be older than today's rule for new ones.
+    pub fn from_stored(text: String) -> Self {
+        Self(text)
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -12,4 +12,4 @@ pub use authentication::{Authenticator, Caller};
 pub use error::MeterError;
 pub use meter::{Count, GenerateRequest, Meter, Reply};
 pub use models::{Model, Models};
-pub use verification::{Sum, Verification, verify_ledger};
+pub use verification::{Verification, verify_ledger};

@@ -4,46 +4,33 @@
 
 use crate::MeterError;
 use crate::limits::VERIFY_PAGE_ROWS;
-use chancery_domain::{Day, KeyId, Nanos, UsageRow};
-use chancery_store::{Store, UsageBy, UsageGroup, UsageQuery, UsageSum};
+use chancery_domain::{Day, KeyId, UsageRow};
+use chancery_store::{Store, UsageBy, UsageGroup, UsageQuery, UsageSum, UsageTotals};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// What was looked at and what was found. No findings means that everything agrees.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verification {
-    pub total: Sum,
+    pub total: UsageTotals,
     pub findings: Vec<String>,
 }
 
-/// Requests, tokens and cost of some rows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
-    pub requests: u64,
-    pub input_tokens: u64,
-    pub output_tokens: u64,
-    pub cost: Nanos,
+fn add(totals: &mut UsageTotals, row: &UsageRow) -> Result<(), MeterError> {
+    totals.requests += 1;
+    totals.input_tokens += u64::from(row.input_tokens);
+    totals.output_tokens += u64::from(row.output_tokens);
+    totals.cost = totals.cost.checked_add(row.cost)?;
+    Ok(())
 }
 
-impl Sum {
-    fn add(&mut self, row: &UsageRow) -> Result<(), MeterError> {
-        self.requests += 1;
-        self.input_tokens += u64::from(row.input_tokens);
-        self.output_tokens += u64::from(row.output_tokens);
-        self.cost = self.cost.checked_add(row.cost)?;
-        Ok(())
-    }
-
-    fn lies_between(&self, low: &Self, high: &Self) -> bool {
-        (low.requests..=high.requests).contains(&self.requests)
-            && (low.input_tokens..=high.input_tokens).contains(&self.input_tokens)
-            && (low.output_tokens..=high.output_tokens).contains(&self.output_tokens)
-            && (low.cost..=high.cost).contains(&self.cost)
-    }
+fn lies_between(rows: &UsageTotals, low: &UsageTotals, high: &UsageTotals) -> bool {
+    (low.requests..=high.requests).contains(&rows.requests)
+        && (low.input_tokens..=high.input_tokens).contains(&rows.input_tokens)
+        && (low.output_tokens..=high.output_tokens).contains(&rows.output_tokens)
+        && (low.cost..=high.cost).contains(&rows.cost)
 }
 
-type Sums = BTreeMap<UsageGroup, Sum>;
-
-const GROUPINGS: [UsageBy; 3] = [UsageBy::Day, UsageBy::Model, UsageBy::Key];
+type Sums = BTreeMap<UsageGroup, UsageTotals>;
 
 /// Reads the whole ledger: each row's cost must follow from its tokens and prices, and every sum by day, model and key
 /// must be the sum of its rows. `progress` is told the number of rows read so far.
@@ -64,18 +51,18 @@ pub async fn verify_ledger(
         last = Some(end.request_id.clone());
         for row in &page {
             check_cost(row, &mut found.findings);
-            found.total.add(row)?;
-            rows[0].entry(UsageGroup::Day(Day::of(row.at))).or_default().add(row)?;
-            rows[1].entry(UsageGroup::Model(row.model.clone())).or_default().add(row)?;
+            add(&mut found.total, row)?;
+            add(rows[0].entry(UsageGroup::Day(Day::of(row.at))).or_default(), row)?;
+            add(rows[1].entry(UsageGroup::Model(row.model.clone())).or_default(), row)?;
             // A key that is not in the list was made since; its rows are in the later sums alone, which is no finding.
             if let Some(group) = prefixes.get(&row.key) {
-                rows[2].entry(group.clone()).or_default().add(row)?;
+                add(rows[2].entry(group.clone()).or_default(), row)?;
             }
         }
         progress(found.total.requests);
     }
     let after = all_sums(store).await?;
-    for (index, by) in GROUPINGS.into_iter().enumerate() {
+    for (index, by) in UsageBy::ALL.into_iter().enumerate() {
         compare(by, [&before[index], &rows[index], &after[index]], &mut found.findings);
     }
     Ok(found)
@@ -93,11 +80,11 @@ fn check_cost(row: &UsageRow, findings: &mut Vec<String>) {
 
 async fn all_sums(store: &dyn Store) -> Result<Vec<Sums>, MeterError> {
     let mut all = Vec::new();
-    for by in GROUPINGS {
+    for by in UsageBy::ALL {
         let sums = store.usage(UsageQuery { account: None, from: None, to: None, by }).await?;
         let entry = |sum: UsageSum| {
             let UsageSum { group, requests, input_tokens, output_tokens, cost } = sum;
-            (group, Sum { requests, input_tokens, output_tokens, cost })
+            (group, UsageTotals { requests, input_tokens, output_tokens, cost })
         };
         all.push(sums.into_iter().map(entry).collect());
     }
@@ -108,9 +95,9 @@ fn compare(by: UsageBy, [before, rows, after]: [&Sums; 3], findings: &mut Vec<St
     let groups: BTreeSet<&UsageGroup> = before.keys().chain(rows.keys()).chain(after.keys()).collect();
     for group in groups {
         let of = |sums: &Sums| sums.get(group).copied().unwrap_or_default();
-        if !of(rows).lies_between(&of(before), &of(after)) {
-            let (rows, sums) = (of(rows), of(after));
-            findings.push(format!("usage by {by:?}, {group:?}: the sum is {sums:?}, its rows make {rows:?}"));
+        if !lies_between(&of(rows), &of(before), &of(after)) {
+            let (by, rows, sums) = (by.as_str(), of(rows), of(after));
+            findings.push(format!("usage by {by}, {group:?}: the sum is {sums:?}, its rows make {rows:?}"));
         }
     }
 }
@@ -121,7 +108,8 @@ mod tests {
 
     fn sums(entries: &[(&str, u64)]) -> Sums {
         let entry = |(model, requests): &(&str, u64)| {
-            let sum = Sum { requests: *requests, input_tokens: 5 * requests, ..Sum::default() };
+            let sum =
+                UsageTotals { requests: *requests, input_tokens: 5 * requests, ..UsageTotals::default() };
             (UsageGroup::Model((*model).to_owned()), sum)
         };
         entries.iter().map(entry).collect()

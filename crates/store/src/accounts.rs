@@ -1,7 +1,8 @@
 //! The accounts' queries.
 
 use crate::both::{for_both_stores, stored_row};
-use crate::failure::{answer, answer_unless_taken};
+use crate::failure::{answer, explain, explain_unless_taken};
+use crate::patience::{COMMAND_PATIENCE, patiently};
 use crate::{Accounts, LimitsChange, NewAccount, StoreError};
 use chancery_domain::{Account, AccountId, AccountName, AccountState, RateLimits, UnixMillis};
 
@@ -25,7 +26,7 @@ impl StoredAccount {
         };
         Ok(Account {
             id: AccountId(self.id),
-            name: self.name.parse().map_err(|_| corrupt("an account's name", format!("{:?}", self.name)))?,
+            name: AccountName::from_stored(self.name),
             limits: RateLimits {
                 requests_per_min: limit(self.requests_per_min)?,
                 tokens_per_min: limit(self.tokens_per_min)?,
@@ -60,15 +61,16 @@ fn the_one(rows: Vec<StoredAccount>, name: &AccountName) -> Result<Account, Stor
 for_both_stores! {
     impl Accounts {
         async fn create_account(&self, new: NewAccount) -> Result<Account, StoreError> {
-            let mut connection = self.writer().await?;
-            let created = sqlx::query_as(CREATE)
-                .bind(new.name.as_str())
-                .bind(i64::from(new.limits.requests_per_min))
-                .bind(i64::from(new.limits.tokens_per_min))
-                .bind(new.created_at.0)
-                .fetch_all(&mut *connection);
-            let rows = answer_unless_taken(created, || StoreError::AccountNameTaken(new.name.clone())).await?;
-            the_one(rows, &new.name)
+            let created = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
+                sqlx::query_as(CREATE)
+                    .bind(new.name.as_str())
+                    .bind(i64::from(new.limits.requests_per_min))
+                    .bind(i64::from(new.limits.tokens_per_min))
+                    .bind(new.created_at.0)
+                    .fetch_all(&mut *connection)
+            });
+            let taken = || StoreError::AccountNameTaken(new.name.clone());
+            the_one(created.map_err(|error| explain_unless_taken(&error, taken))?, &new.name)
         }
 
         async fn list_accounts(&self) -> Result<Vec<Account>, StoreError> {
@@ -82,19 +84,21 @@ for_both_stores! {
         }
 
         async fn set_limits(&self, name: &AccountName, change: LimitsChange) -> Result<Account, StoreError> {
-            let mut connection = self.writer().await?;
-            let changed = sqlx::query_as(SET_LIMITS)
-                .bind(name.as_str())
-                .bind(change.requests_per_min.map(i64::from))
-                .bind(change.tokens_per_min.map(i64::from))
-                .fetch_all(&mut *connection);
-            the_one(answer(changed).await?, name)
+            let changed = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
+                sqlx::query_as(SET_LIMITS)
+                    .bind(name.as_str())
+                    .bind(change.requests_per_min.map(i64::from))
+                    .bind(change.tokens_per_min.map(i64::from))
+                    .fetch_all(&mut *connection)
+            });
+            the_one(changed.map_err(|error| explain(&error))?, name)
         }
 
         async fn close_account(&self, name: &AccountName, at: UnixMillis) -> Result<Account, StoreError> {
-            let mut connection = self.writer().await?;
-            let closed = sqlx::query_as(CLOSE).bind(name.as_str()).bind(at.0).fetch_all(&mut *connection);
-            the_one(answer(closed).await?, name)
+            let closed = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
+                sqlx::query_as(CLOSE).bind(name.as_str()).bind(at.0).fetch_all(&mut *connection)
+            });
+            the_one(closed.map_err(|error| explain(&error))?, name)
         }
     }
 }

@@ -3,7 +3,7 @@
 //! sqlx and tokio a second time for the build machine.
 
 /// Writes the same trait implementation for `SqliteStore` and for `PostgresStore`. Inside, `self.reader` is a pool for
-/// reading and `self.writer().await?` a connection for writing.
+/// reading, `self.long_reader` one for what may take minutes, and `self.writer().await?` a connection for writing.
 macro_rules! for_both_stores {
     (impl $aggregate:ident { $($methods:tt)* }) => {
         #[async_trait::async_trait]
@@ -14,25 +14,41 @@ macro_rules! for_both_stores {
     };
 }
 
-/// Declares a struct whose fields are the columns of a result, by name, in either database.
+/// Declares a struct whose fields are the columns of a result, by name, in either database. `..more: Row` is a field for
+/// the columns of another such struct. `named by` says which column an error names the row by.
 macro_rules! stored_row {
-    ($(#[$doc:meta])* struct $row:ident { $($column:ident: $kind:ty,)* }) => {
+    (
+        $(#[$doc:meta])*
+        struct $row:ident $(named by $name:ident)? {
+            $($column:ident: $kind:ty,)*
+            $(..$more:ident: $more_kind:ty,)?
+        }
+    ) => {
         $(#[$doc])*
         #[derive(Debug)]
-        pub(crate) struct $row { $(pub(crate) $column: $kind,)* }
-
-        impl sqlx::FromRow<'_, sqlx::sqlite::SqliteRow> for $row {
-            fn from_row(row: &sqlx::sqlite::SqliteRow) -> Result<Self, sqlx::Error> {
-                Ok(Self { $($column: sqlx::Row::try_get(row, stringify!($column))?,)* })
-            }
+        pub(crate) struct $row {
+            $(pub(crate) $column: $kind,)*
+            $(pub(crate) $more: $more_kind,)?
         }
 
-        impl sqlx::FromRow<'_, sqlx::postgres::PgRow> for $row {
-            fn from_row(row: &sqlx::postgres::PgRow) -> Result<Self, sqlx::Error> {
-                Ok(Self { $($column: sqlx::Row::try_get(row, stringify!($column))?,)* })
+        stored_row!(@read $row, sqlx::sqlite::SqliteRow, ($($name)?), ($($column)*), ($($more)?));
+        stored_row!(@read $row, sqlx::postgres::PgRow, ($($name)?), ($($column)*), ($($more)?));
+    };
+    (@read $row:ident, $source:ty, ($($name:ident)?), ($($column:ident)*), ($($more:ident)?)) => {
+        impl sqlx::FromRow<'_, $source> for $row {
+            fn from_row(row: &$source) -> Result<Self, sqlx::Error> {
+                let read = || {
+                    Ok(Self {
+                        $($column: sqlx::Row::try_get(row, stringify!($column))?,)*
+                        $($more: sqlx::FromRow::from_row(row)?,)?
+                    })
+                };
+                read().map_err(|error| crate::failure::naming_the_row(error, stored_row!(@name row $($name)?)))
             }
         }
     };
+    (@name $source:ident) => { None };
+    (@name $source:ident $name:ident) => { sqlx::Row::try_get($source, stringify!($name)).ok() };
 }
 
 pub(crate) use {for_both_stores, stored_row};

@@ -30,6 +30,8 @@ pub enum StoreError {
     #[error("the sum is too large to be counted exactly; ask for fewer days")]
     SumTooLarge,
 
+    #[error("there is no Chancery database at {place}; is `--data` (or `database.url`) right?")]
+    NoDatabase { place: String },
     #[error("{0}; a database URL is `sqlite:PATH` or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`")]
     BadUrl(String),
     #[error(

@@ -16,7 +16,19 @@ pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a statement may run or wait for another's lock.
 pub(crate) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The same two for what an operator asks of the whole ledger, which grows for years.
+pub(crate) const LONG_ANSWER_TIMEOUT: Duration = Duration::from_secs(125);
+pub(crate) const LONG_STATEMENT_TIMEOUT: Duration = Duration::from_secs(120);
+
 const _: () = assert!(STATEMENT_TIMEOUT.as_secs() < ANSWER_TIMEOUT.as_secs());
+const _: () = assert!(LONG_STATEMENT_TIMEOUT.as_secs() < LONG_ANSWER_TIMEOUT.as_secs());
+
+/// The cause of the `sqlx::Error::Io` that stands for a statement which was given up.
+#[derive(Debug, thiserror::Error)]
+#[error("no answer within {} s", .limit.as_secs())]
+struct NoAnswer {
+    limit: Duration,
+}
 
 /// SQLite's primary result codes (the low byte of an extended one).
 mod sqlite_code {
@@ -30,6 +42,9 @@ mod sqlite_code {
     pub(super) const NOTADB: i32 = 26;
 }
 
+/// PostgreSQL's SQLSTATE of a statement that took longer than its session allows.
+const STATEMENT_TIMED_OUT: &str = "57014";
+
 /// Waits for a statement's answer, but not for ever.
 pub(crate) async fn answer<T>(
     statement: impl Future<Output = Result<T, sqlx::Error>>,
@@ -37,27 +52,45 @@ pub(crate) async fn answer<T>(
     within_time(statement).await.map_err(|error| explain(&error))
 }
 
-/// Like `answer`, for a statement that adds a row under a name that must be free.
-pub(crate) async fn answer_unless_taken<T>(
-    statement: impl Future<Output = Result<T, sqlx::Error>>,
-    taken: impl FnOnce() -> StoreError,
+/// Like `answer`, for a query over the whole ledger.
+pub(crate) async fn long_answer<T>(
+    query: impl Future<Output = Result<T, sqlx::Error>>,
 ) -> Result<T, StoreError> {
-    within_time(statement).await.map_err(|error| match error.as_database_error() {
-        Some(database_error) if database_error.is_unique_violation() => taken(),
-        _ => explain(&error),
+    within(LONG_ANSWER_TIMEOUT, query).await.map_err(|error| {
+        let limit = match &error {
+            sqlx::Error::Database(error) => match code(error.as_ref()) {
+                Code::Postgres(STATEMENT_TIMED_OUT) => Some(LONG_STATEMENT_TIMEOUT),
+                _ => None,
+            },
+            sqlx::Error::Io(error) => gave_up_after(error),
+            _ => None,
+        };
+        match limit {
+            Some(limit) => StoreError::Unavailable(format!(
+                "it took longer than {} s; ask for fewer days, or look at its load",
+                limit.as_secs()
+            )),
+            None => explain(&error),
+        }
     })
 }
 
 pub(crate) async fn within_time<T>(
     statement: impl Future<Output = Result<T, sqlx::Error>>,
 ) -> Result<T, sqlx::Error> {
-    match tokio::time::timeout(ANSWER_TIMEOUT, statement).await {
-        Ok(answer) => answer,
-        Err(_) => {
-            let silence = format!("no answer within {} s", ANSWER_TIMEOUT.as_secs());
-            Err(sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, silence)))
-        }
-    }
+    within(ANSWER_TIMEOUT, statement).await
+}
+
+async fn within<T>(
+    limit: Duration,
+    statement: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, sqlx::Error> {
+    let silence = |_| Err(sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, NoAnswer { limit })));
+    tokio::time::timeout(limit, statement).await.unwrap_or_else(silence)
+}
+
+fn gave_up_after(error: &io::Error) -> Option<Duration> {
+    Some(error.get_ref()?.downcast_ref::<NoAnswer>()?.limit)
 }
 
 /// Whether the failure is the row's own: another row, or the same row later, tells nothing about it.
@@ -106,8 +139,26 @@ pub(crate) fn explain_opening(error: &sqlx::Error, file: &Path) -> StoreError {
     }
 }
 
+/// The failure to read a column, with the row's own name in it.
+pub(crate) fn naming_the_row(error: sqlx::Error, name: Option<String>) -> sqlx::Error {
+    match (error, name) {
+        (sqlx::Error::ColumnDecode { index, source }, Some(name)) => {
+            sqlx::Error::ColumnDecode { index: format!("{index} of {name}"), source }
+        }
+        (error, _) => error,
+    }
+}
+
 pub(crate) fn closed() -> StoreError {
     StoreError::Unavailable("the store is closed".to_owned())
+}
+
+/// What a failure means of a statement that adds a row under a name that must be free.
+pub(crate) fn explain_unless_taken(error: &sqlx::Error, taken: impl FnOnce() -> StoreError) -> StoreError {
+    match error.as_database_error() {
+        Some(database_error) if database_error.is_unique_violation() => taken(),
+        _ => explain(error),
+    }
 }
 
 pub(crate) fn explain(error: &sqlx::Error) -> StoreError {
@@ -128,9 +179,14 @@ pub(crate) fn explain(error: &sqlx::Error) -> StoreError {
                 Code::None => StoreError::Unavailable(message.to_owned()),
             }
         }
-        sqlx::Error::Io(error) => StoreError::Unavailable(format!(
-            "the connection failed ({error}); look whether it runs and whether `database.url` is right"
-        )),
+        sqlx::Error::Io(error) => StoreError::Unavailable(match gave_up_after(error) {
+            Some(limit) => {
+                format!("it took longer than {} s; look whether it runs, and at its load", limit.as_secs())
+            }
+            None => format!(
+                "the connection failed ({error}); look whether it runs and whether `database.url` is right"
+            ),
+        }),
         other => StoreError::Unavailable(other.to_string()),
     }
 }
@@ -138,8 +194,7 @@ pub(crate) fn explain(error: &sqlx::Error) -> StoreError {
 fn explain_sqlite(code: i32, message: &str) -> StoreError {
     match code {
         sqlite_code::BUSY => StoreError::Unavailable(format!(
-            "another process has been writing for more than {} s ({message}); end it, or try again",
-            STATEMENT_TIMEOUT.as_secs()
+            "another process has been writing all the time ({message}); end it, or try again"
         )),
         sqlite_code::FULL => StoreError::DiskFull(message.to_owned()),
         sqlite_code::READONLY => StoreError::ReadOnly(message.to_owned()),
@@ -171,7 +226,7 @@ fn explain_postgres(state: &str, message: &str) -> StoreError {
             unavailable("let this user create and write tables there, for example by making it the owner")
         }
         "53300" => unavailable("raise PostgreSQL's `max_connections`, or run fewer nodes"),
-        "57014" => StoreError::Unavailable(format!(
+        STATEMENT_TIMED_OUT => StoreError::Unavailable(format!(
             "a statement took more than {} s ({message}); look for a lock or a very busy server",
             STATEMENT_TIMEOUT.as_secs()
         )),
@@ -194,5 +249,44 @@ fn code<'a>(error: &'a (dyn DatabaseError + 'static)) -> Code<'a> {
         // The low byte is the primary code; the rest only says more of the circumstances.
         Some(extended) => Code::Sqlite(extended & 0xff),
         None => Code::None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::pending;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_statement_that_takes_too_long_is_not_blamed_on_the_connection() {
+        let waiting = tokio::time::timeout(HOUR, answer(pending::<Result<(), _>>()));
+        let text = waiting.await.unwrap().unwrap_err().to_string();
+        assert!(text.contains("took longer than 10 s") && text.contains("load"), "{text}");
+        assert!(!text.contains("database.url") && !text.contains("connection"), "{text}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_query_over_the_whole_ledger_has_minutes_and_then_names_the_way_out() {
+        let early = tokio::time::timeout(LONG_STATEMENT_TIMEOUT, long_answer(pending::<Result<(), _>>()));
+        assert!(early.await.is_err(), "it was given up early");
+        let waiting = tokio::time::timeout(HOUR, long_answer(pending::<Result<(), _>>()));
+        let text = waiting.await.unwrap().unwrap_err().to_string();
+        assert!(text.contains("took longer than 125 s; ask for fewer days"), "{text}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_statement_that_was_given_up_has_lost_its_connection() {
+        let error = within_time(pending::<Result<(), _>>()).await.unwrap_err();
+        assert!(is_connection_lost(&error), "{error:?}");
+    }
+
+    #[test]
+    fn a_connection_that_failed_is_blamed_on_the_connection() {
+        for kind in [io::ErrorKind::ConnectionRefused, io::ErrorKind::TimedOut] {
+            let text = explain(&sqlx::Error::Io(kind.into())).to_string();
+            assert!(text.contains("database.url"), "{text}");
+        }
     }
 }

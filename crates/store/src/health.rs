@@ -1,7 +1,7 @@
 //! Whether the database answers, and letting go of it.
 
 use crate::both::for_both_stores;
-use crate::failure::answer;
+use crate::failure::{STATEMENT_TIMEOUT, answer};
 use crate::{Health, StoreError};
 
 /// Reads a table, for SQLite would answer a bare `SELECT 1` without looking at its file.
@@ -16,7 +16,10 @@ for_both_stores! {
 
         async fn close(&self) {
             self.ledger.close().await;
-            self.reader.close().await;
+            let (reads, long_reads) = (self.reader.close(), self.long_reader.close());
+            reads.await;
+            // A sum that takes minutes has nothing to lose, so it does not hold up the end.
+            let _ = tokio::time::timeout(STATEMENT_TIMEOUT, long_reads).await;
             self.write_slot.close().await;
         }
     }

@@ -3,7 +3,8 @@
 
 use crate::accounts::StoredAccount;
 use crate::both::{for_both_stores, stored_row};
-use crate::failure::{answer, answer_unless_taken};
+use crate::failure::{answer, explain, explain_unless_taken};
+use crate::patience::{COMMAND_PATIENCE, patiently};
 use crate::{KeyOwner, Keys, NewKey, StoreError};
 use chancery_domain::{
     Account, AccountId, AccountState, Key, KeyHash, KeyId, KeyPrefix, KeyState, UnixMillis,
@@ -143,19 +144,19 @@ for_both_stores! {
                 return Err(StoreError::NulCharacter { what: "the key's label" });
             }
             let sql = if new.account.is_some() { CREATE_ON_OPEN_ACCOUNT } else { CREATE };
-            let mut statement = sqlx::query_as(sql)
-                .bind(new.prefix.as_str())
-                .bind(new.hash.0.as_slice())
-                .bind(new.label.as_str())
-                .bind(new.created_at.0);
-            if let Some(account) = new.account {
-                statement = statement.bind(account.0);
-            }
-            let rows: Vec<StoredKey> = {
-                let mut connection = self.writer().await?;
-                let created = statement.fetch_all(&mut *connection);
-                answer_unless_taken(created, || StoreError::KeyPrefixTaken(new.prefix.clone())).await?
-            };
+            let created = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
+                let mut statement = sqlx::query_as(sql)
+                    .bind(new.prefix.as_str())
+                    .bind(new.hash.0.as_slice())
+                    .bind(new.label.as_str())
+                    .bind(new.created_at.0);
+                if let Some(account) = new.account {
+                    statement = statement.bind(account.0);
+                }
+                statement.fetch_all(&mut *connection)
+            });
+            let taken = || StoreError::KeyPrefixTaken(new.prefix.clone());
+            let rows: Vec<StoredKey> = created.map_err(|error| explain_unless_taken(&error, taken))?;
             match (rows.into_iter().next(), new.account) {
                 (Some(row), _) => row.into_key(),
                 (None, Some(account)) => {
@@ -183,11 +184,10 @@ for_both_stores! {
         }
 
         async fn attach_key(&self, key: KeyId, account: AccountId) -> Result<(), StoreError> {
-            let attached = {
-                let mut connection = self.writer().await?;
-                answer(sqlx::query(ATTACH).bind(key.0).bind(account.0).execute(&mut *connection)).await?
-            };
-            if attached.rows_affected() > 0 {
+            let attached = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
+                sqlx::query(ATTACH).bind(key.0).bind(account.0).execute(&mut *connection)
+            });
+            if attached.map_err(|error| explain(&error))?.rows_affected() > 0 {
                 return Ok(());
             }
             let found = sqlx::query_as(WITH_ID).bind(key.0).fetch_optional(&self.reader);
@@ -204,9 +204,10 @@ for_both_stores! {
         }
 
         async fn revoke_key(&self, key: KeyId, at: UnixMillis) -> Result<(), StoreError> {
-            let mut connection = self.writer().await?;
-            let revoked = answer(sqlx::query(REVOKE).bind(key.0).bind(at.0).execute(&mut *connection)).await?;
-            if revoked.rows_affected() > 0 { Ok(()) } else { Err(StoreError::NoSuchKey) }
+            let revoked = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
+                sqlx::query(REVOKE).bind(key.0).bind(at.0).execute(&mut *connection)
+            });
+            if revoked.map_err(|error| explain(&error))?.rows_affected() > 0 { Ok(()) } else { Err(StoreError::NoSuchKey) }
         }
     }
 }

@@ -1,14 +1,14 @@
 //! The ledger's queries. Rows are only ever added, and only by the `LedgerWriter`.
 
 use crate::both::{for_both_stores, stored_row};
-use crate::failure::answer;
+use crate::failure::long_answer;
 use crate::{Ledger, StoreError, UsageBy, UsageGroup, UsageQuery, UsageSum};
 use chancery_domain::{
     AccountId, Day, HowEnded, KeyId, KeyPrefix, Nanos, Prices, RequestId, TokenPrice, UnixMillis, UsageRow,
 };
 
 stored_row! {
-    struct StoredUsageRow {
+    struct StoredUsageRow named by request_id {
         request_id: String,
         account_id: i64,
         key_id: i64,
@@ -25,17 +25,22 @@ stored_row! {
 
 impl StoredUsageRow {
     pub(crate) fn into_usage_row(self) -> Result<UsageRow, StoreError> {
-        let corrupt = |what, why: String| StoreError::Corrupt { what, why };
-        let tokens = |stored: i64| {
-            u32::try_from(stored).map_err(|_| corrupt("a token count", format!("{stored} is out of range")))
+        let corrupt = |what, found: String| StoreError::Corrupt {
+            what,
+            why: format!("request {} has {found}", self.request_id),
         };
+        let tokens =
+            |stored: i64| u32::try_from(stored).map_err(|_| corrupt("a token count", stored.to_string()));
+        let (input_tokens, output_tokens) = (tokens(self.input_tokens)?, tokens(self.output_tokens)?);
+        let ended = HowEnded::from_stored(&self.ended)
+            .ok_or_else(|| corrupt("how a request ended", format!("{:?}", self.ended)))?;
         Ok(UsageRow {
             request_id: RequestId::from_stored(self.request_id),
             account: AccountId(self.account_id),
             key: KeyId(self.key_id),
             model: self.model,
-            input_tokens: tokens(self.input_tokens)?,
-            output_tokens: tokens(self.output_tokens)?,
+            input_tokens,
+            output_tokens,
             // Taken as they stand: the rule about prices may change, what was charged may not.
             prices: Prices {
                 input: TokenPrice::from_nanos_per_token(self.input_price_nanos),
@@ -43,29 +48,32 @@ impl StoredUsageRow {
             },
             cost: Nanos(self.cost_nanos),
             at: UnixMillis(self.at_ms),
-            ended: HowEnded::from_stored(&self.ended)
-                .ok_or_else(|| corrupt("how a request ended", format!("{:?}", self.ended)))?,
+            ended,
         })
+    }
+}
+
+stored_row! {
+    /// What the sums of every grouping have in common.
+    struct StoredSums {
+        requests: i64,
+        input_tokens: i64,
+        output_tokens: i64,
+        cost_nanos: i64,
     }
 }
 
 stored_row! {
     struct StoredDaySum {
         day: i64,
-        requests: i64,
-        input_tokens: i64,
-        output_tokens: i64,
-        cost_nanos: i64,
+        ..sums: StoredSums,
     }
 }
 
 stored_row! {
     struct StoredNamedSum {
         name: String,
-        requests: i64,
-        input_tokens: i64,
-        output_tokens: i64,
-        cost_nanos: i64,
+        ..sums: StoredSums,
     }
 }
 
@@ -75,40 +83,30 @@ impl StoredDaySum {
             what: "a day",
             why: format!("{} days after 1970 is out of range", self.day),
         })?;
-        usage_sum(
-            UsageGroup::Day(Day(day)),
-            self.requests,
-            self.input_tokens,
-            self.output_tokens,
-            self.cost_nanos,
-        )
+        self.sums.into_usage_sum(UsageGroup::Day(Day(day)))
     }
 }
 
 impl StoredNamedSum {
     fn into_usage_sum(self, group: impl FnOnce(String) -> UsageGroup) -> Result<UsageSum, StoreError> {
-        usage_sum(group(self.name), self.requests, self.input_tokens, self.output_tokens, self.cost_nanos)
+        self.sums.into_usage_sum(group(self.name))
     }
 }
 
-fn usage_sum(
-    group: UsageGroup,
-    requests: i64,
-    input_tokens: i64,
-    output_tokens: i64,
-    cost_nanos: i64,
-) -> Result<UsageSum, StoreError> {
-    let count = |stored: i64| {
-        u64::try_from(stored)
-            .map_err(|_| StoreError::Corrupt { what: "a sum", why: format!("{stored} is negative") })
-    };
-    Ok(UsageSum {
-        group,
-        requests: count(requests)?,
-        input_tokens: count(input_tokens)?,
-        output_tokens: count(output_tokens)?,
-        cost: Nanos(cost_nanos),
-    })
+impl StoredSums {
+    fn into_usage_sum(self, group: UsageGroup) -> Result<UsageSum, StoreError> {
+        let count = |stored: i64| {
+            u64::try_from(stored)
+                .map_err(|_| StoreError::Corrupt { what: "a sum", why: format!("{stored} is negative") })
+        };
+        Ok(UsageSum {
+            group,
+            requests: count(self.requests)?,
+            input_tokens: count(self.input_tokens)?,
+            output_tokens: count(self.output_tokens)?,
+            cost: Nanos(self.cost_nanos),
+        })
+    }
 }
 
 /// Sums are cast back to 64 bits, which fails where they do not fit: PostgreSQL adds without bound, and SQLite already
@@ -162,7 +160,7 @@ for_both_stores! {
                 if let Some(account) = account {
                     statement = statement.bind(account);
                 }
-                let rows: Vec<StoredDaySum> = answer(statement.fetch_all(&self.reader)).await?;
+                let rows: Vec<StoredDaySum> = long_answer(statement.fetch_all(&self.long_reader)).await?;
                 return rows.into_iter().map(StoredDaySum::into_usage_sum).collect();
             }
             let by_key = query.by == UsageBy::Key;
@@ -176,7 +174,7 @@ for_both_stores! {
             if let Some(account) = account {
                 statement = statement.bind(account);
             }
-            let rows: Vec<StoredNamedSum> = answer(statement.fetch_all(&self.reader)).await?;
+            let rows: Vec<StoredNamedSum> = long_answer(statement.fetch_all(&self.long_reader)).await?;
             let group = |name| {
                 if by_key { UsageGroup::Key(KeyPrefix::from_stored(name)) } else { UsageGroup::Model(name) }
             };
@@ -186,8 +184,8 @@ for_both_stores! {
         async fn ledger_rows(&self, after: Option<&RequestId>, limit: u32) -> Result<Vec<UsageRow>, StoreError> {
             // No request id is empty, so the empty text comes before them all.
             let after = after.map_or("", RequestId::as_str);
-            let page = sqlx::query_as(PAGE).bind(after).bind(i64::from(limit)).fetch_all(&self.reader);
-            let rows: Vec<StoredUsageRow> = answer(page).await?;
+            let page = sqlx::query_as(PAGE).bind(after).bind(i64::from(limit)).fetch_all(&self.long_reader);
+            let rows: Vec<StoredUsageRow> = long_answer(page).await?;
             rows.into_iter().map(StoredUsageRow::into_usage_row).collect()
         }
     }

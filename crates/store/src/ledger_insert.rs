@@ -1,9 +1,10 @@
 //! How a batch of rows is added, the one write that each database does its own way: SQLite takes a list of rows with a
 //! parameter per value, PostgreSQL a column per parameter. Both are one statement, and so one transaction.
 
-use crate::failure::{is_connection_lost, within_time};
+use crate::failure::{STATEMENT_TIMEOUT, is_connection_lost, within_time};
 use crate::ledger::StoredUsageRow;
 use crate::ledger_writer::{LedgerDatabase, MAX_BATCH};
+use crate::patience::patiently;
 use crate::postgres::PostgresConnector;
 use crate::slot::{Connector, WriteSlot};
 use crate::sqlite::SqliteConnector;
@@ -15,10 +16,10 @@ use std::sync::Arc;
 const STORED: &str = "SELECT * FROM ledger WHERE request_id = $1";
 
 /// Lets go of a connection that broke.
-async fn settled<C: Connector>(
+async fn settled<C: Connector, T>(
     slot: &WriteSlot<C>,
-    outcome: Result<u64, sqlx::Error>,
-) -> Result<u64, sqlx::Error> {
+    outcome: Result<T, sqlx::Error>,
+) -> Result<T, sqlx::Error> {
     if outcome.as_ref().is_err_and(is_connection_lost) {
         slot.discard().await;
     }
@@ -59,13 +60,14 @@ fn sqlite_insert(rows: usize) -> String {
 
 #[async_trait]
 impl LedgerDatabase for SqliteLedger {
+    const LEAVES_GAPS: bool = true;
+
     async fn insert(&self, rows: &[UsageRow]) -> Result<u64, sqlx::Error> {
         // Filled up to the statement's size with copies of the last row, which it skips like any row that is there.
         // So nine statements stay prepared instead of one for every length.
         let class = rows.len().next_power_of_two().ilog2() as usize;
         let fill = (1_usize << class) - rows.len();
-        let outcome = {
-            let mut connection = self.slot.hold().await?;
+        let outcome = patiently!(STATEMENT_TIMEOUT, self.slot.hold().await?, |connection| {
             let mut insert = sqlx::query(AssertSqlSafe(Arc::clone(&self.statements[class])));
             for row in rows.iter().chain(rows.last().into_iter().cycle().take(fill)) {
                 insert = insert
@@ -81,14 +83,16 @@ impl LedgerDatabase for SqliteLedger {
                     .bind(row.at.0)
                     .bind(row.ended.as_str());
             }
-            within_time(insert.execute(&mut *connection)).await.map(|done| done.rows_affected())
-        };
-        settled(&self.slot, outcome).await
+            insert.execute(&mut *connection)
+        });
+        settled(&self.slot, outcome.map(|done| done.rows_affected())).await
     }
 
     async fn stored(&self, request: &RequestId) -> Result<Option<StoredUsageRow>, sqlx::Error> {
-        let mut connection = self.slot.hold().await?;
-        within_time(sqlx::query_as(STORED).bind(request.as_str()).fetch_optional(&mut *connection)).await
+        let outcome = patiently!(STATEMENT_TIMEOUT, self.slot.hold().await?, |connection| {
+            sqlx::query_as(STORED).bind(request.as_str()).fetch_optional(&mut *connection)
+        });
+        settled(&self.slot, outcome).await
     }
 }
 
@@ -99,6 +103,8 @@ const POSTGRES_INSERT: &str = "INSERT INTO ledger (request_id, account_id, key_i
 
 #[async_trait]
 impl LedgerDatabase for Arc<WriteSlot<PostgresConnector>> {
+    const LEAVES_GAPS: bool = false;
+
     async fn insert(&self, rows: &[UsageRow]) -> Result<u64, sqlx::Error> {
         let texts = |column: fn(&UsageRow) -> &str| rows.iter().map(column).collect::<Vec<_>>();
         let numbers = |column: fn(&UsageRow) -> i64| rows.iter().map(column).collect::<Vec<_>>();
@@ -123,8 +129,11 @@ impl LedgerDatabase for Arc<WriteSlot<PostgresConnector>> {
     }
 
     async fn stored(&self, request: &RequestId) -> Result<Option<StoredUsageRow>, sqlx::Error> {
-        let mut connection = self.hold().await?;
-        within_time(sqlx::query_as(STORED).bind(request.as_str()).fetch_optional(&mut *connection)).await
+        let outcome = {
+            let mut connection = self.hold().await?;
+            within_time(sqlx::query_as(STORED).bind(request.as_str()).fetch_optional(&mut *connection)).await
+        };
+        settled(self, outcome).await
     }
 }
 

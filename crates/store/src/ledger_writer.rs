@@ -9,13 +9,16 @@
 //! 4. A batch that breaks a rule of the ledger is halved until the row at fault stands alone, so that only its caller
 //!    gets the error.
 //! 5. When the connection breaks, nobody knows whether the batch was committed. It is sent once more on a fresh
-//!    connection; by (3) that never bills twice. If that fails too, everyone in the batch gets `Unavailable`.
+//!    connection; by (3) that never bills twice. If that fails too, everyone in the batch gets `Unavailable`. A look at
+//!    what is stored is repeated once in the same way.
+//! 6. Where other processes get their turn to write only between two commits, the writer leaves gaps (`gaps`).
 
 use crate::StoreError;
 use crate::failure::{closed, explain, is_connection_lost, is_the_rows_fault};
+use crate::gaps::Gaps;
 use crate::ledger::StoredUsageRow;
 use async_trait::async_trait;
-use chancery_domain::{RequestId, UsageRow};
+use chancery_domain::{Clock, RequestId, UsageRow};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,11 +44,11 @@ pub(crate) struct LedgerWriter {
 }
 
 impl LedgerWriter {
-    pub(crate) fn start(database: impl LedgerDatabase) -> Self {
+    pub(crate) fn start(database: impl LedgerDatabase, clock: impl Clock) -> Self {
         let (queue, waiting) = mpsc::channel(MAX_QUEUE);
         let closing = Arc::new(Notify::new());
         let commits = Arc::new(AtomicU64::new(0));
-        let batches = Batches { database, commits: Arc::clone(&commits) };
+        let batches = Batches { database, clock, commits: Arc::clone(&commits) };
         let task = tokio::spawn(batches.write(waiting, Arc::clone(&closing)));
         Self { queue, closing, commits, task: Mutex::new(Some(task)) }
     }
@@ -78,15 +81,18 @@ impl LedgerWriter {
     }
 }
 
-struct Batches<D> {
+struct Batches<D, C> {
     database: D,
+    clock: C,
     commits: Arc<AtomicU64>,
 }
 
-impl<D: LedgerDatabase> Batches<D> {
+impl<D: LedgerDatabase, C: Clock> Batches<D, C> {
     async fn write(self, mut queue: mpsc::Receiver<Settlement>, closing: Arc<Notify>) {
         let mut batch = Vec::with_capacity(MAX_BATCH);
         let mut open = true;
+        let mut gaps = Gaps::default();
+        let mut free_since = self.clock.monotonic();
         loop {
             tokio::select! {
                 taken = queue.recv_many(&mut batch, MAX_BATCH) => {
@@ -101,9 +107,27 @@ impl<D: LedgerDatabase> Batches<D> {
                     continue;
                 }
             }
+            let mut held_since = self.clock.monotonic();
+            gaps.free_for(held_since - free_since);
+            if D::LEAVES_GAPS
+                && let Some(rest) = gaps.rest()
+            {
+                tokio::time::sleep(rest).await;
+                // What came in meanwhile comes along.
+                while batch.len() < MAX_BATCH
+                    && let Ok(settlement) = queue.try_recv()
+                {
+                    batch.push(settlement);
+                }
+                let rested_until = self.clock.monotonic();
+                gaps.free_for(rested_until - held_since);
+                held_since = rested_until;
+            }
             let (rows, answers): (Vec<_>, Vec<_>) =
                 batch.drain(..).map(|settlement| (settlement.row, Some(settlement.answer))).unzip();
             self.settle_batch(&rows, answers).await;
+            free_since = self.clock.monotonic();
+            gaps.held_for(free_since - held_since);
         }
     }
 
@@ -156,8 +180,14 @@ impl<D: LedgerDatabase> Batches<D> {
     }
 
     async fn compare(&self, row: &UsageRow) -> Result<(), StoreError> {
-        let stored = self.database.stored(&row.request_id).await.map_err(|error| explain(&error))?;
-        match stored.map(StoredUsageRow::into_usage_row).transpose()? {
+        let stored = match self.database.stored(&row.request_id).await {
+            Err(error) if is_connection_lost(&error) => {
+                tracing::warn!(%error, "the ledger's connection broke; looking again on a new one");
+                self.database.stored(&row.request_id).await
+            }
+            outcome => outcome,
+        };
+        match stored.map_err(|error| explain(&error))?.map(StoredUsageRow::into_usage_row).transpose()? {
             Some(stored) if stored == *row => Ok(()),
             Some(_) => Err(StoreError::RequestAlreadyBilled(row.request_id.clone())),
             None => Err(StoreError::Unavailable("a row that was just settled is not there".to_owned())),
@@ -168,6 +198,9 @@ impl<D: LedgerDatabase> Batches<D> {
 /// What the writer needs of a database. A connection that broke is let go before the error is returned.
 #[async_trait]
 pub(crate) trait LedgerDatabase: Send + Sync + 'static {
+    /// Whether other processes can write only while this one is between two commits.
+    const LEAVES_GAPS: bool;
+
     /// Adds the rows in one transaction, leaves alone those whose request id is there, and says how many were new.
     async fn insert(&self, rows: &[UsageRow]) -> Result<u64, sqlx::Error>;
 
@@ -177,7 +210,7 @@ pub(crate) trait LedgerDatabase: Send + Sync + 'static {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use chancery_domain::{AccountId, HowEnded, KeyId, Nanos, Prices, TokenPrice, UnixMillis};
+    use chancery_domain::{AccountId, HowEnded, KeyId, Nanos, Prices, SystemClock, TokenPrice, UnixMillis};
     use std::collections::{BTreeMap, VecDeque};
     use std::io;
 
@@ -192,6 +225,12 @@ mod tests {
     struct Scripted {
         rows: Mutex<BTreeMap<String, UsageRow>>,
         turns: Mutex<VecDeque<Turn>>,
+        /// How many of the next looks at a stored row lose their connection.
+        lost_looks: AtomicU64,
+    }
+
+    fn lost() -> sqlx::Error {
+        sqlx::Error::Io(io::Error::from(io::ErrorKind::ConnectionReset))
     }
 
     impl Scripted {
@@ -207,8 +246,9 @@ mod tests {
 
     #[async_trait]
     impl LedgerDatabase for Arc<Scripted> {
+        const LEAVES_GAPS: bool = true;
+
         async fn insert(&self, rows: &[UsageRow]) -> Result<u64, sqlx::Error> {
-            let lost = || sqlx::Error::Io(io::Error::from(io::ErrorKind::ConnectionReset));
             let turn = self.turns.lock().await.pop_front();
             match turn {
                 Some(Turn::LosesTheAnswer) => {
@@ -225,6 +265,10 @@ mod tests {
         }
 
         async fn stored(&self, request: &RequestId) -> Result<Option<StoredUsageRow>, sqlx::Error> {
+            let still_lost = |looks: u64| looks.checked_sub(1);
+            if self.lost_looks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, still_lost).is_ok() {
+                return Err(lost());
+            }
             Ok(self.rows.lock().await.get(request.as_str()).map(|row| StoredUsageRow {
                 request_id: row.request_id.to_string(),
                 account_id: row.account.0,
@@ -262,7 +306,7 @@ mod tests {
     fn writer(turns: impl IntoIterator<Item = Turn>) -> (Arc<Scripted>, LedgerWriter) {
         let turns = Mutex::new(turns.into_iter().collect());
         let database = Arc::new(Scripted { turns, ..Scripted::default() });
-        (Arc::clone(&database), LedgerWriter::start(database))
+        (Arc::clone(&database), LedgerWriter::start(database, SystemClock))
     }
 
     #[tokio::test]
@@ -290,6 +334,17 @@ mod tests {
         assert!(database.rows.lock().await.is_empty());
         writer.settle(row(1)).await.unwrap();
         assert_eq!(writer.commits(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_connection_lost_while_comparing_does_not_fail_a_settled_row() {
+        let (database, writer) = writer([]);
+        writer.settle(row(1)).await.unwrap();
+        database.lost_looks.store(1, Ordering::Relaxed);
+        writer.settle(row(1)).await.unwrap();
+        database.lost_looks.store(2, Ordering::Relaxed);
+        assert!(matches!(writer.settle(row(1)).await, Err(StoreError::Unavailable(_))));
+        assert_eq!(database.rows.lock().await.len(), 1);
     }
 
     #[tokio::test]

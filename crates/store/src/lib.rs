@@ -5,26 +5,27 @@ mod accounts;
 mod both;
 mod error;
 mod failure;
+mod gaps;
 mod health;
 mod keys;
 mod ledger;
 mod ledger_insert;
 mod ledger_writer;
 mod migrations;
+mod patience;
 mod postgres;
 mod slot;
 mod sqlite;
 mod traits;
 mod url;
+mod usage;
 
 pub use error::StoreError;
 pub use postgres::PostgresStore;
 pub use sqlite::SqliteStore;
-pub use traits::{
-    Accounts, Health, KeyOwner, Keys, Ledger, LimitsChange, NewAccount, NewKey, Store, UsageBy, UsageGroup,
-    UsageQuery, UsageSum,
-};
+pub use traits::{Accounts, Health, KeyOwner, Keys, Ledger, LimitsChange, NewAccount, NewKey, Store};
 pub use url::DatabaseUrl;
+pub use usage::{UsageBy, UsageByError, UsageGroup, UsageQuery, UsageSum, UsageTotals};
 
 use std::sync::Arc;
 
@@ -34,5 +35,15 @@ pub async fn open(url: &DatabaseUrl) -> Result<Arc<dyn Store>, StoreError> {
     Ok(match &url.0 {
         url::Place::Sqlite(file) => Arc::new(SqliteStore::open(file).await?),
         url::Place::Postgres(_) => Arc::new(PostgresStore::open(url).await?),
+    })
+}
+
+/// Like `open`, but makes nothing: where there is no database of Chancery's, that is `NoDatabase`. For commands that only
+/// look, so that one that is started in the wrong folder does not leave an empty database there and report that nothing
+/// was ever used. An older schema is still brought up to date.
+pub async fn open_existing(url: &DatabaseUrl) -> Result<Arc<dyn Store>, StoreError> {
+    Ok(match &url.0 {
+        url::Place::Sqlite(file) => Arc::new(SqliteStore::open_existing(file).await?),
+        url::Place::Postgres(_) => Arc::new(PostgresStore::open_existing(url).await?),
     })
 }

@@ -61,7 +61,7 @@ mod sqlite {
 mod postgres {
     pub(super) const BEGIN: &str = "BEGIN";
     /// The number only has to be unlike those of other programs in the same database: "chancery" in ASCII.
-    pub(super) const LOCK: &str = "SELECT pg_advisory_xact_lock(7163090865453232761)";
+    pub(super) const LOCK: &str = "SELECT pg_advisory_xact_lock(7163082334074663545)";
     pub(super) const HAS_MIGRATIONS_TABLE: &str = "SELECT COUNT(*) FROM pg_catalog.pg_tables \
         WHERE schemaname = current_schema() AND tablename = 'schema_migrations'";
     /// Other programs' tables may live in the same PostgreSQL schema, but not under these names.
@@ -73,7 +73,7 @@ mod postgres {
 
 /// Writes the same runner for both kinds of connection; the modules above hold what differs.
 macro_rules! migration_runner {
-    ($apply:ident, $read_applied:ident, $connection:ty, $known:ident, $dialect:ident) => {
+    ($apply:ident, $is_in:ident, $read_applied:ident, $connection:ty, $known:ident, $dialect:ident) => {
         pub(crate) async fn $apply(connection: &mut $connection) -> Result<(), StoreError> {
             let explained = |error: sqlx::Error| explain(&error);
             let applied = $read_applied(connection).await.map_err(explained)?;
@@ -108,6 +108,11 @@ macro_rules! migration_runner {
             transaction.commit().await.map_err(explained)
         }
 
+        /// Whether any step was ever taken there. Only looks.
+        pub(crate) async fn $is_in(connection: &mut $connection) -> Result<bool, sqlx::Error> {
+            Ok($read_applied(connection).await?.is_some())
+        }
+
         /// `None` where no step was ever taken.
         async fn $read_applied(
             connection: &mut $connection,
@@ -122,8 +127,8 @@ macro_rules! migration_runner {
     };
 }
 
-migration_runner!(apply_to_sqlite, read_applied_sqlite, SqliteConnection, SQLITE, sqlite);
-migration_runner!(apply_to_postgres, read_applied_postgres, PgConnection, POSTGRES, postgres);
+migration_runner!(apply_to_sqlite, is_in_sqlite, read_applied_sqlite, SqliteConnection, SQLITE, sqlite);
+migration_runner!(apply_to_postgres, is_in_postgres, read_applied_postgres, PgConnection, POSTGRES, postgres);
 
 /// The steps that the database still lacks, once those it has are known to be this program's first ones, unchanged.
 fn pending<'a>(known: &'a [Migration], applied: &[AppliedMigration]) -> Result<&'a [Migration], StoreError> {
@@ -181,6 +186,12 @@ mod tests {
         let changed = AppliedMigration { version: 1, checksum: vec![0; 32] };
         assert!(matches!(pending(KNOWN, &[changed]), Err(StoreError::SchemaMismatch { .. })));
         assert!(matches!(pending(KNOWN, &[applied(&KNOWN[1])]), Err(StoreError::SchemaMismatch { .. })));
+    }
+
+    #[test]
+    fn the_lock_is_our_name() {
+        let name = i64::from_be_bytes(*b"chancery").to_string();
+        assert_eq!(postgres::LOCK, format!("SELECT pg_advisory_xact_lock({name})"));
     }
 
     #[test]

@@ -1,15 +1,16 @@
 //! Opens a PostgreSQL database that several nodes may share. Every wait is bounded: a server that is gone is an error
 //! within seconds, never a hang.
 
-use crate::failure::{STATEMENT_TIMEOUT, explain};
+use crate::failure::{LONG_STATEMENT_TIMEOUT, STATEMENT_TIMEOUT, explain};
 use crate::ledger_writer::LedgerWriter;
 use crate::migrations;
 use crate::slot::{Connector, WriteSlot};
 use crate::url::Place;
 use crate::{DatabaseUrl, StoreError};
+use chancery_domain::SystemClock;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{ConnectOptions, Connection, PgConnection, PgPool, Postgres};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, PgPool, Postgres};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,21 +18,35 @@ use std::time::Duration;
 /// Connections of one node for everything but the ledger, which has one of its own that reads cannot starve.
 const MAX_CONNECTIONS: u32 = 16;
 
+/// Connections of one node for sums over the whole ledger, apart from the others, for a few of those would keep every
+/// request waiting for its key to be looked up.
+const MAX_LONG_CONNECTIONS: u32 = 4;
+
 /// Longest wait for a connection, whether it must be made or become free.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What every session begins with. A commit must be on disk when it returns, so a server that is set to answer earlier
 /// is overruled; one that is set to wait for more (`remote_apply`) is not.
-const SESSION: &str = "
-    SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
-    SET statement_timeout = '5s';
-    SET idle_in_transaction_session_timeout = '10s'";
+fn session(statement_timeout: Duration) -> String {
+    format!(
+        "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'; \
+         SET statement_timeout = '{}s'; \
+         SET idle_in_transaction_session_timeout = '10s'",
+        statement_timeout.as_secs()
+    )
+}
 
-const _: () = assert!(STATEMENT_TIMEOUT.as_secs() == 5, "SESSION says the same");
+/// What becomes of a database without our schema.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    IsMade,
+    IsRefused,
+}
 
 /// The store in a database server.
 pub struct PostgresStore {
     pub(crate) reader: PgPool,
+    pub(crate) long_reader: PgPool,
     pub(crate) write_slot: Arc<WriteSlot<PostgresConnector>>,
     pub(crate) ledger: LedgerWriter,
 }
@@ -39,19 +54,37 @@ pub struct PostgresStore {
 impl PostgresStore {
     /// Connects and brings the schema up to date.
     pub async fn open(url: &DatabaseUrl) -> Result<Self, StoreError> {
+        Self::open_where(url, Missing::IsMade).await
+    }
+
+    /// Connects if Chancery's tables are there, and brings the schema up to date.
+    pub async fn open_existing(url: &DatabaseUrl) -> Result<Self, StoreError> {
+        Self::open_where(url, Missing::IsRefused).await
+    }
+
+    async fn open_where(url: &DatabaseUrl, missing: Missing) -> Result<Self, StoreError> {
         let Place::Postgres(options) = &url.0 else {
             return Err(StoreError::BadUrl(format!("{url} is not a PostgreSQL database")));
         };
         let options = options.as_ref().clone().application_name("chancery").disable_statement_logging();
-        prepare(&options).await?;
-        let reader = PgPoolOptions::new()
-            .max_connections(MAX_CONNECTIONS)
-            .acquire_timeout(CONNECT_TIMEOUT)
-            .after_connect(|connection, _| Box::pin(begin_session(connection)))
-            .connect_lazy_with(options.clone());
+        let mut connection = connect_first(&options).await?;
+        let is_there = migrations::is_in_postgres(&mut connection).await.map_err(|error| explain(&error))?;
+        if !is_there && missing == Missing::IsRefused {
+            return Err(StoreError::NoDatabase { place: url.to_string() });
+        }
+        prepare(connection).await?;
+        let pool = |max_connections, statement_timeout| {
+            PgPoolOptions::new()
+                .max_connections(max_connections)
+                .acquire_timeout(CONNECT_TIMEOUT)
+                .after_connect(move |connection, _| Box::pin(begin_session(connection, statement_timeout)))
+                .connect_lazy_with(options.clone())
+        };
+        let reader = pool(MAX_CONNECTIONS, STATEMENT_TIMEOUT);
+        let long_reader = pool(MAX_LONG_CONNECTIONS, LONG_STATEMENT_TIMEOUT);
         let write_slot = Arc::new(WriteSlot::empty(PostgresConnector { options }));
-        let ledger = LedgerWriter::start(Arc::clone(&write_slot));
-        Ok(Self { reader, write_slot, ledger })
+        let ledger = LedgerWriter::start(Arc::clone(&write_slot), SystemClock);
+        Ok(Self { reader, long_reader, write_slot, ledger })
     }
 
     pub(crate) async fn writer(&self) -> Result<PoolConnection<Postgres>, StoreError> {
@@ -64,15 +97,19 @@ impl PostgresStore {
     }
 }
 
-/// Checks the server and migrates, on a connection without a statement timeout, for a migration may take its time.
-async fn prepare(options: &PgConnectOptions) -> Result<(), StoreError> {
-    let mut connection = connect(options).await.map_err(|error| {
+/// A connection without a statement timeout, for a migration may take its time.
+async fn connect_first(options: &PgConnectOptions) -> Result<PgConnection, StoreError> {
+    connect(options).await.map_err(|error| {
         let place = format!("PostgreSQL at {}:{}", options.get_host(), options.get_port());
         match explain(&error) {
             StoreError::Unavailable(why) => StoreError::Unavailable(format!("{place}: {why}")),
             other => other,
         }
-    })?;
+    })
+}
+
+/// Checks the server and migrates.
+async fn prepare(mut connection: PgConnection) -> Result<(), StoreError> {
     let explained = |error: sqlx::Error| explain(&error);
     let (encoding, fsync): (String, String) =
         sqlx::query_as("SELECT current_setting('server_encoding'), current_setting('fsync')")
@@ -97,8 +134,11 @@ async fn connect(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error
     bounded(options.connect()).await
 }
 
-async fn begin_session(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-    sqlx::raw_sql(SESSION).execute(connection).await.map(|_| ())
+async fn begin_session(
+    connection: &mut PgConnection,
+    statement_timeout: Duration,
+) -> Result<(), sqlx::Error> {
+    sqlx::raw_sql(AssertSqlSafe(session(statement_timeout))).execute(connection).await.map(|_| ())
 }
 
 async fn bounded<T>(step: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
@@ -114,7 +154,7 @@ impl Connector for PostgresConnector {
 
     async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
         let mut connection = connect(&self.options).await?;
-        bounded(begin_session(&mut connection)).await?;
+        bounded(begin_session(&mut connection, STATEMENT_TIMEOUT)).await?;
         Ok(connection)
     }
 

@@ -26,10 +26,6 @@ enum State<T> {
 }
 
 impl<C: Connector> WriteSlot<C> {
-    pub(crate) fn holding(connector: C, connection: C::Connection) -> Self {
-        Self { connector, state: Mutex::new(State::Open(connection)) }
-    }
-
     /// A slot that connects when it is first used.
     pub(crate) fn empty(connector: C) -> Self {
         Self { connector, state: Mutex::new(State::Empty) }

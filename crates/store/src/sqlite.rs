@@ -7,8 +7,10 @@ use crate::ledger_insert::SqliteLedger;
 use crate::ledger_writer::LedgerWriter;
 use crate::migrations;
 use crate::slot::{Connector, WriteSlot};
+use chancery_domain::SystemClock;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, SqliteConnection, SqlitePool};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +19,17 @@ use tokio::sync::MappedMutexGuard;
 /// Each reading connection is a thread; reads are short, so a few serve many requests.
 const MAX_READERS: u32 = 4;
 
+/// Connections for sums over the whole ledger, apart from the others, for a few of those would keep every request
+/// waiting for its key to be looked up.
+const MAX_LONG_READERS: u32 = 2;
+
 /// How soon a connection that was refused because another process is just setting the file up tries again.
 const SET_UP_RETRY: Duration = Duration::from_millis(10);
 
 /// The store in one file of one machine.
 pub struct SqliteStore {
     pub(crate) reader: SqlitePool,
+    pub(crate) long_reader: SqlitePool,
     pub(crate) write_slot: Arc<WriteSlot<SqliteConnector>>,
     pub(crate) ledger: LedgerWriter,
 }
@@ -31,22 +38,29 @@ impl SqliteStore {
     /// Opens the file, making it if it is not there (its folder must be), and brings its schema up to date.
     pub async fn open(file: &Path) -> Result<Self, StoreError> {
         create_private_file(file)?;
-        let connector = SqliteConnector { options: write_options(file) };
-        let mut connection = connector.connect().await.map_err(|error| explain_opening(&error, file))?;
+        Self::open_file(file).await
+    }
+
+    /// Opens the file if it is a database of Chancery's, and brings its schema up to date.
+    pub async fn open_existing(file: &Path) -> Result<Self, StoreError> {
+        if !is_ours(file).await? {
+            return Err(StoreError::NoDatabase { place: file.display().to_string() });
+        }
+        Self::open_file(file).await
+    }
+
+    async fn open_file(file: &Path) -> Result<Self, StoreError> {
+        let explained = |error: sqlx::Error| explain_opening(&error, file);
+        let set_up = SqliteConnector { options: write_options(file).busy_timeout(STATEMENT_TIMEOUT) };
+        let mut connection = set_up.connect().await.map_err(explained)?;
         migrations::apply_to_sqlite(&mut connection).await?;
-        let reader = SqlitePoolOptions::new()
-            .max_connections(MAX_READERS)
-            .acquire_timeout(STATEMENT_TIMEOUT)
-            // The other end is a thread of this process: there is nothing that could have gone away.
-            .test_before_acquire(false)
-            .idle_timeout(None)
-            .max_lifetime(None)
-            .connect_with(read_options(file))
-            .await
-            .map_err(|error| explain_opening(&error, file))?;
-        let write_slot = Arc::new(WriteSlot::holding(connector, connection));
-        let ledger = LedgerWriter::start(SqliteLedger::new(Arc::clone(&write_slot)));
-        Ok(Self { reader, write_slot, ledger })
+        let reader = pool(MAX_READERS).connect_with(read_options(file)).await.map_err(explained)?;
+        // Not before another connection is open: the last to be closed takes the log with it.
+        SqliteConnector::disconnect(connection).await;
+        let long_reader = pool(MAX_LONG_READERS).connect_lazy_with(read_options(file));
+        let write_slot = Arc::new(WriteSlot::empty(SqliteConnector { options: write_options(file) }));
+        let ledger = LedgerWriter::start(SqliteLedger::new(Arc::clone(&write_slot)), SystemClock);
+        Ok(Self { reader, long_reader, write_slot, ledger })
     }
 
     pub(crate) async fn writer(&self) -> Result<MappedMutexGuard<'_, SqliteConnection>, StoreError> {
@@ -62,16 +76,41 @@ impl SqliteStore {
     }
 }
 
+/// Whether the file is there and holds our schema. Unlike the connections below, this one leaves another program's file
+/// as it is, its journal's mode included.
+async fn is_ours(file: &Path) -> Result<bool, StoreError> {
+    match std::fs::metadata(file) {
+        Ok(_) => {}
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(false);
+        }
+        Err(error) => return Err(StoreError::CannotOpen { file: file.to_owned(), why: error.to_string() }),
+    }
+    let explained = |error: sqlx::Error| explain_opening(&error, file);
+    let mut connection = read_options(file).connect().await.map_err(explained)?;
+    let found = migrations::is_in_sqlite(&mut connection).await.map_err(explained);
+    SqliteConnector::disconnect(connection).await;
+    found
+}
+
+fn pool(max_connections: u32) -> SqlitePoolOptions {
+    SqlitePoolOptions::new()
+        .max_connections(max_connections)
+        .acquire_timeout(STATEMENT_TIMEOUT)
+        // The other end is a thread of this process: there is nothing that could have gone away.
+        .test_before_acquire(false)
+        .idle_timeout(None)
+        .max_lifetime(None)
+}
+
 fn options(file: &Path) -> SqliteConnectOptions {
-    SqliteConnectOptions::new()
-        .filename(file)
-        .foreign_keys(true)
-        .busy_timeout(STATEMENT_TIMEOUT)
-        .disable_statement_logging()
+    SqliteConnectOptions::new().filename(file).foreign_keys(true).disable_statement_logging()
 }
 
 fn write_options(file: &Path) -> SqliteConnectOptions {
     options(file)
+        // The waiting is done by `patience`.
+        .busy_timeout(Duration::ZERO)
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full)
         // On macOS a plain fsync leaves the data in the drive's cache; elsewhere this changes nothing.
@@ -79,7 +118,7 @@ fn write_options(file: &Path) -> SqliteConnectOptions {
 }
 
 fn read_options(file: &Path) -> SqliteConnectOptions {
-    options(file).pragma("query_only", "ON")
+    options(file).busy_timeout(STATEMENT_TIMEOUT).pragma("query_only", "ON")
 }
 
 /// The file holds key hashes and what everyone spends, so only its owner may read it. SQLite gives its `-wal` and
@@ -98,7 +137,7 @@ fn create_private_file(file: &Path) -> Result<(), StoreError> {
     std::os::unix::fs::OpenOptionsExt::mode(&mut open_options, 0o600);
     match open_options.open(file) {
         Ok(_) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(StoreError::CannotOpen { file: file.to_owned(), why: error.to_string() }),
     }
 }
@@ -157,7 +196,7 @@ mod tests {
         assert_eq!(pragma(&mut writer, "journal_mode").await, "wal");
         assert_eq!(pragma(&mut writer, "synchronous").await, "2", "FULL");
         assert_eq!(pragma(&mut writer, "foreign_keys").await, "1");
-        assert_eq!(busy_timeout_ms(&mut writer).await, 5000);
+        assert_eq!(busy_timeout_ms(&mut writer).await, 0, "refusals come at once, for `patience` to wait");
         drop(writer);
         let mut reader = store.reader.acquire().await.unwrap();
         assert_eq!(pragma(&mut reader, "journal_mode").await, "wal");

@@ -1,10 +1,10 @@
 //! The store as the rest of Chancery sees it: one trait per aggregate.
 
-use crate::StoreError;
+use crate::{StoreError, UsageQuery, UsageSum};
 use async_trait::async_trait;
 use chancery_domain::{
-    Account, AccountId, AccountName, Day, Key, KeyHash, KeyId, KeyPrefix, Nanos, RateLimits, RequestId,
-    UnixMillis, UsageRow,
+    Account, AccountId, AccountName, Key, KeyHash, KeyId, KeyPrefix, RateLimits, RequestId, UnixMillis,
+    UsageRow,
 };
 
 /// Everything that is kept, in one object that can be shared.
@@ -75,38 +75,6 @@ pub trait Keys: Send + Sync + 'static {
     async fn revoke_key(&self, key: KeyId, at: UnixMillis) -> Result<(), StoreError>;
 }
 
-/// Which rows of the ledger to sum; `None` sets no bound. Days are whole UTC days, both ends included.
-#[derive(Clone, Debug)]
-pub struct UsageQuery {
-    pub account: Option<AccountId>,
-    pub from: Option<Day>,
-    pub to: Option<Day>,
-    pub by: UsageBy,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UsageBy {
-    Day,
-    Model,
-    Key,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum UsageGroup {
-    Day(Day),
-    Model(String),
-    Key(KeyPrefix),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UsageSum {
-    pub group: UsageGroup,
-    pub requests: u64,
-    pub input_tokens: u64,
-    pub output_tokens: u64,
-    pub cost: Nanos,
-}
-
 #[async_trait]
 pub trait Ledger: Send + Sync + 'static {
     /// Returns once the row is on disk. Rows that come in together share one commit. Settling the same row again
@@ -117,7 +85,8 @@ pub trait Ledger: Send + Sync + 'static {
     /// leaves the row to be written, unless the queue was still full: then it was never handed over.
     async fn settle(&self, row: UsageRow) -> Result<(), StoreError>;
 
-    /// Sums, in the order of their groups. A sum too large to be exact is `SumTooLarge`.
+    /// Sums, in the order of their groups. A sum too large to be exact is `SumTooLarge`. Like `ledger_rows` it may take
+    /// minutes on a long ledger; neither keeps the other calls waiting.
     async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageSum>, StoreError>;
 
     /// The whole ledger in order of request id, a page at a time: up to `limit` rows after the given one.
@@ -129,6 +98,7 @@ pub trait Health: Send + Sync + 'static {
     /// Whether the database answers now.
     async fn ping(&self) -> Result<(), StoreError>;
 
-    /// Finishes the writes under way and lets go of the database. Later calls are `Unavailable`.
+    /// Finishes the writes under way and lets go of the database, without waiting long for sums that take long. Later
+    /// calls are `Unavailable`.
     async fn close(&self);
 }

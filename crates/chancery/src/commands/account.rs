@@ -1,13 +1,14 @@
 //! `chancery account`: billing accounts.
 
-use super::open;
+use super::{Missing, open};
 use crate::cli::{Account as Command, Place};
 use crate::output::{grouped, print_json, print_table, say};
 use chancery_domain::{Account, AccountState, Clock, RateLimits, SystemClock};
 use chancery_store::{LimitsChange, NewAccount};
 
 pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
-    let (config, store) = open(place).await?;
+    let missing = if matches!(command, Command::Create { .. }) { Missing::Make } else { Missing::Refuse };
+    let (config, store) = open(place, missing).await?;
     match command {
         Command::Create { name, limits } => {
             let limits = RateLimits {

@@ -1,6 +1,6 @@
 //! `chancery key`: API keys. `create` prints the key alone on standard output, once.
 
-use super::open;
+use super::{Missing, open};
 use crate::cli::{Key as Command, Place};
 use crate::output::{print_json, print_table, say};
 use anyhow::{Context, bail};
@@ -12,7 +12,8 @@ use std::io::Write;
 const MIN_TYPED_CHARS: usize = 5;
 
 pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
-    let (_, store) = open(place).await?;
+    let missing = if matches!(command, Command::Create { .. }) { Missing::Make } else { Missing::Refuse };
+    let (_, store) = open(place, missing).await?;
     match command {
         Command::Create { account, label } => {
             let account = match account {

@@ -40,10 +40,24 @@ fn quick<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<
     runtime.context("the asynchronous runtime cannot be started")?.block_on(command)
 }
 
+/// What a command does where there is no database yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Missing {
+    /// The first account or key may be made before the first start.
+    Make,
+    /// Nothing can be looked up or changed there, so the folder is probably the wrong one.
+    Refuse,
+}
+
 /// The configuration and the store, for commands that work on data.
-async fn open(place: &Place) -> anyhow::Result<(Config, Arc<dyn Store>)> {
+async fn open(place: &Place, missing: Missing) -> anyhow::Result<(Config, Arc<dyn Store>)> {
     let config = Loaded::read(place.config.as_deref(), place.data.as_deref())?.config;
-    DataFolder::open(&config.data)?;
-    let store = chancery_store::open(&config.database_url).await?;
+    let store = match missing {
+        Missing::Make => {
+            DataFolder::open(&config.data)?;
+            chancery_store::open(&config.database_url).await?
+        }
+        Missing::Refuse => chancery_store::open_existing(&config.database_url).await?,
+    };
     Ok((config, store))
 }

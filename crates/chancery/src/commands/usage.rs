@@ -1,11 +1,11 @@
 //! `chancery usage`: tokens and cost, summed from the ledger by the same query that the API's `/v1/usage` uses.
 
-use super::open;
-use crate::cli::{By, Place, Usage};
+use super::{Missing, open};
+use crate::cli::{Place, Usage};
 use crate::output::{grouped, print_json, print_table};
 use anyhow::bail;
 use chancery_domain::{Currency, Nanos};
-use chancery_store::{UsageBy, UsageGroup, UsageQuery, UsageSum};
+use chancery_store::{UsageGroup, UsageQuery, UsageSum, UsageTotals};
 
 #[derive(serde::Serialize)]
 struct Row {
@@ -31,25 +31,25 @@ pub async fn run(place: &Place, options: Usage) -> anyhow::Result<()> {
     {
         bail!("--from {from} is after --to {to}");
     }
-    let (config, store) = open(place).await?;
+    let (config, store) = open(place, Missing::Refuse).await?;
     let account = match &options.account {
         Some(name) => Some(store.account_named(name).await?.id),
         None => None,
     };
-    let by = match options.by {
-        By::Day => UsageBy::Day,
-        By::Model => UsageBy::Model,
-        By::Key => UsageBy::Key,
-    };
-    let sums = store.usage(UsageQuery { account, from: options.from, to: options.to, by }).await?;
+    let sums =
+        store.usage(UsageQuery { account, from: options.from, to: options.to, by: options.by }).await?;
     store.close().await;
-    let total = total(&sums)?;
-    let rows: Vec<Row> = sums.iter().map(row).collect();
-    let by = match options.by {
-        By::Day => "day",
-        By::Model => "model",
-        By::Key => "key",
+    let UsageTotals { requests, input_tokens, output_tokens, cost } = UsageTotals::of(&sums)?;
+    let total = Row {
+        group: "total".to_owned(),
+        requests,
+        input_tokens,
+        output_tokens,
+        cost: cost.to_string(),
+        cost_nanos: cost,
     };
+    let rows: Vec<Row> = sums.iter().map(row).collect();
+    let by = options.by.as_str();
     if options.json {
         return print_json(&Report { currency: config.currency.as_str(), by, data: rows, total });
     }
@@ -81,16 +81,4 @@ fn row(sum: &UsageSum) -> Row {
         cost: sum.cost.to_string(),
         cost_nanos: sum.cost,
     }
-}
-
-fn total(sums: &[UsageSum]) -> anyhow::Result<Row> {
-    let cost = sums.iter().try_fold(Nanos::default(), |cost, sum| cost.checked_add(sum.cost))?;
-    Ok(Row {
-        group: "total".to_owned(),
-        requests: sums.iter().map(|sum| sum.requests).sum(),
-        input_tokens: sums.iter().map(|sum| sum.input_tokens).sum(),
-        output_tokens: sums.iter().map(|sum| sum.output_tokens).sum(),
-        cost: cost.to_string(),
-        cost_nanos: cost,
-    })
 }

@@ -1,6 +1,6 @@
 //! `chancery verify`: recomputes what is recorded and says where it differs.
 
-use super::open;
+use super::{Missing, open};
 use crate::cli::{Place, Verify};
 use crate::output::{counting_progress, grouped, print_json, say};
 use chancery_metering::verify_ledger;
@@ -16,7 +16,7 @@ struct Report {
 }
 
 pub async fn run(place: &Place, options: &Verify) -> anyhow::Result<ExitCode> {
-    let (config, store) = open(place).await?;
+    let (config, store) = open(place, Missing::Refuse).await?;
     let progress = counting_progress("ledger rows checked:");
     let found = verify_ledger(store.as_ref(), |rows| progress.set_position(rows)).await?;
     progress.finish_and_clear();

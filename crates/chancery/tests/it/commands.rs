@@ -147,6 +147,25 @@ fn a_reader_that_has_seen_enough_is_not_an_error() {
 }
 
 #[test]
+fn a_command_that_looks_makes_no_database_where_there_is_none() {
+    let firm = Firm::new();
+    for command in [
+        &["verify"][..],
+        &["usage"],
+        &["account", "list"],
+        &["key", "list"],
+        &["key", "revoke", "ck_aaaaaaaa"],
+    ] {
+        let text = firm.fail(command);
+        assert!(
+            text.contains("there is no Chancery database at") && text.contains("--data"),
+            "{command:?}: {text}"
+        );
+    }
+    assert!(!firm.data().exists());
+}
+
+#[test]
 fn a_key_that_could_not_be_printed_is_not_left_valid() {
     let firm = Firm::new();
     let full_disk = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();

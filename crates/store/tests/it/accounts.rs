@@ -2,20 +2,23 @@
 
 use crate::databases::TestDatabase;
 use crate::samples::{HOSTILE, NOON, account, name, new_account};
-use chancery_domain::{AccountState, RateLimits, UnixMillis};
+use chancery_domain::{AccountName, AccountState, RateLimits, UnixMillis};
 use chancery_store::{Accounts, LimitsChange, StoreError};
 use std::sync::Arc;
 
 pub async fn a_created_account_is_found_as_it_was_made<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    for text in HOSTILE {
+    // An account's name may not hold every character that the database could keep.
+    let names: Vec<&str> = HOSTILE.into_iter().filter(|text| text.parse::<AccountName>().is_ok()).collect();
+    assert!(names.len() >= 8);
+    for text in names.iter().copied() {
         let made = store.create_account(new_account(text)).await.unwrap();
         assert_eq!(made.name.as_str(), text);
         assert_eq!(made.limits, RateLimits { requests_per_min: 60, tokens_per_min: 60_000 });
         assert_eq!((made.created_at, made.state), (NOON, AccountState::Open));
         assert_eq!(store.account_named(&name(text)).await.unwrap(), made);
     }
-    assert_eq!(store.list_accounts().await.unwrap().len(), HOSTILE.len());
+    assert_eq!(store.list_accounts().await.unwrap().len(), names.len());
 }
 
 pub async fn a_second_account_of_the_same_name_is_refused<D: TestDatabase>(database: Arc<D>) {

@@ -378,3 +378,15 @@ pub async fn raw_sql_cannot_add_a_row_that_breaks_a_rule<D: TestDatabase>(databa
     // The same statement without the fault is taken, so each refusal above was for its fault.
     insert(format!("'r', {account}, {key}, 'm', 1, 1, 1, 2, 3, 1, 'complete'")).await.unwrap();
 }
+
+pub async fn a_row_that_cannot_be_read_back_names_its_request<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let (account, key) = payer(&*store).await;
+    let tokens = u64::from(u32::MAX) + 1;
+    let values = format!("'req_too_long', {account}, {key}, 'm', {tokens}, 0, 1, 1, {tokens}, 1, 'complete'");
+    database.raw(&format!("INSERT INTO ledger VALUES ({values})")).await.unwrap();
+    let error = store.ledger_rows(None, 1).await.unwrap_err();
+    assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("req_too_long") && text.contains(&tokens.to_string()), "{text}");
+}

@@ -80,12 +80,17 @@ conformance_suite! {
         a_sum_too_large_to_be_exact_is_an_error
         paging_visits_every_row_once_in_order
         raw_sql_cannot_change_or_remove_a_row
-        raw_sql_cannot_add_a_row_that_breaks_a_rule;
+        raw_sql_cannot_add_a_row_that_breaks_a_rule
+        a_row_that_cannot_be_read_back_names_its_request;
     opening:
         reopening_keeps_everything
         a_newer_schema_is_refused_by_number
         a_schema_with_a_missing_step_is_refused
         another_programs_tables_are_left_alone
+        looking_where_no_database_is_makes_none
+        looking_at_a_database_that_is_there_opens_it
+        looking_at_an_older_schema_brings_it_up_to_date
+        looking_at_a_newer_schema_is_refused
         two_stores_on_one_database_see_each_others_writes
         many_opening_an_empty_database_at_once_all_succeed
         a_closed_store_answers_unavailable

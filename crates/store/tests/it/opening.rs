@@ -49,6 +49,61 @@ pub async fn another_programs_tables_are_left_alone<D: TestDatabase>(database: A
     assert!(database.raw("SELECT * FROM schema_migrations").await.is_err(), "nothing was made there");
 }
 
+async fn refusal_to_look<D: TestDatabase>(database: &D) -> StoreError {
+    match chancery_store::open_existing(&database.url()).await {
+        Ok(_) => panic!("{} was opened", database.url()),
+        Err(error) => error,
+    }
+}
+
+pub async fn looking_where_no_database_is_makes_none<D: TestDatabase>(database: Arc<D>) {
+    for _ in 0..2 {
+        let error = refusal_to_look(&*database).await;
+        let place = database.url().to_string();
+        assert!(
+            matches!(&error, StoreError::NoDatabase { place: named } if !named.is_empty() && place.ends_with(named)),
+            "{error:?}"
+        );
+        let text = error.to_string();
+        assert!(text.contains("`--data`") && text.contains("`database.url`"), "{text}");
+    }
+    // Another program's tables are no database of ours either.
+    database.raw("CREATE TABLE accounts (theirs INTEGER)").await.unwrap();
+    assert!(matches!(refusal_to_look(&*database).await, StoreError::NoDatabase { .. }));
+    assert!(database.raw("SELECT * FROM schema_migrations").await.is_err(), "nothing was made there");
+}
+
+pub async fn looking_at_a_database_that_is_there_opens_it<D: TestDatabase>(database: Arc<D>) {
+    let server = database.open().await;
+    let accounts = [account(&*server, "Hale & Ward").await];
+    let store = chancery_store::open_existing(&database.url()).await.unwrap();
+    assert_eq!(store.list_accounts().await.unwrap(), accounts);
+    store.close().await;
+    server.close().await;
+    let store = chancery_store::open_existing(&database.url()).await.unwrap();
+    assert_eq!(store.list_accounts().await.unwrap(), accounts);
+    store.close().await;
+}
+
+pub async fn looking_at_an_older_schema_brings_it_up_to_date<D: TestDatabase>(database: Arc<D>) {
+    database.open().await.close().await;
+    // Back to before the first step.
+    let undo = "DROP TABLE ledger; DROP TABLE api_keys; DROP TABLE accounts; DELETE FROM schema_migrations";
+    database.raw(undo).await.unwrap();
+    // Only PostgreSQL has it.
+    let _ = database.raw("DROP FUNCTION refuse_ledger_change").await;
+    let store = chancery_store::open_existing(&database.url()).await.unwrap();
+    store.create_account(new_account("Hale & Ward")).await.unwrap();
+    store.close().await;
+}
+
+pub async fn looking_at_a_newer_schema_is_refused<D: TestDatabase>(database: Arc<D>) {
+    database.open().await.close().await;
+    database.raw("UPDATE schema_migrations SET version = 999").await.unwrap();
+    let error = refusal_to_look(&*database).await;
+    assert!(matches!(error, StoreError::NewerSchema { found: 999, .. }), "{error:?}");
+}
+
 pub async fn two_stores_on_one_database_see_each_others_writes<D: TestDatabase>(database: Arc<D>) {
     let (server, command) = (database.open().await, database.open().await);
     let account = account(&*server, "Hale & Ward").await;

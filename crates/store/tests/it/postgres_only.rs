@@ -3,8 +3,14 @@
 use crate::databases::{PostgresDatabase, TestDatabase, on_a_fresh};
 use crate::samples::{account, new_account, payer, row, whole_ledger};
 use chancery_domain::UsageRow;
-use chancery_store::{Accounts, DatabaseUrl, Health, Ledger, PostgresStore, StoreError};
+use chancery_store::{Accounts, DatabaseUrl, Health, Ledger, PostgresStore, StoreError, UsageBy, UsageQuery};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const EVERY_DAY: UsageQuery = UsageQuery { account: None, from: None, to: None, by: UsageBy::Day };
 
 async fn refusal(url: &str) -> StoreError {
     match PostgresStore::open(&url.parse().unwrap()).await {
@@ -22,6 +28,55 @@ async fn end_sessions(database: &PostgresDatabase) {
         )
         .await
         .unwrap();
+}
+
+/// Waits until so many statements of the store stand behind a lock.
+async fn wait_until_locked_out(database: &PostgresDatabase, statements: i64) {
+    let mut connection = database.connect().await;
+    loop {
+        let waiting: i64 = sqlx::query_scalar(
+            "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() \
+             AND application_name = 'chancery' AND wait_event_type = 'Lock'",
+        )
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
+        if waiting >= statements {
+            return;
+        }
+    }
+}
+
+/// A way to the database that breaks the connection on which a statement with this text is first sent.
+fn through_a_breaking_wire(database: &PostgresDatabase, statement: &'static str) -> DatabaseUrl {
+    let url = database.url_text();
+    let (user, place) = url.trim_start_matches("postgres://").split_once('@').unwrap();
+    let (server, name) = place.split_once('/').unwrap();
+    let wire = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let through = format!("postgres://{user}@{}/{name}", wire.local_addr().unwrap());
+    let (server, is_broken) = (server.to_owned(), Arc::new(AtomicBool::new(false)));
+    std::thread::spawn(move || {
+        for client in wire.incoming() {
+            let (mut client, mut server) = (client.unwrap(), TcpStream::connect(&server).unwrap());
+            let (mut answers, mut answered) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut answers, &mut answered));
+            let is_broken = Arc::clone(&is_broken);
+            std::thread::spawn(move || {
+                let mut bytes = [0; 65_536];
+                while let Ok(length @ 1..) = client.read(&mut bytes) {
+                    let sent = &bytes[..length];
+                    let is_it = sent.windows(statement.len()).any(|part| part == statement.as_bytes());
+                    if is_it && !is_broken.swap(true, Ordering::Relaxed) {
+                        break;
+                    }
+                    server.write_all(sent).unwrap();
+                }
+                // Either may have been shut by the other side before.
+                let _ = (client.shutdown(Shutdown::Both), server.shutdown(Shutdown::Both));
+            });
+        }
+    });
+    through.parse().unwrap()
 }
 
 #[tokio::test]
@@ -154,6 +209,73 @@ async fn a_statement_behind_a_lock_ends_with_the_cause() {
         );
         drop(other);
         store.list_accounts().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn sums_and_pages_may_take_longer_than_other_statements() {
+    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+        let store = database.open().await;
+        store.settle(row(1, payer(&*store).await)).await.unwrap();
+        let mut other = database.connect().await;
+        sqlx::raw_sql("BEGIN; LOCK TABLE accounts, ledger IN ACCESS EXCLUSIVE MODE")
+            .execute(&mut other)
+            .await
+            .unwrap();
+        let sums = tokio::spawn({
+            let store = Arc::clone(&store);
+            async move { store.usage(EVERY_DAY).await }
+        });
+        let page = tokio::spawn({
+            let store = Arc::clone(&store);
+            async move { store.ledger_rows(None, 10).await }
+        });
+        wait_until_locked_out(&database, 2).await;
+        // Its five seconds are the longest that the others could have.
+        store.list_accounts().await.unwrap_err();
+        sqlx::raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
+        assert_eq!(sums.await.unwrap().unwrap().len(), 1);
+        assert_eq!(page.await.unwrap().unwrap().len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn sums_that_take_long_keep_nobody_else_waiting() {
+    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+        let store = database.open().await;
+        account(&*store, "Hale & Ward").await;
+        let mut other = database.connect().await;
+        sqlx::raw_sql("BEGIN; LOCK TABLE ledger IN ACCESS EXCLUSIVE MODE").execute(&mut other).await.unwrap();
+        let mut sums = tokio::task::JoinSet::new();
+        for _ in 0..40 {
+            let store = Arc::clone(&store);
+            sums.spawn(async move { store.usage(EVERY_DAY).await });
+        }
+        wait_until_locked_out(&database, 2).await;
+        // These have connections of their own, and closing does not wait for the sums' end.
+        for _ in 0..20 {
+            store.list_accounts().await.unwrap();
+        }
+        assert!(sums.try_join_next().is_none(), "the sums still wait");
+        tokio::time::timeout(Duration::from_secs(60), store.close()).await.unwrap();
+        drop(other);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_while_a_row_is_compared_is_replaced() {
+    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+        let store = database.open().await;
+        let row = row(1, payer(&*store).await);
+        store.settle(row.clone()).await.unwrap();
+        let comparing = "SELECT * FROM ledger WHERE request_id = $1";
+        let store = PostgresStore::open(&through_a_breaking_wire(&database, comparing)).await.unwrap();
+        store.settle(row.clone()).await.unwrap();
+        store.settle(row).await.unwrap();
+        store.close().await;
     })
     .await;
 }

@@ -2,16 +2,23 @@
 
 use crate::databases::{SqliteFile, TestDatabase};
 use crate::samples::{NOON, account, name, new_account, payer, row, whole_ledger};
-use chancery_domain::UsageRow;
 use chancery_store::{Accounts, DatabaseUrl, Health, Ledger, SqliteStore, StoreError};
 use sqlx::Connection;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 async fn refusal(file: &Path) -> StoreError {
     match SqliteStore::open(file).await {
+        Ok(_) => panic!("{} was opened", file.display()),
+        Err(error) => error,
+    }
+}
+
+async fn refusal_to_look(file: &Path) -> StoreError {
+    match SqliteStore::open_existing(file).await {
         Ok(_) => panic!("{} was opened", file.display()),
         Err(error) => error,
     }
@@ -104,6 +111,53 @@ async fn a_broken_database_is_an_error_that_says_so() {
 }
 
 #[tokio::test]
+async fn looking_leaves_the_folder_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing");
+    let text_file = folder.path().join("minutes.txt");
+    std::fs::write(&text_file, "Minutes of the meeting").unwrap();
+    for file in
+        [folder.path().join("chancery.db"), missing.join("chancery.db"), text_file.join("chancery.db")]
+    {
+        let error = refusal_to_look(&file).await;
+        assert!(
+            matches!(&error, StoreError::NoDatabase { place } if *place == file.display().to_string()),
+            "{error:?}"
+        );
+    }
+    assert!(matches!(refusal_to_look(&text_file).await, StoreError::NotADatabase { .. }));
+    assert!(matches!(refusal_to_look(folder.path()).await, StoreError::CannotOpen { .. }));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "only the text file is there");
+
+    let empty = folder.path().join("empty.db");
+    std::fs::write(&empty, "").unwrap();
+    assert!(matches!(refusal_to_look(&empty).await, StoreError::NoDatabase { .. }));
+    assert_eq!(std::fs::metadata(&empty).unwrap().len(), 0, "it is still empty");
+}
+
+#[tokio::test]
+async fn looking_at_another_programs_file_changes_no_byte_of_it() {
+    let database = SqliteFile::create().await;
+    database.raw("CREATE TABLE theirs (a INTEGER)").await.unwrap();
+    let before = std::fs::read(database.path()).unwrap();
+    assert!(matches!(refusal_to_look(&database.path()).await, StoreError::NoDatabase { .. }));
+    assert_eq!(std::fs::read(database.path()).unwrap(), before);
+}
+
+#[tokio::test]
+async fn a_row_whose_text_is_not_utf_8_names_its_request() {
+    let database = SqliteFile::create().await;
+    let store = database.open().await;
+    let (account, key) = payer(&*store).await;
+    let values = format!("'req_odd', {account}, {key}, CAST(x'ff' AS TEXT), 1, 0, 1, 1, 1, 1, 'complete'");
+    database.raw(&format!("INSERT INTO ledger VALUES ({values})")).await.unwrap();
+    let error = store.ledger_rows(None, 1).await.unwrap_err();
+    assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("req_odd") && text.contains("model"), "{text}");
+}
+
+#[tokio::test]
 async fn a_row_cannot_be_replaced_either() {
     let database = SqliteFile::create().await;
     let store = database.open().await;
@@ -169,27 +223,53 @@ async fn a_lock_that_is_never_released_is_an_error_and_no_write() {
 }
 
 #[tokio::test]
+async fn a_command_waits_longer_for_its_turn_than_a_settlement() {
+    let database = SqliteFile::create().await;
+    let store = database.open().await;
+    let payer = payer(&*store).await;
+    let mut other = database.connect().await;
+    let lock = other.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    let command = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.create_account(new_account("Late")).await }
+    });
+    // Settling gives up first, and is not kept from trying by the command that waits beside it.
+    for _ in 0..2 {
+        store.settle(row(1, payer)).await.unwrap_err();
+        assert!(!command.is_finished(), "the command waits on");
+    }
+    lock.rollback().await.unwrap();
+    command.await.unwrap().unwrap();
+}
+
+/// The command's turns are not timed: a slow disk makes each of them slow. Without turns it would give up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_gets_its_turn_while_a_server_settles_without_pause() {
+    const TURNS: usize = 5;
     let database = SqliteFile::create().await;
     let server = database.open().await;
     let payer = payer(&*server).await;
     let command = database.open().await;
+    let is_over = Arc::new(AtomicBool::new(false));
     let mut settling = tokio::task::JoinSet::new();
     for client in 0..16 {
-        let server = Arc::clone(&server);
+        let (server, is_over) = (Arc::clone(&server), Arc::clone(&is_over));
         settling.spawn(async move {
-            for number in 0.. {
-                let row: UsageRow = row(client * 1_000_000 + number, payer);
-                if server.settle(row).await.is_err() {
-                    break;
-                }
+            for number in (client * 1_000_000..).take_while(|_| !is_over.load(Ordering::Relaxed)) {
+                server.settle(row(number, payer)).await.unwrap();
             }
         });
     }
-    for number in 0..20 {
-        account(&*command, &format!("Account {number}")).await;
-        command.close_account(&name(&format!("Account {number}")), NOON).await.unwrap();
+    for turn in 0..TURNS {
+        // The server is back at full pace before the command asks again.
+        let commits_before = server.ledger_commits();
+        while server.ledger_commits() < commits_before + 5 {
+            tokio::task::yield_now().await;
+        }
+        account(&*command, &format!("Account {turn}")).await;
+        command.close_account(&name(&format!("Account {turn}")), NOON).await.unwrap();
     }
-    server.close().await;
+    is_over.store(true, Ordering::Relaxed);
     settling.join_all().await;
+    server.close().await;
 }

@@ -1,0 +1,126 @@
+//! What is asked of the ledger and what it answers: sums of tokens and money over days, models or keys.
+
+use crate::StoreError;
+use chancery_domain::{AccountId, Day, KeyPrefix, Nanos};
+use std::str::FromStr;
+
+/// Which rows of the ledger to sum; `None` sets no bound. Days are whole UTC days, both ends included.
+#[derive(Clone, Debug)]
+pub struct UsageQuery {
+    pub account: Option<AccountId>,
+    pub from: Option<Day>,
+    pub to: Option<Day>,
+    pub by: UsageBy,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UsageBy {
+    Day,
+    Model,
+    Key,
+}
+
+impl UsageBy {
+    pub const ALL: [Self; 3] = [Self::Day, Self::Model, Self::Key];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Day => "day",
+            Self::Model => "model",
+            Self::Key => "key",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("must be day, model or key")]
+pub struct UsageByError;
+
+impl FromStr for UsageBy {
+    type Err = UsageByError;
+
+    fn from_str(text: &str) -> Result<Self, UsageByError> {
+        Self::ALL.into_iter().find(|by| by.as_str() == text).ok_or(UsageByError)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum UsageGroup {
+    Day(Day),
+    Model(String),
+    Key(KeyPrefix),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageSum {
+    pub group: UsageGroup,
+    pub requests: u64,
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    pub cost: Nanos,
+}
+
+/// What several sums come to together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UsageTotals {
+    pub requests: u64,
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    pub cost: Nanos,
+}
+
+impl UsageTotals {
+    /// Exact, or `SumTooLarge`.
+    pub fn of(sums: &[UsageSum]) -> Result<Self, StoreError> {
+        let add = |a: u64, b: u64| a.checked_add(b).ok_or(StoreError::SumTooLarge);
+        sums.iter().try_fold(Self::default(), |totals, sum| {
+            Ok(Self {
+                requests: add(totals.requests, sum.requests)?,
+                input_tokens: add(totals.input_tokens, sum.input_tokens)?,
+                output_tokens: add(totals.output_tokens, sum.output_tokens)?,
+                cost: totals.cost.checked_add(sum.cost).map_err(|_| StoreError::SumTooLarge)?,
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grouping_is_read_by_the_name_it_is_written_with() {
+        for by in UsageBy::ALL {
+            assert_eq!(by.as_str().parse(), Ok(by));
+        }
+        for text in ["", "Day", "days", "month", " key"] {
+            let error = text.parse::<UsageBy>().unwrap_err();
+            assert_eq!(error.to_string(), "must be day, model or key", "{text:?}");
+        }
+    }
+
+    fn sum(day: i32, counts: [u64; 3], cost_nanos: i64) -> UsageSum {
+        let [requests, input_tokens, output_tokens] = counts;
+        let group = UsageGroup::Day(Day(day));
+        UsageSum { group, requests, input_tokens, output_tokens, cost: Nanos(cost_nanos) }
+    }
+
+    #[test]
+    fn totals_add_each_count_by_itself() {
+        let totals = UsageTotals::of(&[sum(1, [1, 20, 300], 4000), sum(2, [5, 60, 700], 8000)]).unwrap();
+        let expected =
+            UsageTotals { requests: 6, input_tokens: 80, output_tokens: 1000, cost: Nanos(12_000) };
+        assert_eq!(totals, expected);
+        assert_eq!(UsageTotals::of(&[]).unwrap(), UsageTotals::default());
+    }
+
+    #[test]
+    fn totals_that_do_not_fit_are_an_error() {
+        let largest = sum(1, [u64::MAX; 3], i64::MAX);
+        assert!(UsageTotals::of(std::slice::from_ref(&largest)).is_ok());
+        for more in [sum(2, [1, 0, 0], 0), sum(2, [0, 1, 0], 0), sum(2, [0, 0, 1], 0), sum(2, [0; 3], 1)] {
+            let outcome = UsageTotals::of(&[largest.clone(), more]);
+            assert!(matches!(outcome, Err(StoreError::SumTooLarge)), "{outcome:?}");
+        }
+    }
+}
