@@ -1,56 +1,45 @@
 //! SIGTERM: what runs finishes and is billed, what is new is refused, nothing is lost. The prompt is one on which the model
 //! repeats itself without end, so that the reply lasts until its cap.
 
-use crate::server::{Firm, eventually, request};
+use crate::server::{Firm, Reply, Server, client, eventually, request};
 use rustix::process::Signal;
 use std::time::Duration;
+use tokio::task::JoinHandle;
+
+/// A server that has a reply under way, and that reply.
+async fn busy_server(firm: &Firm, key: &str, max_output_tokens: u64) -> (Server, JoinHandle<Reply>) {
+    let server = firm.start();
+    let body = request("Translate to French.", "", max_output_tokens);
+    let call = client().post(format!("{}/v1/generate", server.api)).bearer_auth(key).json(&body);
+    let running = tokio::spawn(async move { Reply::read(call.send().await.unwrap()).await });
+    server.generating().await;
+    server.signal(Signal::TERM);
+    eventually("the server drains", Duration::from_secs(5), async || server.log().contains("draining")).await;
+    (server, running)
+}
 
 #[tokio::test]
 async fn sigterm_finishes_what_runs_and_refuses_what_is_new() {
     let firm = Firm::new();
     let key = firm.account_with_key("Hale & Ward");
-    let mut server = firm.start();
-    let (api, running_key) = (server.api.clone(), key.clone());
-    let running = tokio::spawn(async move {
-        let body = request("Translate to French.", "", 400);
-        let call =
-            crate::server::client().post(format!("{api}/v1/generate")).bearer_auth(running_key).json(&body);
-        crate::server::Reply::read(call.send().await.unwrap()).await
-    });
-    server.generating().await;
-    server.signal(Signal::TERM);
-    eventually("the server drains", Duration::from_secs(5), async || server.log().contains("draining")).await;
+    let (mut server, running) = busy_server(&firm, &key, 400).await;
     let refused = server.generate(&key, &request("", "Say hello.", 1)).await;
     assert_eq!((refused.status, refused.code()), (503, "shutting_down"));
     assert!(!refused.header("retry-after").is_empty());
-    let ready = crate::server::client().get(format!("{}/readyz", server.ops)).send().await.unwrap();
+    let ready = client().get(format!("{}/readyz", server.ops)).send().await.unwrap();
     assert_eq!(ready.status().as_u16(), 503);
 
-    let reply = running.await.unwrap();
-    let (_, output) = reply.tokens();
+    let (_, output) = running.await.unwrap().tokens();
     assert_eq!(server.wait(), Some(0));
-    let usage = firm.json(&["usage", "--json"]);
-    assert_eq!(
-        (usage["total"]["requests"].as_u64(), usage["total"]["output_tokens"].as_u64()),
-        (Some(1), Some(output))
-    );
+    let total = &firm.json(&["usage", "--json"])["total"];
+    assert_eq!((total["requests"].as_u64(), total["output_tokens"].as_u64()), (Some(1), Some(output)));
 }
 
 #[tokio::test]
 async fn a_second_signal_gives_up_what_runs_and_bills_nothing_for_it() {
     let firm = Firm::new();
     let key = firm.account_with_key("Hale & Ward");
-    let mut server = firm.start();
-    let (api, running_key) = (server.api.clone(), key.clone());
-    let running = tokio::spawn(async move {
-        let body = request("Translate to French.", "", 8000);
-        let call =
-            crate::server::client().post(format!("{api}/v1/generate")).bearer_auth(running_key).json(&body);
-        crate::server::Reply::read(call.send().await.unwrap()).await
-    });
-    server.generating().await;
-    server.signal(Signal::TERM);
-    eventually("the server drains", Duration::from_secs(5), async || server.log().contains("draining")).await;
+    let (mut server, running) = busy_server(&firm, &key, 8000).await;
     server.signal(Signal::TERM);
     let reply = running.await.unwrap();
     assert_eq!((reply.status, reply.code()), (503, "shutting_down"));
@@ -60,8 +49,7 @@ async fn a_second_signal_gives_up_what_runs_and_bills_nothing_for_it() {
 
 #[tokio::test]
 async fn ctrl_c_ends_an_idle_server_cleanly() {
-    let firm = Firm::new();
-    let mut server = firm.start();
+    let mut server = Firm::new().start();
     server.signal(Signal::INT);
     assert_eq!(server.wait(), Some(0));
 }

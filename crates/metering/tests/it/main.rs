@@ -10,10 +10,14 @@ use chancery_domain::{
     SeededRandomness, UnixMillis,
 };
 use chancery_engine::{GenerationSink, Job, ScriptedEngine};
-use chancery_metering::{Caller, GenerateRequest, Meter, Model, Models};
+use chancery_metering::{Caller, GenerateRequest, Meter, MeterError, Model, Models, Reply};
 use chancery_store::{DatabaseUrl, NewAccount, NewKey, Store};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinHandle;
+
+const DATABASE: &str = "chancery.db";
 
 pub struct Firm {
     pub meter: Arc<Meter>,
@@ -21,13 +25,13 @@ pub struct Firm {
     pub clock: Arc<ManualClock>,
     pub caller: Caller,
     pub key: ApiKey,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Firm {
     pub async fn with(script: impl Fn(Job, GenerationSink) + Send + Sync + 'static) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let url = DatabaseUrl::sqlite_file(&folder.path().join("chancery.db"));
+        let url = DatabaseUrl::sqlite_file(&folder.path().join(DATABASE));
         let store = chancery_store::open(&url).await.unwrap();
         let clock = Arc::new(ManualClock::at(UnixMillis(1_800_000_000_000)));
         let name: AccountName = "Hale & Ward".parse().unwrap();
@@ -41,7 +45,11 @@ impl Firm {
         let models = Models::new([Model { name: "words".to_owned(), engine, prices }]);
         let meter = Meter::new(models, Arc::clone(&store), clock.clone(), Arc::new(SeededRandomness::new(1)));
         let caller = Caller { account: account.id, key: stored.id };
-        Self { meter: Arc::new(meter), store, clock, caller, key, _folder: folder }
+        Self { meter: Arc::new(meter), store, clock, caller, key, folder }
+    }
+
+    pub fn database_file(&self) -> PathBuf {
+        self.folder.path().join(DATABASE)
     }
 
     pub fn key_id(&self) -> KeyId {
@@ -60,6 +68,13 @@ impl Firm {
             stop: Vec::new(),
         };
         (self.meter.new_request_id(), request)
+    }
+
+    /// A request in a task of its own, which a test can abort as a caller hangs up.
+    pub fn spawn_request(&self) -> JoinHandle<Result<Reply, MeterError>> {
+        let (id, request) = self.new_request();
+        let (meter, caller) = (Arc::clone(&self.meter), self.caller);
+        tokio::spawn(async move { meter.generate(caller, id, request).await })
     }
 
     /// Input tokens, output tokens and how each row ended.

@@ -4,8 +4,10 @@ use crate::Firm;
 use chancery_domain::{HowEnded, Nanos};
 use chancery_engine::{Ended, EngineError, GenerationSink, StopReason};
 use chancery_metering::MeterError;
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{Connection, SqliteConnection};
+use std::sync::Mutex;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 fn end(sink: GenerationSink, reason: StopReason, output_tokens: u32) {
@@ -57,43 +59,55 @@ async fn failed_work_is_not_billed() {
     }
 }
 
-#[tokio::test]
-async fn a_caller_who_hangs_up_pays_for_exactly_what_was_generated() {
+/// Runs `script` for a caller who hangs up once it has begun; gives the rows when everything is settled.
+async fn hang_up(script: impl Fn(GenerationSink) + Send + Sync + 'static) -> Vec<(u32, u32, &'static str)> {
     let (said, heard) = channel();
     let said = Mutex::new(said);
     let firm = Firm::with(move |_, sink| {
         said.lock().unwrap().send(()).unwrap();
-        one_word_then_wait(sink);
+        script(sink);
     })
     .await;
-    let (id, request) = firm.new_request();
-    let (meter, caller) = (Arc::clone(&firm.meter), firm.caller);
-    let call = tokio::spawn(async move { meter.generate(caller, id, request).await });
+    let call = firm.spawn_request();
     tokio::task::spawn_blocking(move || heard.recv()).await.unwrap().unwrap();
     call.abort();
     firm.settled().await;
-    assert_eq!(firm.rows().await, [(6, 1, "cancelled")]);
+    firm.rows().await
+}
+
+#[tokio::test]
+async fn a_caller_who_hangs_up_pays_for_exactly_what_was_generated() {
+    assert_eq!(hang_up(one_word_then_wait).await, [(6, 1, "cancelled")]);
 }
 
 #[tokio::test]
 async fn a_caller_who_hangs_up_before_anything_was_generated_pays_nothing() {
-    let (said, heard) = channel();
-    let said = Mutex::new(said);
-    let firm = Firm::with(move |_, sink| {
-        said.lock().unwrap().send(()).unwrap();
+    let nothing = |sink: GenerationSink| {
         while !sink.is_cancelled() {
             std::thread::sleep(Duration::from_millis(1));
         }
         end(sink, StopReason::Cancelled, 0);
-    })
-    .await;
-    let (id, request) = firm.new_request();
-    let (meter, caller) = (Arc::clone(&firm.meter), firm.caller);
-    let call = tokio::spawn(async move { meter.generate(caller, id, request).await });
-    tokio::task::spawn_blocking(move || heard.recv()).await.unwrap().unwrap();
+    };
+    assert_eq!(hang_up(nothing).await, []);
+}
+
+#[tokio::test]
+async fn what_a_caller_who_hung_up_has_used_is_recorded_once_the_database_is_back() {
+    let firm = Firm::with(|_, sink| one_word_then_wait(sink)).await;
+    // Another process keeps the database to itself for longer than the store is patient.
+    let options = SqliteConnectOptions::new().filename(firm.database_file());
+    let mut other = SqliteConnection::connect_with(&options).await.unwrap();
+    sqlx::query("BEGIN EXCLUSIVE").execute(&mut other).await.unwrap();
+    let call = firm.spawn_request();
+    while firm.meter.running_requests() == 0 {
+        tokio::task::yield_now().await;
+    }
     call.abort();
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    assert_eq!(firm.meter.running_requests(), 1, "it has not given up");
+    sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
     firm.settled().await;
-    assert_eq!(firm.rows().await, []);
+    assert_eq!(firm.rows().await, [(6, 1, "cancelled")]);
 }
 
 #[tokio::test]
@@ -135,9 +149,7 @@ async fn draining_refuses_new_work_and_waits_for_the_old() {
         end(sink, StopReason::Complete, 2);
     })
     .await;
-    let (id, request) = firm.new_request();
-    let (meter, caller) = (Arc::clone(&firm.meter), firm.caller);
-    let old = tokio::spawn(async move { meter.generate(caller, id, request).await });
+    let old = firm.spawn_request();
     while firm.meter.running_requests() == 0 {
         tokio::task::yield_now().await;
     }
@@ -154,9 +166,7 @@ async fn draining_refuses_new_work_and_waits_for_the_old() {
 #[tokio::test]
 async fn abandoned_work_is_answered_and_not_billed() {
     let firm = Firm::with(|_, sink| one_word_then_wait(sink)).await;
-    let (id, request) = firm.new_request();
-    let (meter, caller) = (Arc::clone(&firm.meter), firm.caller);
-    let call = tokio::spawn(async move { meter.generate(caller, id, request).await });
+    let call = firm.spawn_request();
     while firm.meter.running_requests() == 0 {
         tokio::task::yield_now().await;
     }
