@@ -94,7 +94,7 @@ fn flatten(table: &DeTable<'_>, prefix: &str, add: &mut impl FnMut(String, Raw, 
                 for (index, item) in items.iter().enumerate() {
                     match item.get_ref() {
                         DeValue::Table(inner) if !inner.is_empty() => {
-                            flatten(inner, &format!("{key}.{index}."), add)
+                            flatten(inner, &format!("{key}.{index}."), add);
                         }
                         _ => add(format!("{key}.{index}"), Raw::Other(EMPTY_TABLE), offset),
                     }
