@@ -114,7 +114,8 @@ impl CpuEngine {
             clock,
             WorkerMetrics {
                 running: metrics::gauge!("chancery_engine_running", "model" => label.clone()),
-                steps: metrics::counter!("chancery_engine_steps_total", "model" => label),
+                steps: metrics::counter!("chancery_engine_steps_total", "model" => label.clone()),
+                cached_tokens: metrics::counter!("chancery_engine_cached_tokens_total", "model" => label),
             },
         );
         let worker = thread::Builder::new()

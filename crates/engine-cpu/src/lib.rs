@@ -17,6 +17,7 @@ mod kernels;
 mod kv;
 mod limits;
 mod model;
+mod prefix_cache;
 mod quantised;
 mod sampler;
 mod scheduler;

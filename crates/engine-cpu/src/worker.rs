@@ -1,11 +1,14 @@
 //! The one thread that owns the model. How a job goes through it:
 //! 1. `Requests::submit` puts the job into the bounded queue, or refuses it at once.
 //! 2. The worker takes it when a slot is free and the pages it may need at most can be promised to it.
-//! 3. Each step moves all running sequences together: the next part of a prompt, or the next token of a reply.
+//! 3. Each step moves all running sequences together: the next part of a prompt, or the next token of a reply. Pages of
+//!    the prompt that the account's prefix cache holds are taken from there instead, at the start and between steps.
+//!    Every page that a step completed goes into that cache, generated tokens included: they begin the next prompt
+//!    when a reply is followed up.
 //! 4. It ends, by its own end or because its caller is gone, and its pages go back.
 //!
 //! A panic in a step fails the generations that were running, through their sinks; the worker then goes on with the
-//! next ones. Whether a caller is gone is asked before every step, of the waiting as well as of the running.
+//! next ones, and with an empty prefix cache, because nobody knows what that step wrote. Whether a caller is gone is asked before every step, of the waiting as well as of the running.
 
 use crate::detokenizer::Detokenizer;
 use crate::forward::{Segment, StepModel};
@@ -129,10 +132,13 @@ impl State {
 struct Sequence {
     account: AccountId,
     sink: GenerationSink,
-    prompt: Arc<[u32]>,
-    /// Tokens in the cache.
-    cached: usize,
-    last_token: u32,
+    /// The prompt, and behind it what was generated.
+    tokens: Vec<u32>,
+    prompt_tokens: usize,
+    /// Tokens whose keys and values are in the pages.
+    computed: usize,
+    /// Those of the prompt that did not have to be computed.
+    from_cache: usize,
     generated: u32,
     /// How many tokens may be generated, and what it means to reach that.
     limit: u32,
@@ -145,7 +151,7 @@ struct Sequence {
 
 impl Sequence {
     fn prompt_left(&self) -> usize {
-        self.prompt.len().saturating_sub(self.cached)
+        self.prompt_tokens.saturating_sub(self.computed)
     }
 
     /// Takes a chosen token; the reason when it was the last.
@@ -153,7 +159,7 @@ impl Sequence {
         if tokenizer.ends_generation(token) {
             return Some(StopReason::Complete);
         }
-        self.last_token = token;
+        self.tokens.push(token);
         self.generated += 1;
         let shown = self.text.push(tokenizer.token_bytes(token));
         if !shown.text.is_empty() {
@@ -175,12 +181,15 @@ pub struct Worker<M> {
     running: Vec<Sequence>,
     running_gauge: Gauge,
     steps: Counter,
+    cached_tokens: Counter,
 }
 
 /// Where the worker's numbers go.
 pub struct WorkerMetrics {
     pub running: Gauge,
     pub steps: Counter,
+    /// Prompt tokens that the prefix cache saved.
+    pub cached_tokens: Counter,
 }
 
 impl<M: StepModel> Worker<M> {
@@ -192,8 +201,18 @@ impl<M: StepModel> Worker<M> {
         metrics: WorkerMetrics,
     ) -> Self {
         let ledger = PageLedger::new(requests.bounds.pages, SHORT_LANE_PAGES);
-        let WorkerMetrics { running: running_gauge, steps } = metrics;
-        Self { model, tokenizer, requests, clock, ledger, running: Vec::new(), running_gauge, steps }
+        let WorkerMetrics { running: running_gauge, steps, cached_tokens } = metrics;
+        Self {
+            model,
+            tokenizer,
+            requests,
+            clock,
+            ledger,
+            running: Vec::new(),
+            running_gauge,
+            steps,
+            cached_tokens,
+        }
     }
 
     /// Serves until the engine is dropped.
@@ -204,7 +223,7 @@ impl<M: StepModel> Worker<M> {
                 Ok(false) => return,
                 Err(_) => {
                     tracing::error!(failed = self.running.len(), "the engine panicked in a step");
-                    // Dropping their sinks fails them; nobody holds a page any more.
+                    // Dropping their sinks fails them; nobody holds a page any more, and none is trusted.
                     self.running.clear();
                     self.ledger = PageLedger::new(self.requests.bounds.pages, SHORT_LANE_PAGES);
                 }
@@ -241,7 +260,7 @@ impl<M: StepModel> Worker<M> {
             return false;
         }
         for waiting in state.queue.take_gone(|waiting| waiting.sink.is_cancelled()) {
-            waiting.sink.end(Ended { reason: StopReason::Cancelled, output_tokens: 0 });
+            waiting.sink.end(Ended { reason: StopReason::Cancelled, output_tokens: 0, cached_tokens: 0 });
         }
         while self.running.len() < requests.bounds.slots {
             let Some((next, pages)) = self.first_that_fits(&state.queue) else { break };
@@ -253,9 +272,10 @@ impl<M: StepModel> Worker<M> {
             self.running.push(Sequence {
                 account,
                 sink,
-                prompt: job.prompt.token_ids,
-                cached: 0,
-                last_token: 0,
+                tokens: job.prompt.token_ids.to_vec(),
+                prompt_tokens: job.prompt.token_ids.len(),
+                computed: 0,
+                from_cache: 0,
                 generated: 0,
                 limit,
                 limit_reason,
@@ -306,24 +326,32 @@ impl<M: StepModel> Worker<M> {
         }
     }
 
+    /// Takes from the prefix cache what it has of the running prompts. Asked before every step, because one sequence's
+    /// page may be what another was about to compute.
+    fn reuse(&mut self) {
+        for sequence in self.running.iter_mut().filter(|sequence| sequence.prompt_left() > 0) {
+            let prompt = &sequence.tokens[..sequence.prompt_tokens];
+            let computed =
+                self.ledger.reuse(&mut sequence.pages, sequence.account, prompt, sequence.computed);
+            sequence.from_cache += computed - sequence.computed;
+            sequence.computed = computed;
+        }
+    }
+
     fn step(&mut self) {
+        self.reuse();
         let prompt_left: Vec<usize> = self.running.iter().map(Sequence::prompt_left).collect();
         let shares = plan_step(&prompt_left);
         for (sequence, share) in self.running.iter_mut().zip(&shares) {
-            self.ledger.grow(&mut sequence.pages, sequence.cached + share);
+            self.ledger.grow(&mut sequence.pages, sequence.computed + share);
         }
         let moving = || shares.iter().enumerate().filter(|(_, share)| **share > 0);
         let segments: Vec<Segment<'_>> = moving()
             .map(|(index, share)| {
                 let sequence = &self.running[index];
-                let tokens = if prompt_left[index] > 0 {
-                    &sequence.prompt[sequence.cached..][..*share]
-                } else {
-                    std::slice::from_ref(&sequence.last_token)
-                };
                 Segment {
-                    tokens,
-                    first_position: sequence.cached,
+                    tokens: &sequence.tokens[sequence.computed..][..*share],
+                    first_position: sequence.computed,
                     pages: sequence.pages.pages(),
                     wants_logits: prompt_left[index] <= *share,
                 }
@@ -335,7 +363,9 @@ impl<M: StepModel> Worker<M> {
         let mut ended = Vec::new();
         for (index, share) in moving() {
             let sequence = &mut self.running[index];
-            sequence.cached += share;
+            sequence.computed += share;
+            let computed = &sequence.tokens[..sequence.computed];
+            self.ledger.keep(&mut sequence.pages, sequence.account, computed);
             if prompt_left[index] > *share {
                 continue;
             }
@@ -366,7 +396,12 @@ impl<M: StepModel> Worker<M> {
         state.mean_job_s += (took.as_secs_f64() - state.mean_job_s) * MEAN_WEIGHT;
         state.running = self.running.len();
         drop(state);
-        sequence.sink.end(Ended { reason, output_tokens: sequence.generated });
+        self.cached_tokens.increment(sequence.from_cache as u64);
+        sequence.sink.end(Ended {
+            reason,
+            output_tokens: sequence.generated,
+            cached_tokens: u32::try_from(sequence.from_cache).unwrap_or(u32::MAX),
+        });
     }
 }
 

@@ -66,14 +66,18 @@ struct Bench {
 
 impl Bench {
     fn start(bounds: Bounds) -> Self {
+        Self::with(bounds, |permits| ScriptedModel { permits, logits: Vec::new() })
+    }
+
+    fn with<M: StepModel>(bounds: Bounds, model: impl FnOnce(mpsc::Receiver<()>) -> M) -> Self {
         let (permits, receiver) = mpsc::channel();
         let requests = Arc::new(Requests::new(bounds, VOCABULARY, Gauge::noop()));
         let worker = Worker::new(
-            ScriptedModel { permits: receiver, logits: Vec::new() },
+            model(receiver),
             Arc::new(tokenizer()),
             Arc::clone(&requests),
             Arc::new(ManualClock::at(UnixMillis(0))),
-            WorkerMetrics { running: Gauge::noop(), steps: Counter::noop() },
+            WorkerMetrics { running: Gauge::noop(), steps: Counter::noop(), cached_tokens: Counter::noop() },
         );
         Self { requests, permits, worker: Some(thread::spawn(move || worker.run())) }
     }
@@ -96,6 +100,8 @@ impl Drop for Bench {
         self.worker.take().unwrap().join().unwrap();
     }
 }
+
+mod prefix_cache;
 
 const BOUNDS: Bounds = Bounds { context_tokens: 64, slots: 2, queue: 4, pages: 2 };
 

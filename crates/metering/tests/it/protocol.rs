@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 fn end(sink: GenerationSink, reason: StopReason, output_tokens: u32) {
-    sink.end(Ended { reason, output_tokens });
+    sink.end(Ended { reason, output_tokens, cached_tokens: 0 });
 }
 
 /// Says a word, then waits to be cancelled.
