@@ -39,6 +39,22 @@ async fn a_reply_is_in_the_ledger_when_it_is_given() {
 }
 
 #[tokio::test]
+async fn what_the_engine_had_cached_is_told_and_does_not_change_the_bill() {
+    // The engine's count has the template's scaffolding in it, so it can be above the six tokens that are billed.
+    for (cached_tokens, told) in [(0, 0), (4, 4), (64, 6)] {
+        let firm = Firm::with(move |_, sink| {
+            sink.end(Ended { reason: StopReason::Complete, output_tokens: 5, cached_tokens });
+        })
+        .await;
+        let (id, request) = firm.new_request();
+        let reply = firm.meter.generate(firm.caller, id, request).await.unwrap();
+        assert_eq!((reply.input_tokens, reply.cached_tokens), (6, told));
+        let rows = firm.store.ledger_rows(None, 10).await.unwrap();
+        assert_eq!((rows[0].input_tokens, rows[0].cost), (6, Nanos(6 * 1_000 + 5 * 2_000)));
+    }
+}
+
+#[tokio::test]
 async fn failed_work_is_not_billed() {
     for panics in [false, true] {
         let firm = Firm::with(move |_, sink| {
