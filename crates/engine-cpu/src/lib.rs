@@ -10,6 +10,7 @@ mod detokenizer;
 mod engine;
 mod error;
 mod evaluation;
+mod fair_queue;
 mod forward;
 mod gguf;
 mod half_precision;

@@ -45,6 +45,9 @@ pub const MAX_SLOTS: usize = 256;
 pub const DEFAULT_QUEUE: usize = 64;
 pub const MAX_QUEUE: usize = 1 << 16;
 pub const MAX_THREADS: usize = 64;
+/// What an account's jobs may use, prompts and replies together, before it is the next account's turn. Large enough for
+/// a usual job, so that jobs alternate; smaller would only make the turns more.
+pub const FAIR_QUANTUM_TOKENS: u32 = 512;
 
 /// Prompt tokens per step while others are generating: it bounds how long one long prompt delays their next token.
 pub const PREFILL_TOKENS_BESIDE_DECODE: usize = 64;

@@ -1,6 +1,7 @@
 //! The one thread that owns the model. How a job goes through it:
 //! 1. `Requests::submit` puts the job into the bounded queue, or refuses it at once.
-//! 2. The worker takes it when a slot is free and the pages it may need at most can be promised to it.
+//! 2. The worker takes it when it is its account's turn, a slot is free and the pages it may need at most can be
+//!    promised to it.
 //! 3. Each step moves all running sequences together: the next part of a prompt, or the next token of a reply. Pages of
 //!    the prompt that the account's prefix cache holds are taken from there instead, at the start and between steps.
 //!    Every page that a step completed goes into that cache, generated tokens included: they begin the next prompt
@@ -11,11 +12,14 @@
 //! next ones, and with an empty prefix cache, because nobody knows what that step wrote. Whether a caller is gone is asked before every step, of the waiting as well as of the running.
 
 use crate::detokenizer::Detokenizer;
+use crate::fair_queue::{FairQueue, NextUp, Taken};
 use crate::forward::{Segment, StepModel};
 use crate::kv::{Lane, PageLedger, PageTable, pages_for};
-use crate::limits::{MAX_RETRY_AFTER_S, MIN_RETRY_AFTER_S, SHORT_JOB_PAGES, SHORT_LANE_PAGES};
+use crate::limits::{
+    FAIR_QUANTUM_TOKENS, MAX_RETRY_AFTER_S, MIN_RETRY_AFTER_S, SHORT_JOB_PAGES, SHORT_LANE_PAGES,
+};
 use crate::sampler::Sampler;
-use crate::scheduler::{FairQueue, NextUp, plan_step};
+use crate::scheduler::plan_step;
 use crate::tokenizer::Tokenizer;
 use chancery_domain::{AccountId, Clock};
 use chancery_engine::{Ended, EngineError, Generation, GenerationSink, Job, StopReason};
@@ -64,7 +68,7 @@ struct Waiting {
 impl Requests {
     pub fn new(bounds: Bounds, vocabulary: usize, queue_depth: Gauge) -> Self {
         let state = State {
-            queue: FairQueue::new(bounds.queue),
+            queue: FairQueue::new(bounds.queue, FAIR_QUANTUM_TOKENS),
             closed: false,
             stopping: false,
             running: 0,
@@ -94,7 +98,9 @@ impl Requests {
             return Err(EngineError::ShuttingDown);
         }
         let (sink, generation) = chancery_engine::channel();
-        if state.queue.push(job.account, Waiting { job, sink }).is_err() {
+        let cost = job.prompt.prompt_tokens().saturating_add(reply_limit(&job, self.bounds.context_tokens).0);
+        let waiting = Waiting { sink, job };
+        if state.queue.push(waiting.job.account, cost, waiting).is_err() {
             return Err(EngineError::Overloaded { retry_after_s: state.retry_after_s() });
         }
         self.queue_depth.set(state.queue.len() as f64);
@@ -131,6 +137,8 @@ impl State {
 /// One running generation.
 struct Sequence {
     account: AccountId,
+    /// What its account paid for it in the queue, in tokens.
+    paid: u32,
     sink: GenerationSink,
     /// The prompt, and behind it what was generated.
     tokens: Vec<u32>,
@@ -152,6 +160,12 @@ struct Sequence {
 impl Sequence {
     fn prompt_left(&self) -> usize {
         self.prompt_tokens.saturating_sub(self.computed)
+    }
+
+    /// Tokens of work: those of the prompt that were computed, and those that were generated.
+    fn used_tokens(&self) -> u32 {
+        let prompt = self.computed.min(self.prompt_tokens) - self.from_cache;
+        u32::try_from(prompt).unwrap_or(u32::MAX).saturating_add(self.generated)
     }
 
     /// Takes a chosen token; the reason when it was the last.
@@ -262,15 +276,17 @@ impl<M: StepModel> Worker<M> {
         for waiting in state.queue.take_gone(|waiting| waiting.sink.is_cancelled()) {
             waiting.sink.end(Ended { reason: StopReason::Cancelled, output_tokens: 0, cached_tokens: 0 });
         }
+        let now = self.clock.monotonic();
         while self.running.len() < requests.bounds.slots {
             let Some((next, pages)) = self.first_that_fits(&state.queue) else { break };
-            let Some((account, Waiting { job, sink })) = state.queue.take(next) else {
+            let Some(Taken { account, job: Waiting { job, sink }, paid }) = state.queue.take(next) else {
                 self.ledger.release(pages);
                 break;
             };
             let (limit, limit_reason) = reply_limit(&job, requests.bounds.context_tokens);
             self.running.push(Sequence {
                 account,
+                paid,
                 sink,
                 tokens: job.prompt.token_ids.to_vec(),
                 prompt_tokens: job.prompt.token_ids.len(),
@@ -282,7 +298,7 @@ impl<M: StepModel> Worker<M> {
                 pages,
                 sampler: Sampler::new(job.sampling),
                 text: Detokenizer::new(&job.stop),
-                started: self.clock.monotonic(),
+                started: now,
             });
         }
         state.running = self.running.len();
@@ -294,9 +310,8 @@ impl<M: StepModel> Worker<M> {
     /// The next job and its pages. A job that has to wait for room keeps its turn: only short jobs go past it, on pages
     /// that it could not have. So it never starves, and they never wait for it.
     fn first_that_fits(&mut self, queue: &FairQueue<Waiting>) -> Option<(NextUp, PageTable)> {
-        let running_of = |account| self.running.iter().filter(|sequence| sequence.account == account).count();
         let mut somebody_waits = false;
-        for next in queue.in_order(running_of) {
+        for next in queue.in_order() {
             let job = &queue.get(next)?.job;
             let (limit, _) = reply_limit(job, self.requests.bounds.context_tokens);
             let pages = pages_for(job.prompt.token_ids.len() + limit as usize);
@@ -384,6 +399,7 @@ impl<M: StepModel> Worker<M> {
 
     fn end(&mut self, index: usize, reason: StopReason) {
         let sequence = self.running.remove(index);
+        let unused = sequence.paid.saturating_sub(sequence.used_tokens());
         self.ledger.release(sequence.pages);
         if reason != StopReason::StopSequence {
             let rest = sequence.text.finish();
@@ -393,6 +409,7 @@ impl<M: StepModel> Worker<M> {
         }
         let took: Duration = self.clock.monotonic().saturating_duration_since(sequence.started);
         let mut state = self.requests.lock();
+        state.queue.refund(sequence.account, unused);
         state.mean_job_s += (took.as_secs_f64() - state.mean_job_s) * MEAN_WEIGHT;
         state.running = self.running.len();
         drop(state);

@@ -236,6 +236,50 @@ async fn a_short_job_passes_a_long_one_that_waits_for_room() {
     assert_eq!(all(waiting).await.1.reason, StopReason::Complete);
 }
 
+/// Writes down the first token of every prompt that it begins.
+struct LoggingModel {
+    begun: Arc<Mutex<Vec<u32>>>,
+    scripted: ScriptedModel,
+}
+
+impl StepModel for LoggingModel {
+    fn step(&mut self, segments: &[Segment<'_>]) -> Logits<'_> {
+        let begun = segments.iter().filter(|segment| segment.first_position == 0);
+        self.begun.lock().unwrap().extend(begun.map(|segment| segment.tokens[0]));
+        self.scripted.step(segments)
+    }
+}
+
+#[tokio::test]
+async fn accounts_take_turns_by_tokens_and_not_by_who_came_first() {
+    let begun = Arc::default();
+    let bench = Bench::with(Bounds { context_tokens: 2_048, slots: 1, queue: 64, pages: 32 }, |permits| {
+        LoggingModel { begun: Arc::clone(&begun), scripted: ScriptedModel { permits, logits: Vec::new() } }
+    });
+    // It keeps the slot until all the others wait.
+    let mut first = bench.submit(job(&[FIRST], 2));
+    bench.allow(1);
+    first.next().await.unwrap();
+    let quantum = FAIR_QUANTUM_TOKENS as usize;
+    let mut generations = Vec::new();
+    for (account, tokens, jobs) in [(2, 2 * quantum, 6), (3, quantum, 6)] {
+        for number in 0..jobs {
+            let mut prompt = vec![FIRST + account; tokens - 1];
+            // No two begin alike, so that none comes from the prefix cache.
+            prompt[1] = FIRST + number;
+            let job = job(&prompt, 1);
+            generations.push(bench.submit(Job { account: AccountId(i64::from(account)), ..job }));
+        }
+    }
+    bench.allow(1_000);
+    for generation in generations {
+        all(generation).await;
+    }
+    let order: String =
+        begun.lock().unwrap().iter().map(|token| (b'0' + (token - FIRST) as u8) as char).collect();
+    assert_eq!(order, "0233233233222", "account 2's jobs are twice as large, so account 3 gets two for each");
+}
+
 #[tokio::test]
 async fn a_panic_in_a_step_fails_what_ran_and_the_next_job_is_served() {
     let bench = Bench::start(BOUNDS);
