@@ -105,6 +105,7 @@ impl CpuEngine {
         let requests = Arc::new(Requests::new(
             bounds,
             tokenizer.vocabulary_len(),
+            Arc::clone(&clock),
             metrics::gauge!("chancery_engine_queue_depth", "model" => label.clone()),
         ));
         let worker = Worker::new(

@@ -1,7 +1,7 @@
 //! The one thread that owns the model. How a job goes through it:
 //! 1. `Requests::submit` puts the job into the bounded queue, or refuses it at once.
 //! 2. The worker takes it when it is its account's turn, a slot is free and the pages it may need at most can be
-//!    promised to it.
+//!    promised to it; a job that has waited too long is refused instead.
 //! 3. Each step moves all running sequences together: the next part of a prompt, or the next token of a reply. Pages of
 //!    the prompt that the account's prefix cache holds are taken from there instead, at the start and between steps.
 //!    Every page that a step completed goes into that cache, generated tokens included: they begin the next prompt
@@ -16,7 +16,7 @@ use crate::fair_queue::{FairQueue, NextUp, Taken};
 use crate::forward::{Segment, StepModel};
 use crate::kv::{Lane, PageLedger, PageTable, pages_for};
 use crate::limits::{
-    FAIR_QUANTUM_TOKENS, MAX_RETRY_AFTER_S, MIN_RETRY_AFTER_S, SHORT_JOB_PAGES, SHORT_LANE_PAGES,
+    FAIR_QUANTUM_TOKENS, MAX_RETRY_AFTER_S, MAX_WAIT, MIN_RETRY_AFTER_S, SHORT_JOB_PAGES, SHORT_LANE_PAGES,
 };
 use crate::sampler::Sampler;
 use crate::scheduler::plan_step;
@@ -47,6 +47,7 @@ pub struct Requests {
     changed: Condvar,
     bounds: Bounds,
     vocabulary: usize,
+    clock: Arc<dyn Clock>,
     queue_depth: Gauge,
 }
 
@@ -63,10 +64,11 @@ struct State {
 struct Waiting {
     job: Job,
     sink: GenerationSink,
+    since: Instant,
 }
 
 impl Requests {
-    pub fn new(bounds: Bounds, vocabulary: usize, queue_depth: Gauge) -> Self {
+    pub fn new(bounds: Bounds, vocabulary: usize, clock: Arc<dyn Clock>, queue_depth: Gauge) -> Self {
         let state = State {
             queue: FairQueue::new(bounds.queue, FAIR_QUANTUM_TOKENS),
             closed: false,
@@ -74,7 +76,7 @@ impl Requests {
             running: 0,
             mean_job_s: 1.0,
         };
-        Self { state: Mutex::new(state), changed: Condvar::new(), bounds, vocabulary, queue_depth }
+        Self { state: Mutex::new(state), changed: Condvar::new(), bounds, vocabulary, clock, queue_depth }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -99,7 +101,7 @@ impl Requests {
         }
         let (sink, generation) = chancery_engine::channel();
         let cost = job.prompt.prompt_tokens().saturating_add(reply_limit(&job, self.bounds.context_tokens).0);
-        let waiting = Waiting { sink, job };
+        let waiting = Waiting { sink, since: self.clock.monotonic(), job };
         if state.queue.push(waiting.job.account, cost, waiting).is_err() {
             return Err(EngineError::Overloaded { retry_after_s: state.retry_after_s() });
         }
@@ -277,9 +279,18 @@ impl<M: StepModel> Worker<M> {
             waiting.sink.end(Ended { reason: StopReason::Cancelled, output_tokens: 0, cached_tokens: 0 });
         }
         let now = self.clock.monotonic();
+        let too_long = |waiting: &Waiting| now.saturating_duration_since(waiting.since) >= MAX_WAIT;
+        let overdue = state.queue.take_gone(too_long);
+        if !overdue.is_empty() {
+            tracing::warn!(refused = overdue.len(), "jobs waited too long for their turn");
+            let retry_after_s = state.retry_after_s();
+            for waiting in overdue {
+                waiting.sink.fail(EngineError::Overloaded { retry_after_s });
+            }
+        }
         while self.running.len() < requests.bounds.slots {
             let Some((next, pages)) = self.first_that_fits(&state.queue) else { break };
-            let Some(Taken { account, job: Waiting { job, sink }, paid }) = state.queue.take(next) else {
+            let Some(Taken { account, job: Waiting { job, sink, .. }, paid }) = state.queue.take(next) else {
                 self.ledger.release(pages);
                 break;
             };

@@ -59,6 +59,7 @@ fn tokenizer() -> Tokenizer {
 }
 
 struct Bench {
+    clock: Arc<ManualClock>,
     requests: Arc<Requests>,
     permits: mpsc::Sender<()>,
     worker: Option<JoinHandle<()>>,
@@ -71,15 +72,17 @@ impl Bench {
 
     fn with<M: StepModel>(bounds: Bounds, model: impl FnOnce(mpsc::Receiver<()>) -> M) -> Self {
         let (permits, receiver) = mpsc::channel();
-        let requests = Arc::new(Requests::new(bounds, VOCABULARY, Gauge::noop()));
+        let clock = Arc::new(ManualClock::at(UnixMillis(0)));
+        let handed_in: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
+        let requests = Arc::new(Requests::new(bounds, VOCABULARY, Arc::clone(&handed_in), Gauge::noop()));
         let worker = Worker::new(
             model(receiver),
             Arc::new(tokenizer()),
             Arc::clone(&requests),
-            Arc::new(ManualClock::at(UnixMillis(0))),
+            handed_in,
             WorkerMetrics { running: Gauge::noop(), steps: Counter::noop(), cached_tokens: Counter::noop() },
         );
-        Self { requests, permits, worker: Some(thread::spawn(move || worker.run())) }
+        Self { clock, requests, permits, worker: Some(thread::spawn(move || worker.run())) }
     }
 
     fn allow(&self, steps: usize) {
@@ -234,6 +237,24 @@ async fn a_short_job_passes_a_long_one_that_waits_for_room() {
     bench.allow(1_000);
     assert_eq!(all(first).await.1.reason, StopReason::Complete);
     assert_eq!(all(waiting).await.1.reason, StopReason::Complete);
+}
+
+#[tokio::test]
+async fn a_job_that_waited_too_long_is_refused_and_what_runs_goes_on() {
+    let bench = Bench::start(Bounds { slots: 1, ..BOUNDS });
+    let mut running = bench.submit(job(&[FIRST], 3));
+    bench.allow(1);
+    assert_eq!(running.next().await, Ok(Event::Text("b".to_owned())));
+    let mut waiting = bench.submit(job(&[FIRST], 3));
+    bench.clock.advance(MAX_WAIT - Duration::from_millis(1));
+    let mut later = bench.submit(job(&[FIRST], 3));
+    bench.allow(1);
+    assert_eq!(running.next().await, Ok(Event::Text("c".to_owned())));
+    bench.clock.advance(Duration::from_millis(1));
+    bench.allow(100);
+    assert!(matches!(waiting.next().await, Err(EngineError::Overloaded { retry_after_s: 1..=60 })));
+    assert_eq!(all(running).await.0, "d");
+    assert_eq!(later.next().await, Ok(Event::Text("b".to_owned())), "it has waited a millisecond");
 }
 
 /// Writes down the first token of every prompt that it begins.
