@@ -69,6 +69,12 @@ impl PageTable {
         &self.pages
     }
 
+    /// What the page after the cached ones is known by, if it could be reused for this prompt: the prompt's last token
+    /// is never reused, because what comes next is only known by computing it.
+    pub fn next_reusable(&self, account: AccountId, prompt: &[u32]) -> Option<PageKey> {
+        self.next_key(account, &prompt[..prompt.len().saturating_sub(1)])
+    }
+
     /// What the page after the cached ones is known by, if `tokens` fill it.
     fn next_key(&self, account: AccountId, tokens: &[u32]) -> Option<PageKey> {
         let before = self.cached.checked_sub(1).map(|last| self.pages[last]);
@@ -106,8 +112,7 @@ impl PageLedger {
         Some(PageTable { pages: Vec::with_capacity(pages), cached: 0, promised: pages, lane })
     }
 
-    /// Puts cached pages where the prompt goes on as they do, and returns how many tokens the table holds then. The
-    /// prompt's last token is never among them, because what comes next is only known by computing it.
+    /// Puts cached pages where the prompt goes on as they do, and returns how many tokens the table holds then.
     pub fn reuse(
         &mut self,
         table: &mut PageTable,
@@ -115,9 +120,8 @@ impl PageLedger {
         prompt: &[u32],
         computed: usize,
     ) -> usize {
-        let all_but_last = &prompt[..prompt.len().saturating_sub(1)];
         let mut covered = computed;
-        while let Some(page) = table.next_key(account, all_but_last).and_then(|key| self.cache.hold(&key)) {
+        while let Some(page) = table.next_reusable(account, prompt).and_then(|key| self.cache.hold(&key)) {
             self.put_cached(table, page);
             covered = covered.max(table.cached * PAGE_TOKENS);
         }

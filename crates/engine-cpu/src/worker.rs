@@ -18,8 +18,9 @@ use crate::kv::{Lane, PageLedger, PageTable, pages_for};
 use crate::limits::{
     FAIR_QUANTUM_TOKENS, MAX_RETRY_AFTER_S, MAX_WAIT, MIN_RETRY_AFTER_S, SHORT_JOB_PAGES, SHORT_LANE_PAGES,
 };
+use crate::prefix_cache::PageKey;
 use crate::sampler::Sampler;
-use crate::scheduler::plan_step;
+use crate::scheduler::{Pending, plan_step};
 use crate::tokenizer::Tokenizer;
 use chancery_domain::{AccountId, Clock};
 use chancery_engine::{Ended, EngineError, Generation, GenerationSink, Job, StopReason};
@@ -162,6 +163,17 @@ struct Sequence {
 impl Sequence {
     fn prompt_left(&self) -> usize {
         self.prompt_tokens.saturating_sub(self.computed)
+    }
+
+    fn prompt(&self) -> &[u32] {
+        &self.tokens[..self.prompt_tokens]
+    }
+
+    fn pending(&self) -> Pending<PageKey> {
+        let prompt_left = self.prompt_left();
+        let next_page =
+            if prompt_left > 0 { self.pages.next_reusable(self.account, self.prompt()) } else { None };
+        Pending { prompt_left, next_page }
     }
 
     /// Tokens of work: those of the prompt that were computed, and those that were generated.
@@ -366,8 +378,9 @@ impl<M: StepModel> Worker<M> {
 
     fn step(&mut self) {
         self.reuse();
+        let pending: Vec<Pending<PageKey>> = self.running.iter().map(Sequence::pending).collect();
+        let shares = plan_step(&pending);
         let prompt_left: Vec<usize> = self.running.iter().map(Sequence::prompt_left).collect();
-        let shares = plan_step(&prompt_left);
         for (sequence, share) in self.running.iter_mut().zip(&shares) {
             self.ledger.grow(&mut sequence.pages, sequence.computed + share);
         }

@@ -83,6 +83,21 @@ async fn a_prompt_seen_before_is_not_computed_again_and_other_accounts_gain_noth
 }
 
 #[tokio::test]
+async fn sequences_that_begin_alike_and_run_together_compute_each_page_once() {
+    let (bench, computed) = remembering(BOUNDS);
+    let prompt: Vec<u32> = (0..200).map(|at| FIRST + at % 20).collect();
+    let together: Vec<_> = (0..4).map(|_| bench.submit(job(&prompt, 10))).collect();
+    let mut cached_tokens = 0;
+    for generation in together {
+        let (text, ended) = all(generation).await;
+        assert_eq!(text, letters(&expected(&prompt, 10)));
+        cached_tokens += ended.cached_tokens as usize;
+    }
+    assert_eq!(cached_tokens, 3 * 3 * PAGE_TOKENS);
+    assert_eq!(computed.load(Ordering::Relaxed), 3 * PAGE_TOKENS + 4 * (200 - 3 * PAGE_TOKENS + 9));
+}
+
+#[tokio::test]
 async fn a_follow_up_finds_the_pages_of_the_reply_too() {
     let (bench, _) = remembering(BOUNDS);
     let prompt = vec![FIRST; 100];
