@@ -24,7 +24,14 @@ pub(crate) struct GenerateReply {
 #[derive(serde::Serialize)]
 struct UsageOfOne {
     input_tokens: u32,
+    input_tokens_details: InputTokensDetails,
     output_tokens: u32,
+}
+
+#[derive(serde::Serialize)]
+struct InputTokensDetails {
+    /// How many did not have to be computed again; they are billed all the same.
+    cached_tokens: u32,
 }
 
 pub(crate) async fn handle(
@@ -47,6 +54,34 @@ pub(crate) async fn handle(
         model,
         output_text: reply.output_text,
         stop_reason: reply.ended.as_str(),
-        usage: UsageOfOne { input_tokens: reply.input_tokens, output_tokens: reply.output_tokens },
+        usage: UsageOfOne {
+            input_tokens: reply.input_tokens,
+            input_tokens_details: InputTokensDetails { cached_tokens: reply.cached_tokens },
+            output_tokens: reply.output_tokens,
+        },
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_tells_its_usage_by_the_documented_names() {
+        let reply = GenerateReply {
+            id: "req_1".to_owned(),
+            model: "m".to_owned(),
+            output_text: "Dear".to_owned(),
+            stop_reason: "complete",
+            usage: UsageOfOne {
+                input_tokens: 70,
+                input_tokens_details: InputTokensDetails { cached_tokens: 64 },
+                output_tokens: 1,
+            },
+        };
+        assert_eq!(
+            serde_json::to_string(&reply).unwrap(),
+            r#"{"id":"req_1","model":"m","output_text":"Dear","stop_reason":"complete","usage":{"input_tokens":70,"input_tokens_details":{"cached_tokens":64},"output_tokens":1}}"#
+        );
+    }
 }

@@ -105,6 +105,7 @@ impl CpuEngine {
         let requests = Arc::new(Requests::new(
             bounds,
             tokenizer.vocabulary_len(),
+            Arc::clone(&clock),
             metrics::gauge!("chancery_engine_queue_depth", "model" => label.clone()),
         ));
         let worker = Worker::new(
@@ -114,7 +115,8 @@ impl CpuEngine {
             clock,
             WorkerMetrics {
                 running: metrics::gauge!("chancery_engine_running", "model" => label.clone()),
-                steps: metrics::counter!("chancery_engine_steps_total", "model" => label),
+                steps: metrics::counter!("chancery_engine_steps_total", "model" => label.clone()),
+                cached_tokens: metrics::counter!("chancery_engine_cached_tokens_total", "model" => label),
             },
         );
         let worker = thread::Builder::new()

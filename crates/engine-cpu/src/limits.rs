@@ -1,6 +1,8 @@
 //! Every bound of the engine, in one place: what a model file may hold, and what the engine keeps at once. A file
 //! beyond them is refused by name, so that nothing a file claims can make the engine allocate or loop without end.
 
+use std::time::Duration;
+
 /// Keys in a file's header.
 pub const MAX_METADATA_KEYS: u64 = 4_096;
 /// Bytes of one string in a file's header; the longest chat templates in use are a tenth of it.
@@ -45,6 +47,11 @@ pub const MAX_SLOTS: usize = 256;
 pub const DEFAULT_QUEUE: usize = 64;
 pub const MAX_QUEUE: usize = 1 << 16;
 pub const MAX_THREADS: usize = 64;
+/// What an account's jobs may use, prompts and replies together, before it is the next account's turn. Large enough for
+/// a usual job, so that jobs alternate; smaller would only make the turns more.
+pub const FAIR_QUANTUM_TOKENS: u32 = 512;
+/// A job that has waited this long is refused: by now its caller is better served elsewhere or later.
+pub const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Prompt tokens per step while others are generating: it bounds how long one long prompt delays their next token.
 pub const PREFILL_TOKENS_BESIDE_DECODE: usize = 64;

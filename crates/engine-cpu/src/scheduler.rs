@@ -1,92 +1,45 @@
-//! Who is served when, as rules without a model: a bounded queue that shares slots fairly between accounts, and how
-//! many tokens each running sequence gets in the next step.
+//! How many tokens each running sequence gets in the next step, as a rule without a model. Who may run at all is the
+//! business of `FairQueue`.
 
 use crate::limits::{PREFILL_TOKENS_ALONE, PREFILL_TOKENS_BESIDE_DECODE};
-use chancery_domain::AccountId;
-use std::collections::VecDeque;
+use std::collections::HashSet;
+use std::hash::Hash;
 
-/// Jobs that wait for a slot. One account may fill three quarters of it, so that the others always find room.
-#[derive(Debug)]
-pub struct FairQueue<T> {
-    waiting: VecDeque<(AccountId, T)>,
-    capacity: usize,
-}
-
-impl<T> FairQueue<T> {
-    pub fn new(capacity: usize) -> Self {
-        Self { waiting: VecDeque::new(), capacity }
-    }
-
-    pub fn len(&self) -> usize {
-        self.waiting.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
-    }
-
-    /// Gives the job back when there is no room for it.
-    pub fn push(&mut self, account: AccountId, job: T) -> Result<(), T> {
-        let share = self.capacity - self.capacity / 4;
-        let own = self.waiting.iter().filter(|(owner, _)| *owner == account).count();
-        if self.waiting.len() >= self.capacity || own >= share {
-            return Err(job);
-        }
-        self.waiting.push_back((account, job));
-        Ok(())
-    }
-
-    /// The order in which jobs are served: those of the account with the fewest running first, and of its jobs the one
-    /// that came first.
-    pub fn in_order(&self, running: impl Fn(AccountId) -> usize) -> Vec<NextUp> {
-        let mut order: Vec<usize> = (0..self.waiting.len()).collect();
-        order.sort_by_cached_key(|index| (running(self.waiting[*index].0), *index));
-        order.into_iter().map(NextUp).collect()
-    }
-
-    pub fn get(&self, next: NextUp) -> Option<&T> {
-        self.waiting.get(next.0).map(|(_, job)| job)
-    }
-
-    pub fn take(&mut self, next: NextUp) -> Option<(AccountId, T)> {
-        self.waiting.remove(next.0)
-    }
-
-    /// Takes out every job that `is_gone` says nobody waits for any more.
-    pub fn take_gone(&mut self, is_gone: impl Fn(&T) -> bool) -> Vec<T> {
-        if !self.waiting.iter().any(|(_, job)| is_gone(job)) {
-            return Vec::new();
-        }
-        let (gone, kept): (VecDeque<_>, VecDeque<_>) =
-            std::mem::take(&mut self.waiting).into_iter().partition(|(_, job)| is_gone(job));
-        self.waiting = kept;
-        gone.into_iter().map(|(_, job)| job).collect()
-    }
-
-    pub fn take_all(&mut self) -> Vec<T> {
-        std::mem::take(&mut self.waiting).into_iter().map(|(_, job)| job).collect()
-    }
-}
-
-/// A place in the queue, good until the queue changes.
+/// What a running sequence has before it.
 #[derive(Clone, Copy, Debug)]
-pub struct NextUp(usize);
+pub struct Pending<P> {
+    /// Tokens of its prompt that are not computed; none when it is generating.
+    pub prompt_left: usize,
+    /// The page of the prefix cache that it would fill next.
+    pub next_page: Option<P>,
+}
 
-/// Tokens for each running sequence in the next step, given how much of each prompt is left, oldest sequence first. A
-/// sequence whose prompt is done gets its one. Of what a step has room for, half is the oldest prompt's, so that it
-/// always moves; the rest goes to the shortest first, so that a short prompt does not wait behind long ones.
-pub fn plan_step(prompt_left: &[usize]) -> Vec<usize> {
-    let mut shares: Vec<usize> = prompt_left.iter().map(|left| usize::from(*left == 0)).collect();
+/// Tokens for each running sequence in the next step, oldest sequence first. A sequence whose prompt is done gets its
+/// one. Of what a step has room for, half is the oldest prompt's, so that it always moves; the rest goes to the shortest
+/// first, so that a short prompt does not wait behind long ones.
+///
+/// A page that several would fill alike is computed by one, and the others wait for it: by the oldest prompt if it is
+/// among them, otherwise by the shortest. So nobody waits for one that is served after itself.
+pub fn plan_step<P: Eq + Hash>(running: &[Pending<P>]) -> Vec<usize> {
+    let mut shares: Vec<usize> =
+        running.iter().map(|pending| usize::from(pending.prompt_left == 0)).collect();
     let decoding = shares.contains(&1);
     let mut budget = if decoding { PREFILL_TOKENS_BESIDE_DECODE } else { PREFILL_TOKENS_ALONE };
-    if let Some(oldest) = prompt_left.iter().position(|left| *left > 0) {
-        shares[oldest] = prompt_left[oldest].min(budget.div_ceil(2));
-        budget -= shares[oldest];
-    }
-    let mut prompts: Vec<usize> = (0..prompt_left.len()).filter(|index| prompt_left[*index] > 0).collect();
-    prompts.sort_by_key(|index| prompt_left[*index]);
+    let Some(oldest) = running.iter().position(|pending| pending.prompt_left > 0) else { return shares };
+    shares[oldest] = running[oldest].prompt_left.min(budget.div_ceil(2));
+    budget -= shares[oldest];
+
+    let mut others: Vec<usize> =
+        (oldest + 1..running.len()).filter(|index| running[*index].prompt_left > 0).collect();
+    others.sort_by_key(|index| running[*index].prompt_left);
+    let mut claimed = HashSet::new();
+    let mut prompts: Vec<usize> = std::iter::once(oldest)
+        .chain(others)
+        .filter(|index| running[*index].next_page.as_ref().is_none_or(|page| claimed.insert(page)))
+        .collect();
+    prompts.sort_by_key(|index| running[*index].prompt_left);
     for index in prompts {
-        let more = (prompt_left[index] - shares[index]).min(budget);
+        let more = (running[index].prompt_left - shares[index]).min(budget);
         shares[index] += more;
         budget -= more;
     }
@@ -98,61 +51,59 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const A: AccountId = AccountId(1);
-    const B: AccountId = AccountId(2);
-
-    #[test]
-    fn a_full_queue_gives_the_job_back() {
-        let mut queue = FairQueue::new(2);
-        assert_eq!(queue.push(A, 1), Ok(()));
-        assert_eq!(queue.push(B, 2), Ok(()));
-        assert_eq!(queue.push(B, 3), Err(3));
-    }
-
-    #[test]
-    fn one_account_cannot_fill_the_queue() {
-        let mut queue = FairQueue::new(8);
-        let taken = (0..8).filter(|job| queue.push(A, *job).is_ok()).count();
-        assert_eq!(taken, 6);
-        assert_eq!(queue.push(B, 0), Ok(()));
-    }
-
-    #[test]
-    fn the_account_with_the_fewest_running_goes_first() {
-        let mut queue = FairQueue::new(8);
-        for (account, job) in [(A, "a1"), (A, "a2"), (B, "b1")] {
-            queue.push(account, job).unwrap();
-        }
-        let next = queue.in_order(|account| if account == A { 3 } else { 1 })[0];
-        assert_eq!(queue.take(next), Some((B, "b1")));
-        let next = queue.in_order(|_| 2)[0];
-        assert_eq!(queue.take(next), Some((A, "a1")));
+    /// A step of prompts that have nothing in common.
+    fn plan(prompt_left: &[usize]) -> Vec<usize> {
+        let pending = |left: &usize| Pending::<u32> { prompt_left: *left, next_page: None };
+        plan_step(&prompt_left.iter().map(pending).collect::<Vec<_>>())
     }
 
     #[test]
     fn a_long_prompt_takes_only_its_share_beside_others_tokens() {
-        assert_eq!(plan_step(&[0, 5_000, 0]), [1, PREFILL_TOKENS_BESIDE_DECODE, 1]);
-        assert_eq!(plan_step(&[5_000]), [PREFILL_TOKENS_ALONE]);
-        assert_eq!(plan_step(&[0, 5_000, 10]), [1, PREFILL_TOKENS_BESIDE_DECODE - 10, 10]);
-        assert_eq!(plan_step(&[]), Vec::<usize>::new());
+        assert_eq!(plan(&[0, 5_000, 0]), [1, PREFILL_TOKENS_BESIDE_DECODE, 1]);
+        assert_eq!(plan(&[5_000]), [PREFILL_TOKENS_ALONE]);
+        assert_eq!(plan(&[0, 5_000, 10]), [1, PREFILL_TOKENS_BESIDE_DECODE - 10, 10]);
+        assert_eq!(plan(&[]), Vec::<usize>::new());
     }
 
     #[test]
     fn a_short_prompt_goes_before_long_ones_but_the_oldest_always_moves() {
         let half = PREFILL_TOKENS_BESIDE_DECODE / 2;
-        assert_eq!(plan_step(&[0, 900, 800, half]), [1, half, 0, half]);
+        assert_eq!(plan(&[0, 900, 800, half]), [1, half, 0, half]);
+    }
+
+    #[test]
+    fn a_page_that_several_need_is_computed_by_one_of_them() {
+        let pending = |prompt_left, page: u32| Pending { prompt_left, next_page: Some(page) };
+        let all = PREFILL_TOKENS_ALONE;
+        assert_eq!(plan_step(&[pending(5_000, 1), pending(900, 1), pending(800, 1)]), [all, 0, 0]);
+        let half = all / 2;
+        assert_eq!(plan_step(&[pending(5_000, 1), pending(900, 2), pending(800, 2)]), [half, 0, half]);
     }
 
     proptest! {
         #[test]
-        fn a_step_is_bounded_and_always_moves_something(prompts in proptest::collection::vec(0_usize..600, 1..100)) {
-            let shares = plan_step(&prompts);
-            let prefill: usize = shares.iter().zip(&prompts).filter(|(_, left)| **left > 0).map(|(share, _)| share).sum();
-            prop_assert!(prefill <= PREFILL_TOKENS_ALONE);
-            prop_assert!(shares.iter().sum::<usize>() > 0);
-            for (share, left) in shares.iter().zip(&prompts) {
-                let most = if *left == 0 { 1 } else { *left };
-                prop_assert!(*share <= most && (*left > 0 || *share == 1));
+        fn a_step_is_bounded_and_always_moves_the_oldest(
+            running in proptest::collection::vec((0_usize..600, proptest::option::of(0_u8..4)), 1..100)
+        ) {
+            let running: Vec<_> = running
+                .into_iter()
+                .map(|(prompt_left, next_page)| Pending { prompt_left, next_page: next_page.filter(|_| prompt_left > 0) })
+                .collect();
+            let shares = plan_step(&running);
+            let in_prompt = || running.iter().zip(&shares).filter(|(pending, _)| pending.prompt_left > 0);
+            let decodes = in_prompt().count() < running.len();
+            let most = if decodes { PREFILL_TOKENS_BESIDE_DECODE } else { PREFILL_TOKENS_ALONE };
+            prop_assert!(in_prompt().map(|(_, share)| share).sum::<usize>() <= most);
+            if let Some((oldest, share)) = in_prompt().next() {
+                prop_assert!(*share >= oldest.prompt_left.min(most / 2));
+            }
+            for (pending, share) in running.iter().zip(&shares) {
+                let left = pending.prompt_left;
+                prop_assert!(*share <= left.max(1) && (left > 0 || *share == 1));
+            }
+            for page in 0..4 {
+                let computing = in_prompt().filter(|(pending, share)| pending.next_page == Some(page) && **share > 0);
+                prop_assert!(computing.count() <= 1);
             }
         }
     }

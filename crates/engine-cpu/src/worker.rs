@@ -1,18 +1,26 @@
 //! The one thread that owns the model. How a job goes through it:
 //! 1. `Requests::submit` puts the job into the bounded queue, or refuses it at once.
-//! 2. The worker takes it when a slot is free and the pages it may need at most can be promised to it.
-//! 3. Each step moves all running sequences together: the next part of a prompt, or the next token of a reply.
+//! 2. The worker takes it when it is its account's turn, a slot is free and the pages it may need at most can be
+//!    promised to it; a job that has waited too long is refused instead.
+//! 3. Each step moves all running sequences together: the next part of a prompt, or the next token of a reply. Pages of
+//!    the prompt that the account's prefix cache holds are taken from there instead, at the start and between steps.
+//!    Every page that a step completed goes into that cache, generated tokens included: they begin the next prompt
+//!    when a reply is followed up.
 //! 4. It ends, by its own end or because its caller is gone, and its pages go back.
 //!
 //! A panic in a step fails the generations that were running, through their sinks; the worker then goes on with the
-//! next ones. Whether a caller is gone is asked before every step, of the waiting as well as of the running.
+//! next ones, and with an empty prefix cache, because nobody knows what that step wrote. Whether a caller is gone is asked before every step, of the waiting as well as of the running.
 
 use crate::detokenizer::Detokenizer;
+use crate::fair_queue::{FairQueue, NextUp, Taken};
 use crate::forward::{Segment, StepModel};
 use crate::kv::{Lane, PageLedger, PageTable, pages_for};
-use crate::limits::{MAX_RETRY_AFTER_S, MIN_RETRY_AFTER_S, SHORT_JOB_PAGES, SHORT_LANE_PAGES};
+use crate::limits::{
+    FAIR_QUANTUM_TOKENS, MAX_RETRY_AFTER_S, MAX_WAIT, MIN_RETRY_AFTER_S, SHORT_JOB_PAGES, SHORT_LANE_PAGES,
+};
+use crate::prefix_cache::PageKey;
 use crate::sampler::Sampler;
-use crate::scheduler::{FairQueue, NextUp, plan_step};
+use crate::scheduler::{Pending, plan_step};
 use crate::tokenizer::Tokenizer;
 use chancery_domain::{AccountId, Clock};
 use chancery_engine::{Ended, EngineError, Generation, GenerationSink, Job, StopReason};
@@ -40,6 +48,7 @@ pub struct Requests {
     changed: Condvar,
     bounds: Bounds,
     vocabulary: usize,
+    clock: Arc<dyn Clock>,
     queue_depth: Gauge,
 }
 
@@ -56,18 +65,19 @@ struct State {
 struct Waiting {
     job: Job,
     sink: GenerationSink,
+    since: Instant,
 }
 
 impl Requests {
-    pub fn new(bounds: Bounds, vocabulary: usize, queue_depth: Gauge) -> Self {
+    pub fn new(bounds: Bounds, vocabulary: usize, clock: Arc<dyn Clock>, queue_depth: Gauge) -> Self {
         let state = State {
-            queue: FairQueue::new(bounds.queue),
+            queue: FairQueue::new(bounds.queue, FAIR_QUANTUM_TOKENS),
             closed: false,
             stopping: false,
             running: 0,
             mean_job_s: 1.0,
         };
-        Self { state: Mutex::new(state), changed: Condvar::new(), bounds, vocabulary, queue_depth }
+        Self { state: Mutex::new(state), changed: Condvar::new(), bounds, vocabulary, clock, queue_depth }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -91,7 +101,9 @@ impl Requests {
             return Err(EngineError::ShuttingDown);
         }
         let (sink, generation) = chancery_engine::channel();
-        if state.queue.push(job.account, Waiting { job, sink }).is_err() {
+        let cost = job.prompt.prompt_tokens().saturating_add(reply_limit(&job, self.bounds.context_tokens).0);
+        let waiting = Waiting { sink, since: self.clock.monotonic(), job };
+        if state.queue.push(waiting.job.account, cost, waiting).is_err() {
             return Err(EngineError::Overloaded { retry_after_s: state.retry_after_s() });
         }
         self.queue_depth.set(state.queue.len() as f64);
@@ -128,11 +140,16 @@ impl State {
 /// One running generation.
 struct Sequence {
     account: AccountId,
+    /// What its account paid for it in the queue, in tokens.
+    paid: u32,
     sink: GenerationSink,
-    prompt: Arc<[u32]>,
-    /// Tokens in the cache.
-    cached: usize,
-    last_token: u32,
+    /// The prompt, and behind it what was generated.
+    tokens: Vec<u32>,
+    prompt_tokens: usize,
+    /// Tokens whose keys and values are in the pages.
+    computed: usize,
+    /// Those of the prompt that did not have to be computed.
+    from_cache: usize,
     generated: u32,
     /// How many tokens may be generated, and what it means to reach that.
     limit: u32,
@@ -145,7 +162,24 @@ struct Sequence {
 
 impl Sequence {
     fn prompt_left(&self) -> usize {
-        self.prompt.len().saturating_sub(self.cached)
+        self.prompt_tokens.saturating_sub(self.computed)
+    }
+
+    fn prompt(&self) -> &[u32] {
+        &self.tokens[..self.prompt_tokens]
+    }
+
+    fn pending(&self) -> Pending<PageKey> {
+        let prompt_left = self.prompt_left();
+        let next_page =
+            if prompt_left > 0 { self.pages.next_reusable(self.account, self.prompt()) } else { None };
+        Pending { prompt_left, next_page }
+    }
+
+    /// Tokens of work: those of the prompt that were computed, and those that were generated.
+    fn used_tokens(&self) -> u32 {
+        let prompt = self.computed.min(self.prompt_tokens) - self.from_cache;
+        u32::try_from(prompt).unwrap_or(u32::MAX).saturating_add(self.generated)
     }
 
     /// Takes a chosen token; the reason when it was the last.
@@ -153,7 +187,7 @@ impl Sequence {
         if tokenizer.ends_generation(token) {
             return Some(StopReason::Complete);
         }
-        self.last_token = token;
+        self.tokens.push(token);
         self.generated += 1;
         let shown = self.text.push(tokenizer.token_bytes(token));
         if !shown.text.is_empty() {
@@ -175,12 +209,15 @@ pub struct Worker<M> {
     running: Vec<Sequence>,
     running_gauge: Gauge,
     steps: Counter,
+    cached_tokens: Counter,
 }
 
 /// Where the worker's numbers go.
 pub struct WorkerMetrics {
     pub running: Gauge,
     pub steps: Counter,
+    /// Prompt tokens that the prefix cache saved.
+    pub cached_tokens: Counter,
 }
 
 impl<M: StepModel> Worker<M> {
@@ -192,8 +229,18 @@ impl<M: StepModel> Worker<M> {
         metrics: WorkerMetrics,
     ) -> Self {
         let ledger = PageLedger::new(requests.bounds.pages, SHORT_LANE_PAGES);
-        let WorkerMetrics { running: running_gauge, steps } = metrics;
-        Self { model, tokenizer, requests, clock, ledger, running: Vec::new(), running_gauge, steps }
+        let WorkerMetrics { running: running_gauge, steps, cached_tokens } = metrics;
+        Self {
+            model,
+            tokenizer,
+            requests,
+            clock,
+            ledger,
+            running: Vec::new(),
+            running_gauge,
+            steps,
+            cached_tokens,
+        }
     }
 
     /// Serves until the engine is dropped.
@@ -204,7 +251,7 @@ impl<M: StepModel> Worker<M> {
                 Ok(false) => return,
                 Err(_) => {
                     tracing::error!(failed = self.running.len(), "the engine panicked in a step");
-                    // Dropping their sinks fails them; nobody holds a page any more.
+                    // Dropping their sinks fails them; nobody holds a page any more, and none is trusted.
                     self.running.clear();
                     self.ledger = PageLedger::new(self.requests.bounds.pages, SHORT_LANE_PAGES);
                 }
@@ -241,28 +288,40 @@ impl<M: StepModel> Worker<M> {
             return false;
         }
         for waiting in state.queue.take_gone(|waiting| waiting.sink.is_cancelled()) {
-            waiting.sink.end(Ended { reason: StopReason::Cancelled, output_tokens: 0 });
+            waiting.sink.end(Ended { reason: StopReason::Cancelled, output_tokens: 0, cached_tokens: 0 });
+        }
+        let now = self.clock.monotonic();
+        let too_long = |waiting: &Waiting| now.saturating_duration_since(waiting.since) >= MAX_WAIT;
+        let overdue = state.queue.take_gone(too_long);
+        if !overdue.is_empty() {
+            tracing::warn!(refused = overdue.len(), "jobs waited too long for their turn");
+            let retry_after_s = state.retry_after_s();
+            for waiting in overdue {
+                waiting.sink.fail(EngineError::Overloaded { retry_after_s });
+            }
         }
         while self.running.len() < requests.bounds.slots {
             let Some((next, pages)) = self.first_that_fits(&state.queue) else { break };
-            let Some((account, Waiting { job, sink })) = state.queue.take(next) else {
+            let Some(Taken { account, job: Waiting { job, sink, .. }, paid }) = state.queue.take(next) else {
                 self.ledger.release(pages);
                 break;
             };
             let (limit, limit_reason) = reply_limit(&job, requests.bounds.context_tokens);
             self.running.push(Sequence {
                 account,
+                paid,
                 sink,
-                prompt: job.prompt.token_ids,
-                cached: 0,
-                last_token: 0,
+                tokens: job.prompt.token_ids.to_vec(),
+                prompt_tokens: job.prompt.token_ids.len(),
+                computed: 0,
+                from_cache: 0,
                 generated: 0,
                 limit,
                 limit_reason,
                 pages,
                 sampler: Sampler::new(job.sampling),
                 text: Detokenizer::new(&job.stop),
-                started: self.clock.monotonic(),
+                started: now,
             });
         }
         state.running = self.running.len();
@@ -274,9 +333,8 @@ impl<M: StepModel> Worker<M> {
     /// The next job and its pages. A job that has to wait for room keeps its turn: only short jobs go past it, on pages
     /// that it could not have. So it never starves, and they never wait for it.
     fn first_that_fits(&mut self, queue: &FairQueue<Waiting>) -> Option<(NextUp, PageTable)> {
-        let running_of = |account| self.running.iter().filter(|sequence| sequence.account == account).count();
         let mut somebody_waits = false;
-        for next in queue.in_order(running_of) {
+        for next in queue.in_order() {
             let job = &queue.get(next)?.job;
             let (limit, _) = reply_limit(job, self.requests.bounds.context_tokens);
             let pages = pages_for(job.prompt.token_ids.len() + limit as usize);
@@ -306,24 +364,33 @@ impl<M: StepModel> Worker<M> {
         }
     }
 
+    /// Takes from the prefix cache what it has of the running prompts. Asked before every step, because one sequence's
+    /// page may be what another was about to compute.
+    fn reuse(&mut self) {
+        for sequence in self.running.iter_mut().filter(|sequence| sequence.prompt_left() > 0) {
+            let prompt = &sequence.tokens[..sequence.prompt_tokens];
+            let computed =
+                self.ledger.reuse(&mut sequence.pages, sequence.account, prompt, sequence.computed);
+            sequence.from_cache += computed - sequence.computed;
+            sequence.computed = computed;
+        }
+    }
+
     fn step(&mut self) {
+        self.reuse();
+        let pending: Vec<Pending<PageKey>> = self.running.iter().map(Sequence::pending).collect();
+        let shares = plan_step(&pending);
         let prompt_left: Vec<usize> = self.running.iter().map(Sequence::prompt_left).collect();
-        let shares = plan_step(&prompt_left);
         for (sequence, share) in self.running.iter_mut().zip(&shares) {
-            self.ledger.grow(&mut sequence.pages, sequence.cached + share);
+            self.ledger.grow(&mut sequence.pages, sequence.computed + share);
         }
         let moving = || shares.iter().enumerate().filter(|(_, share)| **share > 0);
         let segments: Vec<Segment<'_>> = moving()
             .map(|(index, share)| {
                 let sequence = &self.running[index];
-                let tokens = if prompt_left[index] > 0 {
-                    &sequence.prompt[sequence.cached..][..*share]
-                } else {
-                    std::slice::from_ref(&sequence.last_token)
-                };
                 Segment {
-                    tokens,
-                    first_position: sequence.cached,
+                    tokens: &sequence.tokens[sequence.computed..][..*share],
+                    first_position: sequence.computed,
                     pages: sequence.pages.pages(),
                     wants_logits: prompt_left[index] <= *share,
                 }
@@ -335,7 +402,9 @@ impl<M: StepModel> Worker<M> {
         let mut ended = Vec::new();
         for (index, share) in moving() {
             let sequence = &mut self.running[index];
-            sequence.cached += share;
+            sequence.computed += share;
+            let computed = &sequence.tokens[..sequence.computed];
+            self.ledger.keep(&mut sequence.pages, sequence.account, computed);
             if prompt_left[index] > *share {
                 continue;
             }
@@ -354,6 +423,7 @@ impl<M: StepModel> Worker<M> {
 
     fn end(&mut self, index: usize, reason: StopReason) {
         let sequence = self.running.remove(index);
+        let unused = sequence.paid.saturating_sub(sequence.used_tokens());
         self.ledger.release(sequence.pages);
         if reason != StopReason::StopSequence {
             let rest = sequence.text.finish();
@@ -363,10 +433,16 @@ impl<M: StepModel> Worker<M> {
         }
         let took: Duration = self.clock.monotonic().saturating_duration_since(sequence.started);
         let mut state = self.requests.lock();
+        state.queue.refund(sequence.account, unused);
         state.mean_job_s += (took.as_secs_f64() - state.mean_job_s) * MEAN_WEIGHT;
         state.running = self.running.len();
         drop(state);
-        sequence.sink.end(Ended { reason, output_tokens: sequence.generated });
+        self.cached_tokens.increment(sequence.from_cache as u64);
+        sequence.sink.end(Ended {
+            reason,
+            output_tokens: sequence.generated,
+            cached_tokens: u32::try_from(sequence.from_cache).unwrap_or(u32::MAX),
+        });
     }
 }
 

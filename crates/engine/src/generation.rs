@@ -20,6 +20,9 @@ pub struct Ended {
     pub reason: StopReason,
     /// Every token generated, the end marker not counted.
     pub output_tokens: u32,
+    /// How many tokens of the prompt, scaffolding included, did not have to be computed. It never changes the text or
+    /// the bill.
+    pub cached_tokens: u32,
 }
 
 /// Makes the two ends. The channel has no bound of its own: it never holds more than one reply, and a reply is

@@ -83,7 +83,8 @@ pub enum EngineError {
         "the prompt has {prompt_tokens} tokens with the chat template, and the model's context holds {context_tokens}"
     )]
     InputTooLong { prompt_tokens: u32, context_tokens: u32 },
-    #[error("the engine's queue is full")]
+    /// The queue is full, or the job has waited in it for too long. Nothing was generated.
+    #[error("the engine has too much work waiting")]
     Overloaded { retry_after_s: u32 },
     #[error("the engine is shutting down")]
     ShuttingDown,

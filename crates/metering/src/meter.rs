@@ -38,6 +38,8 @@ pub struct Reply {
     pub ended: HowEnded,
     pub input_tokens: u32,
     pub output_tokens: u32,
+    /// How many of the input tokens did not have to be computed; the bill is the same.
+    pub cached_tokens: u32,
 }
 
 /// What a request would use and cost at most, without running it.
@@ -219,7 +221,14 @@ impl Meter {
             StopReason::Cancelled => HowEnded::Cancelled,
         };
         let input_tokens = admitted.prompt.input_tokens;
-        let reply = Reply { output_text, ended: how_ended, input_tokens, output_tokens: ended.output_tokens };
+        let reply = Reply {
+            output_text,
+            ended: how_ended,
+            input_tokens,
+            output_tokens: ended.output_tokens,
+            // The engine counts the template's scaffolding, the bill does not: no more was cached than was counted.
+            cached_tokens: ended.cached_tokens.min(input_tokens),
+        };
         if how_ended == HowEnded::Cancelled && ended.output_tokens == 0 {
             return Ok(reply);
         }

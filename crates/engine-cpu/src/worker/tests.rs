@@ -59,6 +59,7 @@ fn tokenizer() -> Tokenizer {
 }
 
 struct Bench {
+    clock: Arc<ManualClock>,
     requests: Arc<Requests>,
     permits: mpsc::Sender<()>,
     worker: Option<JoinHandle<()>>,
@@ -66,16 +67,22 @@ struct Bench {
 
 impl Bench {
     fn start(bounds: Bounds) -> Self {
+        Self::with(bounds, |permits| ScriptedModel { permits, logits: Vec::new() })
+    }
+
+    fn with<M: StepModel>(bounds: Bounds, model: impl FnOnce(mpsc::Receiver<()>) -> M) -> Self {
         let (permits, receiver) = mpsc::channel();
-        let requests = Arc::new(Requests::new(bounds, VOCABULARY, Gauge::noop()));
+        let clock = Arc::new(ManualClock::at(UnixMillis(0)));
+        let handed_in: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
+        let requests = Arc::new(Requests::new(bounds, VOCABULARY, Arc::clone(&handed_in), Gauge::noop()));
         let worker = Worker::new(
-            ScriptedModel { permits: receiver, logits: Vec::new() },
+            model(receiver),
             Arc::new(tokenizer()),
             Arc::clone(&requests),
-            Arc::new(ManualClock::at(UnixMillis(0))),
-            WorkerMetrics { running: Gauge::noop(), steps: Counter::noop() },
+            handed_in,
+            WorkerMetrics { running: Gauge::noop(), steps: Counter::noop(), cached_tokens: Counter::noop() },
         );
-        Self { requests, permits, worker: Some(thread::spawn(move || worker.run())) }
+        Self { clock, requests, permits, worker: Some(thread::spawn(move || worker.run())) }
     }
 
     fn allow(&self, steps: usize) {
@@ -96,6 +103,8 @@ impl Drop for Bench {
         self.worker.take().unwrap().join().unwrap();
     }
 }
+
+mod prefix_cache;
 
 const BOUNDS: Bounds = Bounds { context_tokens: 64, slots: 2, queue: 4, pages: 2 };
 
@@ -228,6 +237,68 @@ async fn a_short_job_passes_a_long_one_that_waits_for_room() {
     bench.allow(1_000);
     assert_eq!(all(first).await.1.reason, StopReason::Complete);
     assert_eq!(all(waiting).await.1.reason, StopReason::Complete);
+}
+
+#[tokio::test]
+async fn a_job_that_waited_too_long_is_refused_and_what_runs_goes_on() {
+    let bench = Bench::start(Bounds { slots: 1, ..BOUNDS });
+    let mut running = bench.submit(job(&[FIRST], 3));
+    bench.allow(1);
+    assert_eq!(running.next().await, Ok(Event::Text("b".to_owned())));
+    let mut waiting = bench.submit(job(&[FIRST], 3));
+    bench.clock.advance(MAX_WAIT - Duration::from_millis(1));
+    let mut later = bench.submit(job(&[FIRST], 3));
+    bench.allow(1);
+    assert_eq!(running.next().await, Ok(Event::Text("c".to_owned())));
+    bench.clock.advance(Duration::from_millis(1));
+    bench.allow(100);
+    assert!(matches!(waiting.next().await, Err(EngineError::Overloaded { retry_after_s: 1..=60 })));
+    assert_eq!(all(running).await.0, "d");
+    assert_eq!(later.next().await, Ok(Event::Text("b".to_owned())), "it has waited a millisecond");
+}
+
+/// Writes down the first token of every prompt that it begins.
+struct LoggingModel {
+    begun: Arc<Mutex<Vec<u32>>>,
+    scripted: ScriptedModel,
+}
+
+impl StepModel for LoggingModel {
+    fn step(&mut self, segments: &[Segment<'_>]) -> Logits<'_> {
+        let begun = segments.iter().filter(|segment| segment.first_position == 0);
+        self.begun.lock().unwrap().extend(begun.map(|segment| segment.tokens[0]));
+        self.scripted.step(segments)
+    }
+}
+
+#[tokio::test]
+async fn accounts_take_turns_by_tokens_and_not_by_who_came_first() {
+    let begun = Arc::default();
+    let bench = Bench::with(Bounds { context_tokens: 2_048, slots: 1, queue: 64, pages: 32 }, |permits| {
+        LoggingModel { begun: Arc::clone(&begun), scripted: ScriptedModel { permits, logits: Vec::new() } }
+    });
+    // It keeps the slot until all the others wait.
+    let mut first = bench.submit(job(&[FIRST], 2));
+    bench.allow(1);
+    first.next().await.unwrap();
+    let quantum = FAIR_QUANTUM_TOKENS as usize;
+    let mut generations = Vec::new();
+    for (account, tokens, jobs) in [(2, 2 * quantum, 6), (3, quantum, 6)] {
+        for number in 0..jobs {
+            let mut prompt = vec![FIRST + account; tokens - 1];
+            // No two begin alike, so that none comes from the prefix cache.
+            prompt[1] = FIRST + number;
+            let job = job(&prompt, 1);
+            generations.push(bench.submit(Job { account: AccountId(i64::from(account)), ..job }));
+        }
+    }
+    bench.allow(1_000);
+    for generation in generations {
+        all(generation).await;
+    }
+    let order: String =
+        begun.lock().unwrap().iter().map(|token| (b'0' + (token - FIRST) as u8) as char).collect();
+    assert_eq!(order, "0233233233222", "account 2's jobs are twice as large, so account 3 gets two for each");
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 fn end(sink: GenerationSink, reason: StopReason, output_tokens: u32) {
-    sink.end(Ended { reason, output_tokens });
+    sink.end(Ended { reason, output_tokens, cached_tokens: 0 });
 }
 
 /// Says a word, then waits to be cancelled.
@@ -38,6 +38,22 @@ async fn a_reply_is_in_the_ledger_when_it_is_given() {
     let rows = firm.store.ledger_rows(None, 10).await.unwrap();
     assert_eq!(rows.len(), 1);
     assert_eq!((rows[0].request_id.clone(), rows[0].cost), (id, Nanos(6 * 1_000 + 5 * 2_000)));
+}
+
+#[tokio::test]
+async fn what_the_engine_had_cached_is_told_and_does_not_change_the_bill() {
+    // The engine's count has the template's scaffolding in it, so it can be above the six tokens that are billed.
+    for (cached_tokens, told) in [(0, 0), (4, 4), (64, 6)] {
+        let firm = Firm::with(move |_, sink| {
+            sink.end(Ended { reason: StopReason::Complete, output_tokens: 5, cached_tokens });
+        })
+        .await;
+        let (id, request) = firm.new_request();
+        let reply = firm.meter.generate(firm.caller, id, request).await.unwrap();
+        assert_eq!((reply.input_tokens, reply.cached_tokens), (6, told));
+        let rows = firm.store.ledger_rows(None, 10).await.unwrap();
+        assert_eq!((rows[0].input_tokens, rows[0].cost), (6, Nanos(6 * 1_000 + 5 * 2_000)));
+    }
 }
 
 #[tokio::test]
