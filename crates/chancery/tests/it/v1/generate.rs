@@ -1,6 +1,6 @@
 //! `POST /v1/generate`.
 
-use crate::server::{Firm, Server, eventually, request};
+use crate::server::{Firm, Reply, Server, eventually, request};
 use serde_json::json;
 use std::io::Write;
 use std::net::TcpStream;
@@ -121,6 +121,32 @@ async fn the_contexts_end_is_told_as_such_and_a_prompt_past_it_is_refused() {
     let cap = server.generate(&key, &request("Summarise.", "x", 49)).await;
     assert_eq!((cap.status, cap.code()), (400, "invalid_value"));
     assert_eq!(cap.body["error"]["field"], "max_output_tokens");
+}
+
+#[tokio::test]
+async fn instructions_seen_before_are_told_as_cached_billed_the_same_and_kept_from_other_accounts() {
+    let (firm, key, server) = firm();
+    let other_key = firm.account_with_key("Another");
+    let instructions =
+        "Rewrite the notes as a polite letter, and keep every figure as it is given. ".repeat(8);
+    let cached =
+        |reply: &Reply| reply.body["usage"]["input_tokens_details"]["cached_tokens"].as_u64().unwrap();
+    let body = request(&instructions, "Met Mr. Ito on 3 March.", 12);
+    let first = server.generate(&key, &body).await;
+    let again = server.generate(&key, &body).await;
+    let others = server.generate(&other_key, &body).await;
+    assert_eq!(cached(&first), 0);
+    assert!(cached(&again) >= 64, "{}", again.body);
+    assert_eq!(cached(&others), 0, "another account's text came from this account's cache");
+    assert_eq!((first.text(), first.tokens()), (again.text(), again.tokens()));
+    let usage = firm.json(&["usage", "--by", "key", "--json"]);
+    let costs: Vec<u64> =
+        usage["data"].as_array().unwrap().iter().map(|row| row["cost_nanos"].as_u64().unwrap()).collect();
+    assert_eq!(
+        costs.iter().max(),
+        Some(&(2 * costs.iter().min().unwrap())),
+        "a hit costs what a miss costs: {usage}"
+    );
 }
 
 #[tokio::test]
