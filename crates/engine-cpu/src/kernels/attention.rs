@@ -2,6 +2,7 @@
 //! maximum and sum, renewed page by page. Pages begin at fixed positions, so a query's result does not depend on how
 //! its prompt was cut into steps, nor on the queries beside it.
 
+use super::elementwise::Rows;
 use super::lanes::{self, Lanes, WIDTH};
 use super::pool::SharedPointer;
 use super::{Kernels, dispatch};
@@ -34,25 +35,30 @@ pub struct Span<'a> {
 }
 
 impl Kernels {
-    /// For every row, each head's values weighed by how its query fits the keys up to the row's own position.
+    /// For every row, each head's values weighed by how its query fits the keys up to the row's own position: rows of
+    /// `heads × head_len` values, ready to be multiplied.
     ///
     /// # Panics
-    /// When the rows do not have `heads × head_len` values, or a span's pages do not reach its last row.
+    /// When there are fewer queries than rows, or a span's pages do not reach its last row.
     pub fn attend(
         &self,
         shape: AttentionShape,
         cache: &KvCache,
         layer: usize,
         spans: &[Span<'_>],
-        queries: &[f32],
+        queries: Rows<'_>,
         out: &mut [f32],
     ) {
         let width = shape.heads * shape.head_len;
-        assert_eq!(queries.len(), out.len(), "room for every query");
+        let rows = out.len() / width;
+        assert!(
+            width <= queries.stride && rows * queries.stride <= queries.values.len(),
+            "a query for every row"
+        );
         assert!(shape.head_len.is_multiple_of(WIDTH) && shape.head_len <= MAX_HEAD_LEN, "head length");
         let mut tasks = Vec::new();
         for span in spans {
-            assert!((span.first_row + span.rows) * width <= queries.len(), "rows of the span");
+            assert!(span.first_row + span.rows <= rows, "rows of the span");
             let reach = span.pages.len() * PAGE_TOKENS;
             assert!(span.first_position + span.rows <= reach, "pages up to the last row");
             for first in (0..span.rows).step_by(ROWS_PER_TASK) {
@@ -81,7 +87,7 @@ struct Part<'a> {
     layer: usize,
     span: Span<'a>,
     kv_head: usize,
-    queries: &'a [f32],
+    queries: Rows<'a>,
     out: *mut f32,
 }
 
@@ -102,11 +108,13 @@ fn attend_four<L: Lanes>(lanes: L, part: &Part<'_>, first: usize, live: usize) {
     let AttentionShape { heads, kv_heads, head_len } = part.shape;
     let heads_per_kv = heads / kv_heads;
     let mut places = [0; QUERIES];
+    let mut targets = [0; QUERIES];
     let mut positions = [0; QUERIES];
     for query in 0..QUERIES {
         let index = first + query.min(live - 1);
         let (row, head) = (index / heads_per_kv, part.kv_head * heads_per_kv + index % heads_per_kv);
-        places[query] = ((part.span.first_row + row) * heads + head) * head_len;
+        places[query] = (part.span.first_row + row) * part.queries.stride + head * head_len;
+        targets[query] = ((part.span.first_row + row) * heads + head) * head_len;
         positions[query] = part.span.first_position + row;
     }
     let last_position = positions[QUERIES - 1];
@@ -119,7 +127,7 @@ fn attend_four<L: Lanes>(lanes: L, part: &Part<'_>, first: usize, live: usize) {
     for (page_index, page) in part.span.pages.iter().enumerate().take(last_position / PAGE_TOKENS + 1) {
         let keys = part.cache.keys(*page, part.layer, part.kv_head);
         let values = part.cache.values(*page, part.layer, part.kv_head);
-        score(lanes, part.queries, &places, keys, head_len, scale, &mut shares);
+        score(lanes, part.queries.values, &places, keys, head_len, scale, &mut shares);
 
         let page_start = page_index * PAGE_TOKENS;
         let mut keeps = [1.0_f32; QUERIES];
@@ -141,9 +149,8 @@ fn attend_four<L: Lanes>(lanes: L, part: &Part<'_>, first: usize, live: usize) {
         let total = lanes.splat(totals[query]);
         let (chunks, _) = results[query][..head_len].as_chunks();
         for (index, chunk) in chunks.iter().enumerate() {
-            // SAFETY: the place lies within the output, which is as long as the queries; no other part has this row
-            // and head.
-            let out = unsafe { &mut *part.out.add(places[query] + index * WIDTH).cast::<[f32; WIDTH]>() };
+            // SAFETY: the row is one of the output's, as `attend` has checked; no other part has this row and head.
+            let out = unsafe { &mut *part.out.add(targets[query] + index * WIDTH).cast::<[f32; WIDTH]>() };
             lanes.store(lanes.divide(lanes.load(chunk), total), out);
         }
     }
@@ -250,7 +257,7 @@ fn gather<L: Lanes>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::{InstructionSet, Pool};
+    use super::super::{Arithmetic, InstructionSet, Pool};
     use super::*;
     use crate::half_precision::{f16_to_f32, f32_to_f16_finite};
     use crate::kv::{KvShape, Lane, PageLedger};
@@ -306,12 +313,13 @@ mod tests {
         let span =
             |first_row, rows| Span { first_row, rows, first_position: first_row, pages: table.pages() };
         for set in InstructionSet::available() {
-            let kernels = Kernels { set, pool: Pool::start(2).unwrap() };
-            let mut out = vec![0.0; queries.len()];
-            kernels.attend(SHAPE, &cache, LAYER, &[span(0, TOKENS)], &queries, &mut out);
+            let kernels = Kernels { set, arithmetic: Arithmetic::Fixed, pool: Pool::start(2).unwrap() };
+            let queries = Rows { values: &queries, stride: width };
+            let mut out = vec![0.0; queries.values.len()];
+            kernels.attend(SHAPE, &cache, LAYER, &[span(0, TOKENS)], queries, &mut out);
             for (row, head) in [(0, 0), (1, 5), (63, 2), (64, 3), (127, 4), (149, 5)] {
                 let place = (row * SHAPE.heads + head) * SHAPE.head_len..;
-                let wanted = wanted(&queries[place.clone()][..SHAPE.head_len], head / 3, row);
+                let wanted = wanted(&queries.values[place.clone()][..SHAPE.head_len], head / 3, row);
                 for (got, wanted) in out[place].iter().zip(wanted) {
                     assert!(
                         (f64::from(*got) - wanted).abs() < 1e-5,
@@ -320,9 +328,9 @@ mod tests {
                     );
                 }
             }
-            let mut pieces = vec![0.0; queries.len()];
+            let mut pieces = vec![0.0; queries.values.len()];
             let cuts = [span(0, 1), span(1, 9), span(10, 100), span(110, 40)];
-            kernels.attend(SHAPE, &cache, LAYER, &cuts, &queries, &mut pieces);
+            kernels.attend(SHAPE, &cache, LAYER, &cuts, queries, &mut pieces);
             assert!(pieces == out, "{}", set.name());
         }
     }
