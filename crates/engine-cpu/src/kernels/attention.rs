@@ -1,4 +1,4 @@
-//! Attention over the paged key-value cache. Four queries go along a sequence's pages together; each keeps a running
+//! Attention over the paged key-value cache. Up to four queries go along a sequence's pages together; each keeps a running
 //! maximum and sum, renewed page by page. Pages begin at fixed positions, so a query's result does not depend on how
 //! its prompt was cut into steps, nor on the queries beside it.
 
@@ -10,7 +10,7 @@ use crate::kv::{KvCache, PageId};
 use crate::limits::PAGE_TOKENS;
 
 /// Queries that share one pass over the keys and values.
-const QUERIES: usize = 4;
+const MAX_QUERIES: usize = 4;
 /// Rows of one sequence in one task.
 const ROWS_PER_TASK: usize = 8;
 /// Longest head.
@@ -95,25 +95,29 @@ struct Part<'a> {
 fn attend_part<L: Lanes>(lanes: L, part: &Part<'_>) {
     let heads_per_kv = part.shape.heads / part.shape.kv_heads;
     let count = part.span.rows * heads_per_kv;
-    let mut first = 0;
-    while first < count {
-        attend_four(lanes, part, first, (count - first).min(QUERIES));
-        first += QUERIES;
+    for first in (0..count).step_by(MAX_QUERIES) {
+        match count - first {
+            1 => attend_together::<L, 1>(lanes, part, first),
+            2 => attend_together::<L, 2>(lanes, part, first),
+            3 => attend_together::<L, 3>(lanes, part, first),
+            _ => attend_together::<L, MAX_QUERIES>(lanes, part, first),
+        }
     }
 }
 
-/// Attends for queries `first..first + live` of the part, counted row by row; the last one fills unused places.
+/// Attends for `QUERIES` queries of the part from `first` on, counted row by row.
 #[inline(always)]
-fn attend_four<L: Lanes>(lanes: L, part: &Part<'_>, first: usize, live: usize) {
+fn attend_together<L: Lanes, const QUERIES: usize>(lanes: L, part: &Part<'_>, first: usize) {
     let AttentionShape { heads, kv_heads, head_len } = part.shape;
     let heads_per_kv = heads / kv_heads;
-    let mut places = [0; QUERIES];
+    let mut queries: [&[f32]; QUERIES] = [&[]; QUERIES];
     let mut targets = [0; QUERIES];
     let mut positions = [0; QUERIES];
     for query in 0..QUERIES {
-        let index = first + query.min(live - 1);
+        let index = first + query;
         let (row, head) = (index / heads_per_kv, part.kv_head * heads_per_kv + index % heads_per_kv);
-        places[query] = (part.span.first_row + row) * part.queries.stride + head * head_len;
+        let place = (part.span.first_row + row) * part.queries.stride + head * head_len;
+        queries[query] = &part.queries.values[place..][..head_len];
         targets[query] = ((part.span.first_row + row) * heads + head) * head_len;
         positions[query] = part.span.first_position + row;
     }
@@ -127,9 +131,10 @@ fn attend_four<L: Lanes>(lanes: L, part: &Part<'_>, first: usize, live: usize) {
     for (page_index, page) in part.span.pages.iter().enumerate().take(last_position / PAGE_TOKENS + 1) {
         let keys = part.cache.keys(*page, part.layer, part.kv_head);
         let values = part.cache.values(*page, part.layer, part.kv_head);
-        score(lanes, part.queries.values, &places, keys, head_len, scale, &mut shares);
-
         let page_start = page_index * PAGE_TOKENS;
+        let page_tokens = (last_position + 1 - page_start).min(PAGE_TOKENS);
+        score(lanes, &queries, keys, page_tokens, scale, &mut shares);
+
         let mut keeps = [1.0_f32; QUERIES];
         let mut longest = 0;
         for query in 0..QUERIES {
@@ -145,7 +150,7 @@ fn attend_four<L: Lanes>(lanes: L, part: &Part<'_>, first: usize, live: usize) {
         }
         gather(lanes, &shares, &keeps, values, head_len, longest, &mut results);
     }
-    for query in 0..live {
+    for query in 0..QUERIES {
         let total = lanes.splat(totals[query]);
         let (chunks, _) = results[query][..head_len].as_chunks();
         for (index, chunk) in chunks.iter().enumerate() {
@@ -156,42 +161,60 @@ fn attend_four<L: Lanes>(lanes: L, part: &Part<'_>, first: usize, live: usize) {
     }
 }
 
-/// How four queries fit one page of keys, which lie value by value for all its tokens.
+/// How some queries fit the first `tokens` of one page of keys, which lie value by value for all its tokens; whole
+/// stripes are filled.
 #[inline(always)]
-fn score<L: Lanes>(
+fn score<L: Lanes, const QUERIES: usize>(
     lanes: L,
-    queries: &[f32],
-    places: &[usize; QUERIES],
+    queries: &[&[f32]; QUERIES],
     keys: &[u16],
-    head_len: usize,
+    tokens: usize,
     scale: L::Vector,
     scores: &mut [[f32; PAGE_TOKENS]; QUERIES],
 ) {
-    const STRIPES: usize = 2;
-    let (keys, _) = keys.as_chunks::<WIDTH>();
-    let per_value = PAGE_TOKENS / WIDTH;
-    let keys = &keys[..head_len * per_value];
-    let queries: [&[f32]; QUERIES] = [
-        &queries[places[0]..][..head_len],
-        &queries[places[1]..][..head_len],
-        &queries[places[2]..][..head_len],
-        &queries[places[3]..][..head_len],
-    ];
-    for stripe in (0..per_value).step_by(STRIPES) {
-        let mut sums = [[lanes.splat(0.0); STRIPES]; QUERIES];
-        for value in 0..head_len {
-            let first = lanes.load_f16(&keys[value * per_value + stripe]);
-            let second = lanes.load_f16(&keys[value * per_value + stripe + 1]);
-            for query in 0..QUERIES {
-                let factor = lanes.splat(queries[query][value]);
-                sums[query][0] = lanes.multiply_add(factor, first, sums[query][0]);
-                sums[query][1] = lanes.multiply_add(factor, second, sums[query][1]);
+    let stripes = tokens.div_ceil(WIDTH);
+    let mut stripe = 0;
+    // The guard is a constant: what the registers cannot hold is not compiled.
+    while L::STRIPES == 4 && stripe + 2 < stripes {
+        score_stripes::<L, QUERIES, 4>(lanes, queries, keys, stripe, scale, scores);
+        stripe += 4;
+    }
+    while stripe < stripes {
+        score_stripes::<L, QUERIES, 2>(lanes, queries, keys, stripe, scale, scores);
+        stripe += 2;
+    }
+}
+
+/// The part of `score` for `STRIPES` neighbouring vectors of tokens.
+#[inline(always)]
+fn score_stripes<L: Lanes, const QUERIES: usize, const STRIPES: usize>(
+    lanes: L,
+    queries: &[&[f32]; QUERIES],
+    keys: &[u16],
+    first: usize,
+    scale: L::Vector,
+    scores: &mut [[f32; PAGE_TOKENS]; QUERIES],
+) {
+    const PER_VALUE: usize = PAGE_TOKENS / WIDTH;
+    let head_len = queries[0].len();
+    let keys: &[[[u16; WIDTH]; PER_VALUE]] = keys.as_chunks().0.as_chunks().0;
+    let queries = queries.map(|query| &query[..head_len]);
+    let mut sums = [[lanes.splat(0.0); STRIPES]; QUERIES];
+    for (value, keys) in keys[..head_len].iter().enumerate() {
+        let keys: [L::Vector; STRIPES] = std::array::from_fn(
+            #[inline(always)]
+            |stripe| lanes.load_f16(&keys[first + stripe]),
+        );
+        for query in 0..QUERIES {
+            let factor = lanes.splat(queries[query][value]);
+            for stripe in 0..STRIPES {
+                sums[query][stripe] = lanes.multiply_add(factor, keys[stripe], sums[query][stripe]);
             }
         }
-        for query in 0..QUERIES {
-            let (chunks, _) = scores[query].as_chunks_mut();
-            lanes.store(lanes.multiply(sums[query][0], scale), &mut chunks[stripe]);
-            lanes.store(lanes.multiply(sums[query][1], scale), &mut chunks[stripe + 1]);
+    }
+    for (scores, sums) in scores.iter_mut().zip(&sums) {
+        for (chunk, sum) in scores.as_chunks_mut().0[first..].iter_mut().zip(sums) {
+            lanes.store(lanes.multiply(*sum, scale), chunk);
         }
     }
 }
@@ -224,7 +247,7 @@ fn weigh<L: Lanes>(lanes: L, scores: &mut [f32; PAGE_TOKENS], maximum: &mut f32,
 
 /// Adds one page's values, each by its share, to the results so far.
 #[inline(always)]
-fn gather<L: Lanes>(
+fn gather<L: Lanes, const QUERIES: usize>(
     lanes: L,
     shares: &[[f32; PAGE_TOKENS]; QUERIES],
     keeps: &[f32; QUERIES],
@@ -233,24 +256,56 @@ fn gather<L: Lanes>(
     tokens: usize,
     results: &mut [[f32; MAX_HEAD_LEN]; QUERIES],
 ) {
-    let (values, _) = values.as_chunks::<WIDTH>();
+    let values = &values[..tokens * head_len];
     let per_token = head_len / WIDTH;
-    let values = &values[..tokens * per_token];
-    for stripe in 0..per_token {
-        let mut sums = [lanes.splat(0.0); QUERIES];
-        for query in 0..QUERIES {
-            let (chunks, _) = results[query].as_chunks();
-            sums[query] = lanes.multiply(lanes.load(&chunks[stripe]), lanes.splat(keeps[query]));
+    let mut stripe = 0;
+    while L::STRIPES == 4 && stripe + 4 <= per_token {
+        gather_stripes::<L, QUERIES, 4>(lanes, shares, keeps, values, (stripe, per_token), results);
+        stripe += 4;
+    }
+    while stripe + 2 <= per_token {
+        gather_stripes::<L, QUERIES, 2>(lanes, shares, keeps, values, (stripe, per_token), results);
+        stripe += 2;
+    }
+    if stripe < per_token {
+        gather_stripes::<L, QUERIES, 1>(lanes, shares, keeps, values, (stripe, per_token), results);
+    }
+}
+
+/// The part of `gather` for `STRIPES` neighbouring vectors of a head, the first of them and all of them given.
+#[inline(always)]
+fn gather_stripes<L: Lanes, const QUERIES: usize, const STRIPES: usize>(
+    lanes: L,
+    shares: &[[f32; PAGE_TOKENS]; QUERIES],
+    keeps: &[f32; QUERIES],
+    values: &[u16],
+    (first, per_token): (usize, usize),
+    results: &mut [[f32; MAX_HEAD_LEN]; QUERIES],
+) {
+    let mut sums = [[lanes.splat(0.0); STRIPES]; QUERIES];
+    for query in 0..QUERIES {
+        let chunks = &results[query].as_chunks().0[first..];
+        for stripe in 0..STRIPES {
+            sums[query][stripe] = lanes.multiply(lanes.load(&chunks[stripe]), lanes.splat(keeps[query]));
         }
-        for token in 0..tokens {
-            let value = lanes.load_f16(&values[token * per_token + stripe]);
-            for query in 0..QUERIES {
-                sums[query] = lanes.multiply_add(lanes.splat(shares[query][token]), value, sums[query]);
+    }
+    let rows = values.as_chunks::<WIDTH>().0.chunks_exact(per_token);
+    for (token, values) in rows.enumerate().take(PAGE_TOKENS) {
+        let values = &values[first..first + STRIPES];
+        let values: [L::Vector; STRIPES] = std::array::from_fn(
+            #[inline(always)]
+            |stripe| lanes.load_f16(&values[stripe]),
+        );
+        for query in 0..QUERIES {
+            let share = lanes.splat(shares[query][token]);
+            for stripe in 0..STRIPES {
+                sums[query][stripe] = lanes.multiply_add(share, values[stripe], sums[query][stripe]);
             }
         }
-        for query in 0..QUERIES {
-            let (chunks, _) = results[query].as_chunks_mut();
-            lanes.store(sums[query], &mut chunks[stripe]);
+    }
+    for (result, sums) in results.iter_mut().zip(&sums) {
+        for (chunk, sum) in result.as_chunks_mut().0[first..].iter_mut().zip(sums) {
+            lanes.store(*sum, chunk);
         }
     }
 }

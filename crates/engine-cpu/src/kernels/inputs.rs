@@ -4,19 +4,15 @@
 
 use super::lanes::Lanes;
 use super::pool::SharedPointer;
-use super::tiles::{Line, TILE_INPUTS};
+use super::tiles::{Line, MIN_LARGEST, ROUNDING, TILE_INPUTS};
 use super::{Arithmetic, Kernels, dispatch};
 
 /// Rows of one block: those of an AMX tile.
 pub(super) const BLOCK_ROWS: usize = 16;
 /// 127 × 256, so that the high byte of a rounded q stays a signed byte.
 const MAX_QUANTUM: f32 = 32_512.0;
-/// Rows whose largest value is below this count as zero: its inverse would not be a number.
-const MIN_LARGEST: f32 = 1e-30;
-/// Adding this rounds a small float to an integer, ties to even, and leaves it in the lowest bits.
-const ROUNDING: f32 = 12_582_912.0;
 /// Below this many values a second thread costs more than it saves.
-const MIN_SHARED_VALUES: usize = 8_192;
+const MIN_SHARED_VALUES: usize = 32_768;
 /// Lines of one row in one tile of inputs, in both forms.
 const ROW_LINES: usize = 2;
 const BITS_OF_INFINITY: u32 = 0x7f80_0000;

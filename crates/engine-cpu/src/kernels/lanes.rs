@@ -10,6 +10,9 @@ pub(super) const WIDTH: usize = 16;
 pub(super) trait Lanes: Copy + Send + Sync {
     type Vector: Copy;
 
+    /// Vectors side by side that attention holds for each of four queries: 4 or 2, by how many registers there are.
+    const STRIPES: usize;
+
     fn splat(self, value: f32) -> Self::Vector;
     fn load(self, values: &[f32; WIDTH]) -> Self::Vector;
     fn load_f16(self, bits: &[u16; WIDTH]) -> Self::Vector;
@@ -91,6 +94,8 @@ macro_rules! each_lane {
 
 impl Lanes for Portable {
     type Vector = [f32; WIDTH];
+
+    const STRIPES: usize = 2;
 
     #[inline(always)]
     fn splat(self, value: f32) -> Self::Vector {

@@ -24,6 +24,10 @@ pub(super) const PAIR_LINES: usize = 2 * TILE_LINES;
 /// Lines after a group's tiles: 32 scales, then 32 corrections, four bytes each.
 pub(super) const TRAILER_LINES: usize = 4;
 const MAX_WEIGHT: f32 = 127.0;
+/// Numbers whose largest is below this count as zero: its inverse would not be a number.
+pub(super) const MIN_LARGEST: f32 = 1e-30;
+/// Adding this rounds a small float to an integer, ties to even, and leaves it in the lowest bits.
+pub(super) const ROUNDING: f32 = 12_582_912.0;
 /// What the offset activation bytes add for each unit of weight: 128 in the high byte and 128 in the low one.
 const OFFSET: i32 = 128 * 256 + 128;
 
@@ -128,25 +132,35 @@ pub(super) fn read_column(sources: &[ColumnSource<'_>], mut column: usize, value
 
 /// Rounds one column to int8, group by group, into its place in a block.
 fn requantise(values: &[f32], grouping: Grouping, column: usize, lines: &mut [Line]) {
+    let (tile, lane) = (column / TILE_COLUMNS, column % TILE_COLUMNS);
     let groups = lines.chunks_exact_mut(grouping.group_lines());
     for (values, lines) in values.chunks(grouping.tiles * TILE_INPUTS).zip(groups) {
-        let largest = values.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
-        let (scale, inverse) = if largest > f32::MIN_POSITIVE {
-            (largest / MAX_WEIGHT, MAX_WEIGHT / largest)
-        } else {
-            (0.0, 0.0)
-        };
-        let (tile, lane) = (column / TILE_COLUMNS, column % TILE_COLUMNS);
+        // The bits of numbers without a sign are ordered as the numbers are.
+        let largest =
+            values.iter().fold(0, |largest: i32, value| largest.max(value.abs().to_bits().cast_signed()));
+        let largest = f32::from_bits(largest.cast_unsigned());
+        let usable = largest.is_finite() && largest > MIN_LARGEST;
+        let inverse = if usable { MAX_WEIGHT / largest } else { 0.0 };
         let mut sum = 0_i32;
-        for (input, value) in values.iter().enumerate() {
-            let weight = (value * inverse).round_ties_even() as i8;
-            sum += i32::from(weight);
-            let line = (input / TILE_INPUTS * 2 + tile) * TILE_LINES + input % TILE_INPUTS / LINE_INPUTS;
-            lines[line].0[lane * LINE_INPUTS + input % LINE_INPUTS] = weight.cast_unsigned();
+        for (part, values) in values.chunks(TILE_INPUTS).enumerate() {
+            let mut weights = [0_i8; TILE_INPUTS];
+            for (weight, value) in weights.iter_mut().zip(values) {
+                *weight = (value * inverse + ROUNDING).to_bits().wrapping_sub(ROUNDING.to_bits()) as i8;
+            }
+            // A damaged file may hold what is no number; it has a scale that is none.
+            if !usable {
+                weights = [0; TILE_INPUTS];
+            }
+            sum += weights.iter().map(|weight| i32::from(*weight)).sum::<i32>();
+            let lines = &mut lines[(part * 2 + tile) * TILE_LINES..][..TILE_LINES];
+            for (line, weights) in lines.iter_mut().zip(weights.as_chunks::<LINE_INPUTS>().0) {
+                line.0.as_chunks_mut().0[lane] = weights.map(i8::cast_unsigned);
+            }
         }
         let trailer = &mut lines[grouping.tiles * PAIR_LINES..];
-        trailer[tile].0[lane * 4..][..4].copy_from_slice(&scale.to_ne_bytes());
-        trailer[2 + tile].0[lane * 4..][..4].copy_from_slice(&(sum * OFFSET).to_ne_bytes());
+        let scale = if largest.is_finite() { largest / MAX_WEIGHT } else { f32::NAN };
+        trailer[tile].0.as_chunks_mut().0[lane] = scale.to_ne_bytes();
+        trailer[2 + tile].0.as_chunks_mut().0[lane] = (sum * OFFSET).to_ne_bytes();
     }
 }
 

@@ -35,6 +35,8 @@ impl Avx2 {
 impl Lanes for Avx512 {
     type Vector = __m512;
 
+    const STRIPES: usize = 4;
+
     #[inline(always)]
     fn splat(self, value: f32) -> __m512 {
         // SAFETY: the machine has AVX-512 (see the file's header).
@@ -109,6 +111,8 @@ type Halves = (__m256, __m256);
 
 impl Lanes for Avx2 {
     type Vector = Halves;
+
+    const STRIPES: usize = 2;
 
     #[inline(always)]
     fn splat(self, value: f32) -> Halves {
