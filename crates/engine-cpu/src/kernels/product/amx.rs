@@ -13,6 +13,8 @@ use std::sync::OnceLock;
 const MIN_ROWS: usize = 5;
 /// How far ahead of its use a line is asked for.
 const PREFETCH_LINES: usize = 128;
+/// Rows that stay in the cache while they are multiplied by one block after another.
+const RESIDENT_ROWS: usize = 64;
 /// Bytes from one row of a tile to the next.
 const STRIDE: usize = size_of::<Line>();
 
@@ -70,13 +72,15 @@ pub(super) fn multiply(amx: Amx, strip: &Strip<'_>) {
         return;
     }
     configure(amx);
-    for block in strip.blocks.clone() {
-        for first_row in (0..rows).step_by(BLOCK_ROWS) {
-            if rows - first_row < MIN_ROWS {
-                avx512::multiply_rows(amx.lanes, strip, block, first_row);
-            } else {
-                // SAFETY: an `Amx` exists only where the machine has tiles, and they are configured above.
-                unsafe { multiply_rows(strip, block, first_row) };
+    for first in (0..rows).step_by(RESIDENT_ROWS) {
+        for block in strip.blocks.clone() {
+            for first_row in (first..rows.min(first + RESIDENT_ROWS)).step_by(BLOCK_ROWS) {
+                if rows - first_row < MIN_ROWS {
+                    avx512::multiply_rows(amx.lanes, strip, block, first_row);
+                } else {
+                    // SAFETY: an `Amx` exists only where the machine has tiles, and they are configured above.
+                    unsafe { multiply_rows(strip, block, first_row) };
+                }
             }
         }
     }
@@ -129,7 +133,9 @@ unsafe fn multiply_rows(strip: &Strip<'_>, index: usize, first_row: usize) {
                 out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _, options(nostack, nomem));
         }
         for _ in 0..grouping.tiles {
-            for line in 0..PAIR_LINES {
+            // The first rows bring the weights into the cache, where the others find them.
+            let lines = if first_row == 0 { PAIR_LINES } else { 0 };
+            for line in 0..lines {
                 // A prefetch may name any address.
                 _mm_prefetch::<_MM_HINT_T0>(weights.wrapping_add(PREFETCH_LINES + line).cast());
             }
@@ -199,4 +205,4 @@ unsafe fn multiply_rows(strip: &Strip<'_>, index: usize, first_row: usize) {
     }
 }
 
-const _: () = assert!(TILE_LINES == BLOCK_ROWS);
+const _: () = assert!(TILE_LINES == BLOCK_ROWS && RESIDENT_ROWS.is_multiple_of(BLOCK_ROWS));
