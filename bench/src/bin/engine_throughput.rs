@@ -1,27 +1,76 @@
-//! Generated tokens per second of the engine alone, at several numbers of streams: no HTTP, no metering.
+//! The speed of the engine alone, without HTTP and metering: how long a step takes and where its time goes, for several
+//! numbers of sequences and of prompt tokens, and generated tokens per second at several numbers of streams.
 //!
 //!     cargo run --release -p chancery-bench --bin engine_throughput -- MODEL.gguf
+//!
+//! `CHANCERY_KERNEL` (amx, avx512, avx2, portable) forces a kernel.
 
 use chancery_domain::{AccountId, Clock, SystemClock};
 use chancery_engine::{Engine, Event, Job, Sampling};
-use chancery_engine_cpu::{CpuEngine, LoadOptions};
-use std::path::PathBuf;
+use chancery_engine_cpu::{CpuEngine, Evaluation, LoadOptions, StepTimes};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 const OUTPUT_TOKENS: u32 = 64;
 const INSTRUCTIONS: &str = "You help a consulting firm. Answer in full sentences, keep every figure as it is given, \
     name the client, and say what was promised and by when. ";
+/// Tokens that a sequence has behind it where a step is timed.
+const CONTEXT_TOKENS: usize = 300;
+/// The machine is never quite quiet: of so many times of a step, the best counts.
+const REPEATS: usize = 20;
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> Outcome<()> {
     let path: PathBuf = std::env::args_os().nth(1).ok_or("give the path of a model file")?.into();
+    time_steps(&path)?;
+    time_streams(&path).await
+}
+
+fn time_steps(path: &Path) -> Outcome<()> {
+    let threads = std::thread::available_parallelism()?.get();
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let started = clock.monotonic();
+    let mut evaluation = Evaluation::load(path, CONTEXT_TOKENS, threads)?;
+    println!("loaded in {:.2?}", started.elapsed());
+    println!("| one step of | ms | products | attention | rest | tokens/s |\n|---|---|---|---|---|---|");
+    let best = |label: String, rows: usize, step: &mut dyn FnMut() -> StepTimes| {
+        let times = (0..REPEATS).map(|_| step()).min_by_key(|times| total(*times)).unwrap_or_default();
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        println!(
+            "| {label} | {:.2} | {:.2} | {:.2} | {:.2} | {:.0} |",
+            ms(total(times)),
+            ms(times.products),
+            ms(times.attention),
+            ms(times.rest),
+            rows as f64 / total(times).as_secs_f64()
+        );
+    };
+    for rows in [1, 2, 4, 8, 16, 32, 64] {
+        let label = format!("{rows} sequences with {CONTEXT_TOKENS} tokens each");
+        best(label, rows, &mut || evaluation.time_decoding(rows, &clock));
+    }
+    for rows in [16, 64, 256] {
+        let tokens: Vec<u32> = (100..).take(rows).collect();
+        best(format!("a prompt of {rows} tokens"), rows, &mut || evaluation.time_prompt(&tokens, &clock));
+    }
+    Ok(())
+}
+
+fn total(times: StepTimes) -> Duration {
+    times.products + times.attention + times.rest
+}
+
+async fn time_streams(path: &Path) -> Outcome<()> {
     let started = SystemClock.monotonic();
-    let engine = CpuEngine::load(&path, &LoadOptions::default(), Arc::new(SystemClock))?;
+    let engine = CpuEngine::load(path, &LoadOptions::default(), Arc::new(SystemClock))?;
     println!("loaded in {:.2?}, {} MB at most", started.elapsed(), engine.memory_bytes() >> 20);
     for streams in [1, 2, 4, 8, 16] {
         for (label, repeat) in [("short prompt", 1), ("long prompt", 8)] {
             let jobs: Vec<Job> = (0..streams)
-                .map(|stream| -> Result<Job, Box<dyn std::error::Error>> {
+                .map(|stream| -> Outcome<Job> {
                     let input = format!("Write a letter about meeting number {stream}, on 3 March.");
                     Ok(Job {
                         account: AccountId(1),

@@ -55,22 +55,24 @@ impl fmt::Debug for CpuEngine {
 }
 
 impl CpuEngine {
-    /// Reads a model file and starts its threads. It takes as long as reading the file does.
+    /// Reads a model file and starts its threads. It takes as long as reading the file and laying out its weights
+    /// does.
     pub fn load(path: &Path, options: &LoadOptions, clock: Arc<dyn Clock>) -> Result<Self, LoadError> {
         let started = clock.monotonic();
         let refused = |fault| LoadError::refused(path, fault);
         let mut file = Gguf::open(path)?;
         let tokenizer = Arc::new(Tokenizer::from_metadata(file.metadata()).map_err(refused)?);
         let template = ChatTemplate::from_metadata(file.metadata(), &tokenizer).map_err(refused)?;
-        let model = Model::from_gguf(&mut file, tokenizer.vocabulary_len()).map_err(refused)?;
+        let threads = bounded(path, "threads", options.threads, MAX_THREADS, || {
+            thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS)
+        })?;
+        let kernels = Kernels::start(threads)?;
+        let model = Model::from_gguf(&mut file, tokenizer.vocabulary_len(), &kernels).map_err(refused)?;
         drop(file);
 
         let hyper_parameters = &model.hyper_parameters;
         let kv_shape = hyper_parameters.kv_shape();
         let bounds = choose_bounds(path, options, hyper_parameters.context_tokens, kv_shape)?;
-        let threads = bounded(path, "threads", options.threads, MAX_THREADS, || {
-            thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS)
-        })?;
         let context_tokens = u32::try_from(bounds.context_tokens).unwrap_or(u32::MAX);
         if template.scaffolding_tokens() >= bounds.context_tokens {
             return Err(LoadError::Option {
@@ -88,7 +90,6 @@ impl CpuEngine {
             .and_then(|page_bytes| page_bytes.checked_mul(pages as u64))
             .ok_or_else(beyond)?;
         let memory_bytes = kv_bytes + model.memory_bytes() as u64;
-        let kernels = Kernels::start(threads).map_err(LoadError::Threads)?;
 
         tracing::info!(
             model = %hyper_parameters.name,

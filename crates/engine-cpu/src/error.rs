@@ -34,6 +34,8 @@ pub enum LoadError {
     Refused { path: PathBuf, fault: Fault },
     #[error("`{option}` cannot be {asked} for {}: {reason}", path.display())]
     Option { path: PathBuf, option: &'static str, asked: u64, reason: String },
+    #[error("`CHANCERY_KERNEL` cannot be `{asked}`: {reason}")]
+    Kernel { asked: String, reason: String },
     #[error("the engine's threads could not be started: {0}")]
     Threads(#[source] io::Error),
 }

@@ -2,13 +2,15 @@
 //! held against other implementations of the same file.
 
 use crate::error::{Fault, LoadError};
-use crate::forward::{Forward, Segment, StepModel};
+use crate::forward::{Forward, Segment, StepModel, StepTimes, Watch};
 use crate::gguf::Gguf;
-use crate::kernels::Kernels;
+use crate::kernels::{Arithmetic, Kernels};
 use crate::kv::{KvCache, Lane, PageLedger, PageTable, pages_for};
 use crate::model::Model;
 use crate::tokenizer::Tokenizer;
+use chancery_domain::Clock;
 use std::path::Path;
+use std::sync::Arc;
 
 /// One sequence, extended by hand.
 #[derive(Debug)]
@@ -22,15 +24,37 @@ pub struct Evaluation {
 }
 
 impl Evaluation {
+    /// The model as it serves requests.
     pub fn load(path: &Path, context_tokens: usize, threads: usize) -> Result<Self, LoadError> {
+        Self::load_with(path, context_tokens, Kernels::start(threads)?)
+    }
+
+    /// On the kernel of that name, as `CHANCERY_KERNEL` would have it.
+    pub fn load_on(
+        kernel: &str,
+        path: &Path,
+        context_tokens: usize,
+        threads: usize,
+    ) -> Result<Self, LoadError> {
+        let kernels = Kernels::start_with(threads, Some(kernel), Arithmetic::Fixed)?;
+        Self::load_with(path, context_tokens, kernels)
+    }
+
+    /// The file's weights as they are with f32 activations: what accuracy is measured against. It takes four bytes for
+    /// each weight, and its time.
+    pub fn load_exact(path: &Path, context_tokens: usize, threads: usize) -> Result<Self, LoadError> {
+        let kernels = Kernels::start_with(threads, None, Arithmetic::Exact)?;
+        Self::load_with(path, context_tokens, kernels)
+    }
+
+    fn load_with(path: &Path, context_tokens: usize, kernels: Kernels) -> Result<Self, LoadError> {
         let refused = |fault| LoadError::refused(path, fault);
         let mut file = Gguf::open(path)?;
         let vocabulary = Tokenizer::from_metadata(file.metadata()).map_err(refused)?.vocabulary_len();
-        let model = Model::from_gguf(&mut file, vocabulary).map_err(refused)?;
+        let model = Model::from_gguf(&mut file, vocabulary, &kernels).map_err(refused)?;
         let pages = pages_for(context_tokens);
         let beyond = || refused(Fault::unsupported("its key-value cache is beyond counting"));
         let cache = KvCache::new(model.hyper_parameters.kv_shape(), pages).ok_or_else(beyond)?;
-        let kernels = Kernels::start(threads).map_err(LoadError::Threads)?;
         let mut evaluation = Self {
             forward: Forward::new(model, kernels, cache),
             ledger: PageLedger::new(pages, 0),
@@ -55,15 +79,69 @@ impl Evaluation {
     /// # Panics
     /// When there are no tokens, one is outside the vocabulary, or they pass the end of the context.
     pub fn extend(&mut self, tokens: &[u32]) -> Vec<f64> {
+        let first_position = self.append(tokens);
+        let segment = Segment { tokens, first_position, pages: self.pages.pages(), wants_logits: true };
+        self.forward.step(&[segment]).rows().next().map(log_probabilities).unwrap_or_default()
+    }
+
+    /// Appends tokens, all in one step, and returns every token's log-probability of coming next after each of them.
+    ///
+    /// # Panics
+    /// As `extend` does.
+    pub fn extend_each(&mut self, tokens: &[u32]) -> Vec<Vec<f64>> {
+        let first_position = self.append(tokens);
+        let segments: Vec<Segment<'_>> = (first_position..)
+            .zip(tokens.chunks(1))
+            .map(|(first_position, tokens)| Segment {
+                tokens,
+                first_position,
+                pages: self.pages.pages(),
+                wants_logits: true,
+            })
+            .collect();
+        self.forward.step(&segments).rows().map(log_probabilities).collect()
+    }
+
+    /// Takes the time of one step of `rows` sequences, one token each, at the context's end. What they say makes no
+    /// difference: all share the one sequence's pages.
+    ///
+    /// # Panics
+    /// As `extend` does.
+    pub fn time_decoding(&mut self, rows: usize, clock: &Arc<dyn Clock>) -> StepTimes {
+        if self.cached < self.context_tokens {
+            self.extend(&vec![1; self.context_tokens - self.cached]);
+        }
+        let segment = Segment {
+            tokens: &[1],
+            first_position: self.context_tokens - 1,
+            pages: self.pages.pages(),
+            wants_logits: true,
+        };
+        self.forward.set_watch(Watch::new(Arc::clone(clock)));
+        self.forward.step(&vec![segment; rows]);
+        self.forward.step_times()
+    }
+
+    /// Takes the time of one step that reads `tokens` from an empty context.
+    ///
+    /// # Panics
+    /// As `extend` does.
+    pub fn time_prompt(&mut self, tokens: &[u32], clock: &Arc<dyn Clock>) -> StepTimes {
+        self.restart();
+        self.forward.set_watch(Watch::new(Arc::clone(clock)));
+        self.extend(tokens);
+        self.forward.step_times()
+    }
+
+    /// Makes room for more tokens; returns the position of the first.
+    fn append(&mut self, tokens: &[u32]) -> usize {
         assert!(!tokens.is_empty(), "no tokens");
         assert!(self.cached + tokens.len() <= self.context_tokens, "past the end of the context");
         assert!(tokens.iter().all(|token| (*token as usize) < self.vocabulary), "not a token");
-        self.ledger.grow(&mut self.pages, self.cached + tokens.len());
-        let segment =
-            Segment { tokens, first_position: self.cached, pages: self.pages.pages(), wants_logits: true };
-        let logits = self.forward.step(&[segment]);
+        let first_position = self.cached;
         self.cached += tokens.len();
-        logits.rows().next().map(log_probabilities).unwrap_or_default()
+        self.ledger.grow(&mut self.pages, self.cached);
+        first_position
     }
 }
 

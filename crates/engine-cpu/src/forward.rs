@@ -1,7 +1,11 @@
 //! The forward pass: one step takes the next tokens of several sequences, prompts and replies mixed, through all
 //! layers together, and gives the logits of those that want one. It knows nothing of requests.
 
-use crate::kernels::{Kernels, PackedRows, Product, Span, rotate_pairs};
+mod watch;
+
+pub use watch::{StepTimes, Watch};
+
+use crate::kernels::{Before, Inputs, Kernels, Rows, Span, padded, rotate_pairs};
 use crate::kv::{KvCache, PageId};
 use crate::model::{HyperParameters, Layer, Model};
 
@@ -46,72 +50,86 @@ pub struct Forward {
     kernels: Kernels,
     cache: KvCache,
     room: Room,
+    watch: Watch,
 }
 
-/// Buffers that are kept from step to step; each is as long as the largest step so far needed.
+/// Buffers that are kept from step to step; each is as long as the largest step so far needed. Rows of products are
+/// padded to whole blocks.
 #[derive(Debug, Default)]
 struct Room {
     hidden: Vec<f32>,
-    normed: Vec<f32>,
-    queries: Vec<f32>,
-    keys: Vec<f32>,
-    values: Vec<f32>,
+    /// Queries, keys and values of each row.
+    query_key_value: Vec<f32>,
     attended: Vec<f32>,
-    gates: Vec<f32>,
-    ups: Vec<f32>,
-    delta: Vec<f32>,
+    gate_up: Vec<f32>,
     cosines: Vec<f32>,
     sines: Vec<f32>,
-    packed: PackedRows,
+    inputs: Inputs,
     last_rows: Vec<f32>,
     logits: Vec<f32>,
 }
 
 impl Forward {
     pub fn new(model: Model, kernels: Kernels, cache: KvCache) -> Self {
-        Self { model, kernels, cache, room: Room::default() }
+        Self { model, kernels, cache, room: Room::default(), watch: Watch::default() }
+    }
+
+    pub fn set_watch(&mut self, watch: Watch) {
+        self.watch = watch;
+    }
+
+    /// Where the last step's time went, if there is a watch.
+    pub fn step_times(&self) -> StepTimes {
+        self.watch.times()
     }
 }
 
 impl StepModel for Forward {
     fn step(&mut self, segments: &[Segment<'_>]) -> Logits<'_> {
-        let Self { model, kernels, cache, room } = self;
+        let Self { model, kernels, cache, room, watch } = self;
+        watch.restart();
         let hyper_parameters = &model.hyper_parameters;
         let width = hyper_parameters.width;
+        let stride = padded(width);
         let spans = spans_of(segments);
         let rows: usize = segments.iter().map(|segment| segment.tokens.len()).sum();
 
         room.prepare(hyper_parameters, rows);
         let tokens = segments.iter().flat_map(|segment| segment.tokens);
-        for (token, hidden) in tokens.zip(room.hidden.chunks_exact_mut(width)) {
-            model.embedding.read_column(*token as usize, hidden);
+        for (token, hidden) in tokens.zip(room.hidden.chunks_exact_mut(stride)) {
+            model.embedding.read(*token, &mut hidden[..width]);
         }
         room.set_angles(&hyper_parameters.rope_frequencies, &spans);
+        let step = Step { kernels, hyper_parameters, spans: &spans };
         for (index, layer) in model.layers.iter().enumerate() {
-            room.attend(kernels, cache, hyper_parameters, layer, index, &spans);
-            room.feed_forward(kernels, hyper_parameters, layer);
+            room.attend(&step, cache, layer, index, watch);
+            room.feed_forward(&step, layer, watch);
         }
 
         room.last_rows.clear();
         for (segment, span) in segments.iter().zip(&spans).filter(|(segment, _)| segment.wants_logits) {
             let last = span.first_row + segment.tokens.len() - 1;
-            room.last_rows.extend_from_slice(&room.hidden[last * width..][..width]);
+            room.last_rows.extend_from_slice(&room.hidden[last * stride..][..stride]);
         }
-        let wanted = room.last_rows.len() / width;
-        let output = model.output();
-        room.logits.resize(wanted * output.padded_columns(), 0.0);
+        let wanted = room.last_rows.len() / stride;
+        let logits_stride = padded(hyper_parameters.vocabulary);
+        room.logits.resize(wanted * logits_stride, 0.0);
         if wanted > 0 {
-            let normed = &mut room.normed[..wanted * width];
-            kernels.rms_norm(&room.last_rows, &model.output_norm, hyper_parameters.norm_epsilon, normed);
-            kernels.pack(normed, width, &mut room.packed);
-            kernels.multiply(&room.packed, &mut [Product { matrix: output, out: &mut room.logits }]);
+            let rows = Rows { values: &room.last_rows, stride };
+            kernels.normalise(rows, &model.output_norm, hyper_parameters.norm_epsilon, &mut room.inputs);
+            watch.lap(|times| &mut times.rest);
+            kernels.multiply(&room.inputs, &model.output, &mut room.logits, Before::Replaced);
+            watch.lap(|times| &mut times.products);
         }
-        Logits {
-            values: &room.logits,
-            stride: output.padded_columns(),
-            vocabulary: hyper_parameters.vocabulary,
-        }
+        Logits { values: &room.logits, stride: logits_stride, vocabulary: hyper_parameters.vocabulary }
     }
+}
+
+/// What all layers of one step share.
+struct Step<'a> {
+    kernels: &'a Kernels,
+    hyper_parameters: &'a HyperParameters,
+    spans: &'a [Span<'a>],
 }
 
 fn spans_of<'a>(segments: &[Segment<'a>]) -> Vec<Span<'a>> {
@@ -136,15 +154,10 @@ impl Room {
         let HyperParameters { width, feed_forward, attention, .. } = *hyper_parameters;
         let query_width = attention.heads * attention.head_len;
         let kv_width = attention.kv_heads * attention.head_len;
-        self.hidden.resize(rows * width, 0.0);
-        self.normed.resize(rows * width, 0.0);
-        self.delta.resize(rows * width, 0.0);
-        self.queries.resize(rows * query_width, 0.0);
+        self.hidden.resize(rows * padded(width), 0.0);
+        self.query_key_value.resize(rows * padded(query_width + 2 * kv_width), 0.0);
         self.attended.resize(rows * query_width, 0.0);
-        self.keys.resize(rows * kv_width, 0.0);
-        self.values.resize(rows * kv_width, 0.0);
-        self.gates.resize(rows * feed_forward, 0.0);
-        self.ups.resize(rows * feed_forward, 0.0);
+        self.gate_up.resize(rows * padded(2 * feed_forward), 0.0);
     }
 
     /// The cosines and sines of every row's position, the same for all layers and heads.
@@ -164,62 +177,60 @@ impl Room {
 
     fn attend(
         &mut self,
-        kernels: &Kernels,
+        step: &Step<'_>,
         cache: &mut KvCache,
-        hyper_parameters: &HyperParameters,
         layer: &Layer,
         layer_index: usize,
-        spans: &[Span<'_>],
+        watch: &mut Watch,
     ) {
+        let Step { kernels, hyper_parameters, spans } = *step;
         let HyperParameters { width, attention, norm_epsilon, .. } = *hyper_parameters;
         let head_len = attention.head_len;
         let query_width = attention.heads * head_len;
         let kv_width = attention.kv_heads * head_len;
+        let stride = padded(query_width + 2 * kv_width);
         let pairs = hyper_parameters.rope_frequencies.len();
 
-        kernels.rms_norm(&self.hidden, &layer.attention_norm, norm_epsilon, &mut self.normed);
-        kernels.pack(&self.normed, width, &mut self.packed);
-        kernels.multiply(
-            &self.packed,
-            &mut [
-                Product { matrix: &layer.query, out: &mut self.queries },
-                Product { matrix: &layer.key, out: &mut self.keys },
-                Product { matrix: &layer.value, out: &mut self.values },
-            ],
-        );
+        let hidden = Rows { values: &self.hidden, stride: padded(width) };
+        kernels.normalise(hidden, &layer.attention_norm, norm_epsilon, &mut self.inputs);
+        watch.lap(|times| &mut times.rest);
+        let products = &mut self.query_key_value;
+        kernels.multiply(&self.inputs, &layer.query_key_value, products, Before::Replaced);
+        watch.lap(|times| &mut times.products);
         for span in spans {
             for offset in 0..span.rows {
                 let row = span.first_row + offset;
                 let cosines = &self.cosines[row * pairs..][..pairs];
                 let sines = &self.sines[row * pairs..][..pairs];
-                rotate_pairs(&mut self.queries[row * query_width..][..query_width], head_len, cosines, sines);
-                let keys = &mut self.keys[row * kv_width..][..kv_width];
-                rotate_pairs(keys, head_len, cosines, sines);
-                let values = &self.values[row * kv_width..][..kv_width];
+                let row = &mut self.query_key_value[row * stride..][..query_width + 2 * kv_width];
+                let (rotated, values) = row.split_at_mut(query_width + kv_width);
+                rotate_pairs(rotated, head_len, cosines, sines);
+                let keys = &rotated[query_width..];
                 cache.write(span.pages, layer_index, span.first_position + offset, keys, values);
             }
         }
-        kernels.attend(attention, cache, layer_index, spans, &self.queries, &mut self.attended);
-        kernels.pack(&self.attended, query_width, &mut self.packed);
-        kernels
-            .multiply(&self.packed, &mut [Product { matrix: &layer.attention_output, out: &mut self.delta }]);
-        kernels.add(&mut self.hidden, &self.delta);
+        watch.lap(|times| &mut times.rest);
+        let queries = Rows { values: &self.query_key_value, stride };
+        kernels.attend(attention, cache, layer_index, spans, queries, &mut self.attended);
+        watch.lap(|times| &mut times.attention);
+        kernels.take_rows(Rows { values: &self.attended, stride: query_width }, &mut self.inputs);
+        watch.lap(|times| &mut times.rest);
+        kernels.multiply(&self.inputs, &layer.attention_output, &mut self.hidden, Before::Added);
+        watch.lap(|times| &mut times.products);
     }
 
-    fn feed_forward(&mut self, kernels: &Kernels, hyper_parameters: &HyperParameters, layer: &Layer) {
+    fn feed_forward(&mut self, step: &Step<'_>, layer: &Layer, watch: &mut Watch) {
+        let Step { kernels, hyper_parameters, .. } = *step;
         let HyperParameters { width, feed_forward, norm_epsilon, .. } = *hyper_parameters;
-        kernels.rms_norm(&self.hidden, &layer.feed_forward_norm, norm_epsilon, &mut self.normed);
-        kernels.pack(&self.normed, width, &mut self.packed);
-        kernels.multiply(
-            &self.packed,
-            &mut [
-                Product { matrix: &layer.gate, out: &mut self.gates },
-                Product { matrix: &layer.up, out: &mut self.ups },
-            ],
-        );
-        kernels.gate(&mut self.gates, &self.ups, feed_forward);
-        kernels.pack(&self.gates, feed_forward, &mut self.packed);
-        kernels.multiply(&self.packed, &mut [Product { matrix: &layer.down, out: &mut self.delta }]);
-        kernels.add(&mut self.hidden, &self.delta);
+        let hidden = Rows { values: &self.hidden, stride: padded(width) };
+        kernels.normalise(hidden, &layer.feed_forward_norm, norm_epsilon, &mut self.inputs);
+        watch.lap(|times| &mut times.rest);
+        kernels.multiply(&self.inputs, &layer.gate_up, &mut self.gate_up, Before::Replaced);
+        watch.lap(|times| &mut times.products);
+        let gate_up = Rows { values: &self.gate_up, stride: padded(2 * feed_forward) };
+        kernels.gate(gate_up, feed_forward, &mut self.inputs);
+        watch.lap(|times| &mut times.rest);
+        kernels.multiply(&self.inputs, &layer.down, &mut self.hidden, Before::Added);
+        watch.lap(|times| &mut times.products);
     }
 }

@@ -1,30 +1,43 @@
-//! The arithmetic. Each operation is written once over sixteen `Lanes` and compiled for AVX-512, AVX2 and any machine;
-//! which one runs is found out when the engine starts. Every row's result is reduced in one fixed order that does not
-//! depend on the other rows, so a request's text is the same alone and in a full batch.
+//! The arithmetic. Products have a kernel for each instruction set; all else is written once over sixteen `Lanes` and
+//! compiled for AVX-512, AVX2 and any machine. Which one runs is found out when the engine starts. Every row's result
+//! is reduced in one fixed order that does not depend on the other rows, so a request's text is the same alone and in
+//! a full batch.
 
 #![expect(unsafe_code, reason = "vector instructions, and threads that write disjoint parts of one buffer")]
 
 mod attention;
 mod elementwise;
+mod inputs;
 mod lanes;
-mod matrix;
-mod multiply;
 mod pool;
+mod product;
+mod tiles;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
 pub use attention::{AttentionShape, MAX_HEAD_LEN, Span};
-pub use elementwise::rotate_pairs;
-pub use matrix::Matrix;
-pub use multiply::{PackedRows, Product};
+pub use elementwise::{Rows, rotate_pairs};
+pub use inputs::Inputs;
+pub use product::{Before, Matrix, padded};
+pub use tiles::ColumnSource;
 
-use lanes::{Lanes, Portable};
+use crate::error::LoadError;
+use inputs::InputForm;
+use lanes::Portable;
 use pool::Pool;
-use std::io;
+#[cfg(target_arch = "x86_64")]
+use product::amx::Amx;
+
+/// Forces a kernel by its name, for tests and for comparing them.
+pub const KERNEL_VARIABLE: &str = "CHANCERY_KERNEL";
+/// From the best to the plainest.
+const NAMES: [&str; 4] = ["amx", "avx512", "avx2", "portable"];
 
 /// The widest instructions that this machine has and the kernels use.
 #[derive(Clone, Copy, Debug)]
 enum InstructionSet {
+    #[cfg(target_arch = "x86_64")]
+    Amx(Amx),
     #[cfg(target_arch = "x86_64")]
     Avx512(x86::Avx512),
     #[cfg(target_arch = "x86_64")]
@@ -33,33 +46,34 @@ enum InstructionSet {
 }
 
 impl InstructionSet {
-    fn detect() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        {
-            if let Some(lanes) = x86::Avx512::detect() {
-                return Self::Avx512(lanes);
-            }
-            if let Some(lanes) = x86::Avx2::detect() {
-                return Self::Avx2(lanes);
-            }
+    /// The set of that name, if this machine has it.
+    fn named(name: &str) -> Option<Self> {
+        match name {
+            #[cfg(target_arch = "x86_64")]
+            "amx" => Amx::detect().map(Self::Amx),
+            #[cfg(target_arch = "x86_64")]
+            "avx512" => x86::Avx512::detect().map(Self::Avx512),
+            #[cfg(target_arch = "x86_64")]
+            "avx2" => x86::Avx2::detect().map(Self::Avx2),
+            "portable" => Some(Self::Portable(Portable)),
+            _ => None,
         }
-        Self::Portable(Portable)
     }
 
-    /// Everything this machine can run, for tests that hold one against the other.
+    fn detect() -> Self {
+        NAMES.into_iter().find_map(Self::named).unwrap_or(Self::Portable(Portable))
+    }
+
+    /// Everything this machine can run, the portable one first, for tests that hold one against the other.
     #[cfg(test)]
     fn available() -> Vec<Self> {
-        let mut sets = vec![Self::Portable(Portable)];
-        #[cfg(target_arch = "x86_64")]
-        {
-            sets.extend(x86::Avx2::detect().map(Self::Avx2));
-            sets.extend(x86::Avx512::detect().map(Self::Avx512));
-        }
-        sets
+        NAMES.into_iter().rev().filter_map(Self::named).collect()
     }
 
     fn name(self) -> &'static str {
         match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx(_) => "amx",
             #[cfg(target_arch = "x86_64")]
             Self::Avx512(_) => "avx512",
             #[cfg(target_arch = "x86_64")]
@@ -68,14 +82,13 @@ impl InstructionSet {
         }
     }
 
-    /// Most rows that one pass over a weight multiplies.
-    fn max_rows(self) -> usize {
+    fn input_form(self) -> InputForm {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512(_) => x86::Avx512::MAX_ROWS,
+            Self::Amx(_) | Self::Avx512(_) => InputForm::Bytes,
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2(_) => x86::Avx2::MAX_ROWS,
-            Self::Portable(_) => Portable::MAX_ROWS,
+            Self::Avx2(_) => InputForm::Words,
+            Self::Portable(_) => InputForm::Words,
         }
     }
 }
@@ -85,7 +98,8 @@ macro_rules! dispatch {
     ($set:expr, $body:path, $arguments:expr, $kind:ty) => {
         match $set {
             #[cfg(target_arch = "x86_64")]
-            $crate::kernels::InstructionSet::Avx512(lanes) => {
+            $crate::kernels::InstructionSet::Avx512(lanes)
+            | $crate::kernels::InstructionSet::Amx($crate::kernels::product::amx::Amx { lanes }) => {
                 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
                 fn compiled(lanes: $crate::kernels::x86::Avx512, arguments: $kind) {
                     $body(lanes, arguments)
@@ -108,20 +122,62 @@ macro_rules! dispatch {
 }
 use dispatch;
 
+/// How products are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arithmetic {
+    /// Int8 weights and 16-bit activations: what serves requests.
+    Fixed,
+    /// The file's weights and f32 activations: what the other is measured against.
+    Exact,
+}
+
 /// The kernels and the threads they run on.
 #[derive(Debug)]
 pub struct Kernels {
     set: InstructionSet,
+    arithmetic: Arithmetic,
     pool: Pool,
 }
 
 impl Kernels {
-    /// `threads` counts the calling thread; the others are started here.
-    pub fn start(threads: usize) -> io::Result<Self> {
-        Ok(Self { set: InstructionSet::detect(), pool: Pool::start(threads)? })
+    /// The best kernel, or the one that the environment names. `threads` counts the calling thread; the others are
+    /// started here.
+    pub fn start(threads: usize) -> Result<Self, LoadError> {
+        let asked = std::env::var_os(KERNEL_VARIABLE).map(|name| name.to_string_lossy().into_owned());
+        Self::start_with(threads, asked.as_deref(), Arithmetic::Fixed)
+    }
+
+    pub fn start_with(threads: usize, name: Option<&str>, arithmetic: Arithmetic) -> Result<Self, LoadError> {
+        let set = match name {
+            None => InstructionSet::detect(),
+            Some(name) => InstructionSet::named(name).ok_or_else(|| LoadError::Kernel {
+                asked: name.to_owned(),
+                reason: if NAMES.contains(&name) {
+                    "this machine cannot run it".to_owned()
+                } else {
+                    format!("it is none of {}", NAMES.join(", "))
+                },
+            })?,
+        };
+        Ok(Self { set, arithmetic, pool: Pool::start(threads).map_err(LoadError::Threads)? })
     }
 
     pub fn name(&self) -> &'static str {
         self.set.name()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_is_chosen_by_name_or_refused_by_it() {
+        for set in InstructionSet::available() {
+            let kernels = Kernels::start_with(1, Some(set.name()), Arithmetic::Fixed).unwrap();
+            assert_eq!(kernels.name(), set.name());
+        }
+        let error = Kernels::start_with(1, Some("sse9"), Arithmetic::Fixed).unwrap_err().to_string();
+        assert!(error.contains("`sse9`") && error.contains("amx, avx512, avx2, portable"), "{error}");
     }
 }

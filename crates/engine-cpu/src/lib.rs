@@ -28,6 +28,7 @@ mod worker;
 pub use engine::{CpuEngine, LoadOptions};
 pub use error::{Fault, LoadError};
 pub use evaluation::Evaluation;
+pub use forward::StepTimes;
 pub use gguf::{Array, Gguf, Metadata, TensorInfo, TensorType, Value};
 pub use limits::MAX_SLOTS;
 pub use tokenizer::Tokenizer;

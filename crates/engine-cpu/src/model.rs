@@ -2,8 +2,8 @@
 //! forward pass would not honour (another architecture, a scaling of positions, experts, biases) is refused by name.
 
 use crate::error::Fault;
-use crate::gguf::{Gguf, Metadata, TensorInfo};
-use crate::kernels::{AttentionShape, MAX_HEAD_LEN, Matrix};
+use crate::gguf::{Gguf, Metadata, TensorInfo, TensorType};
+use crate::kernels::{AttentionShape, ColumnSource, Kernels, MAX_HEAD_LEN, Matrix};
 use crate::kv::KvShape;
 use crate::limits::{MAX_CONTEXT_TOKENS, MAX_HEADS, MAX_LAYERS, MAX_VOCABULARY, MAX_WIDTH};
 use crate::quantised;
@@ -149,55 +149,98 @@ impl HyperParameters {
 #[derive(Debug)]
 pub struct Layer {
     pub attention_norm: Vec<f32>,
-    pub query: Matrix,
-    pub key: Matrix,
-    pub value: Matrix,
+    /// Queries, keys and values side by side.
+    pub query_key_value: Matrix,
     pub attention_output: Matrix,
     pub feed_forward_norm: Vec<f32>,
-    pub gate: Matrix,
-    pub up: Matrix,
+    /// Gates and ups side by side.
+    pub gate_up: Matrix,
     pub down: Matrix,
+}
+
+/// The embedding of every token, as the file holds it.
+#[derive(Debug)]
+pub struct Embedding {
+    kind: TensorType,
+    row_bytes: usize,
+    bytes: Vec<u8>,
+}
+
+impl Embedding {
+    fn columns(&self) -> ColumnSource<'_> {
+        ColumnSource { kind: self.kind, columns: self.bytes.len() / self.row_bytes, bytes: &self.bytes }
+    }
+
+    /// # Panics
+    /// When the token is outside the vocabulary, or `values` is not as long as an embedding.
+    pub fn read(&self, token: u32, values: &mut [f32]) {
+        quantised::expand(
+            self.kind,
+            &self.bytes[token as usize * self.row_bytes..][..self.row_bytes],
+            values,
+        );
+    }
 }
 
 #[derive(Debug)]
 pub struct Model {
     pub hyper_parameters: HyperParameters,
-    /// A column per token; also makes the logits when the file has no matrix of its own for that.
-    pub embedding: Matrix,
+    pub embedding: Embedding,
     pub layers: Vec<Layer>,
     pub output_norm: Vec<f32>,
-    output: Option<Matrix>,
+    /// Made from the embedding where the file has no matrix of its own for the logits.
+    pub output: Matrix,
 }
 
 impl Model {
-    pub fn from_gguf<R: Read + Seek>(file: &mut Gguf<R>, vocabulary: usize) -> Result<Self, Fault> {
+    /// Reads the weights and lays them out for the kernels.
+    pub fn from_gguf<R: Read + Seek>(
+        file: &mut Gguf<R>,
+        vocabulary: usize,
+        kernels: &Kernels,
+    ) -> Result<Self, Fault> {
         let mut hyper_parameters = HyperParameters::from_metadata(file.metadata(), vocabulary)?;
         let HyperParameters { width, layers, feed_forward, attention, .. } = hyper_parameters;
         let query_width = attention.heads * attention.head_len;
         let kv_width = attention.kv_heads * attention.head_len;
 
         let mut tensors = Tensors { file, taken: HashSet::new() };
-        let embedding = tensors.matrix("token_embd.weight", width, vocabulary)?;
+        let (info, bytes) = tensors.take("token_embd.weight", &[width, vocabulary])?;
+        let row_bytes = width / info.kind.block_len() * info.kind.block_bytes();
+        let embedding = Embedding { kind: info.kind, row_bytes, bytes };
         let layers = (0..layers)
             .map(|layer| {
                 let name = |part: &str| format!("blk.{layer}.{part}.weight");
                 Ok(Layer {
                     attention_norm: tensors.vector(&name("attn_norm"), width)?,
-                    query: tensors.matrix(&name("attn_q"), width, query_width)?,
-                    key: tensors.matrix(&name("attn_k"), width, kv_width)?,
-                    value: tensors.matrix(&name("attn_v"), width, kv_width)?,
-                    attention_output: tensors.matrix(&name("attn_output"), query_width, width)?,
+                    query_key_value: tensors.matrix(
+                        kernels,
+                        width,
+                        &[
+                            (&name("attn_q"), query_width),
+                            (&name("attn_k"), kv_width),
+                            (&name("attn_v"), kv_width),
+                        ],
+                    )?,
+                    attention_output: tensors.matrix(
+                        kernels,
+                        query_width,
+                        &[(&name("attn_output"), width)],
+                    )?,
                     feed_forward_norm: tensors.vector(&name("ffn_norm"), width)?,
-                    gate: tensors.matrix(&name("ffn_gate"), width, feed_forward)?,
-                    up: tensors.matrix(&name("ffn_up"), width, feed_forward)?,
-                    down: tensors.matrix(&name("ffn_down"), feed_forward, width)?,
+                    gate_up: tensors.matrix(
+                        kernels,
+                        width,
+                        &[(&name("ffn_gate"), feed_forward), (&name("ffn_up"), feed_forward)],
+                    )?,
+                    down: tensors.matrix(kernels, feed_forward, &[(&name("ffn_down"), width)])?,
                 })
             })
             .collect::<Result<Vec<_>, Fault>>()?;
         let output_norm = tensors.vector("output_norm.weight", width)?;
         let output = match tensors.file.tensor("output.weight") {
-            None => None,
-            Some(_) => Some(tensors.matrix("output.weight", width, vocabulary)?),
+            None => kernels.matrix(width, &[embedding.columns()]),
+            Some(_) => tensors.matrix(kernels, width, &[("output.weight", vocabulary)])?,
         };
         if tensors.file.tensor("rope_freqs.weight").is_some() {
             let divisors = tensors.vector("rope_freqs.weight", hyper_parameters.rope_frequencies.len())?;
@@ -212,31 +255,21 @@ impl Model {
         Ok(Self { hyper_parameters, embedding, layers, output_norm, output })
     }
 
-    pub fn output(&self) -> &Matrix {
-        self.output.as_ref().unwrap_or(&self.embedding)
-    }
-
     fn matrices(&self) -> impl Iterator<Item = &Matrix> {
-        let in_layers = self.layers.iter().flat_map(|layer| {
-            [
-                &layer.query,
-                &layer.key,
-                &layer.value,
-                &layer.attention_output,
-                &layer.gate,
-                &layer.up,
-                &layer.down,
-            ]
-        });
-        in_layers.chain([&self.embedding]).chain(&self.output)
+        let in_layers = self
+            .layers
+            .iter()
+            .flat_map(|layer| [&layer.query_key_value, &layer.attention_output, &layer.gate_up, &layer.down]);
+        in_layers.chain([&self.output])
     }
 
+    /// The weights of all matrices; an embedding that also makes the logits counts once.
     pub fn parameters(&self) -> usize {
-        self.matrices().map(|matrix| matrix.rows() * matrix.columns()).sum()
+        self.matrices().map(|matrix| matrix.inputs() * matrix.columns()).sum()
     }
 
     pub fn memory_bytes(&self) -> usize {
-        self.matrices().map(Matrix::memory_bytes).sum()
+        self.matrices().map(Matrix::memory_bytes).sum::<usize>() + self.embedding.bytes.len()
     }
 }
 
@@ -264,9 +297,18 @@ impl<R: Read + Seek> Tensors<'_, R> {
         Ok((info, bytes))
     }
 
-    fn matrix(&mut self, name: &str, rows: usize, columns: usize) -> Result<Matrix, Fault> {
-        let (info, bytes) = self.take(name, &[rows, columns])?;
-        Ok(Matrix::from_tensor(info.kind, rows, columns, &bytes))
+    /// One matrix of several tensors' columns side by side, each given by its name and its columns.
+    fn matrix(&mut self, kernels: &Kernels, inputs: usize, parts: &[(&str, usize)]) -> Result<Matrix, Fault> {
+        let tensors = parts
+            .iter()
+            .map(|(name, columns)| self.take(name, &[inputs, *columns]))
+            .collect::<Result<Vec<_>, _>>()?;
+        let sources: Vec<ColumnSource<'_>> = tensors
+            .iter()
+            .zip(parts)
+            .map(|((info, bytes), (_, columns))| ColumnSource { kind: info.kind, columns: *columns, bytes })
+            .collect();
+        Ok(kernels.matrix(inputs, &sources))
     }
 
     fn vector(&mut self, name: &str, len: usize) -> Result<Vec<f32>, Fault> {

@@ -1,7 +1,8 @@
-//! Attention over the paged key-value cache. Four queries go along a sequence's pages together; each keeps a running
+//! Attention over the paged key-value cache. Up to four queries go along a sequence's pages together; each keeps a running
 //! maximum and sum, renewed page by page. Pages begin at fixed positions, so a query's result does not depend on how
 //! its prompt was cut into steps, nor on the queries beside it.
 
+use super::elementwise::Rows;
 use super::lanes::{self, Lanes, WIDTH};
 use super::pool::SharedPointer;
 use super::{Kernels, dispatch};
@@ -9,7 +10,7 @@ use crate::kv::{KvCache, PageId};
 use crate::limits::PAGE_TOKENS;
 
 /// Queries that share one pass over the keys and values.
-const QUERIES: usize = 4;
+const MAX_QUERIES: usize = 4;
 /// Rows of one sequence in one task.
 const ROWS_PER_TASK: usize = 8;
 /// Longest head.
@@ -34,25 +35,30 @@ pub struct Span<'a> {
 }
 
 impl Kernels {
-    /// For every row, each head's values weighed by how its query fits the keys up to the row's own position.
+    /// For every row, each head's values weighed by how its query fits the keys up to the row's own position: rows of
+    /// `heads × head_len` values, ready to be multiplied.
     ///
     /// # Panics
-    /// When the rows do not have `heads × head_len` values, or a span's pages do not reach its last row.
+    /// When there are fewer queries than rows, or a span's pages do not reach its last row.
     pub fn attend(
         &self,
         shape: AttentionShape,
         cache: &KvCache,
         layer: usize,
         spans: &[Span<'_>],
-        queries: &[f32],
+        queries: Rows<'_>,
         out: &mut [f32],
     ) {
         let width = shape.heads * shape.head_len;
-        assert_eq!(queries.len(), out.len(), "room for every query");
+        let rows = out.len() / width;
+        assert!(
+            width <= queries.stride && rows * queries.stride <= queries.values.len(),
+            "a query for every row"
+        );
         assert!(shape.head_len.is_multiple_of(WIDTH) && shape.head_len <= MAX_HEAD_LEN, "head length");
         let mut tasks = Vec::new();
         for span in spans {
-            assert!((span.first_row + span.rows) * width <= queries.len(), "rows of the span");
+            assert!(span.first_row + span.rows <= rows, "rows of the span");
             let reach = span.pages.len() * PAGE_TOKENS;
             assert!(span.first_position + span.rows <= reach, "pages up to the last row");
             for first in (0..span.rows).step_by(ROWS_PER_TASK) {
@@ -81,7 +87,7 @@ struct Part<'a> {
     layer: usize,
     span: Span<'a>,
     kv_head: usize,
-    queries: &'a [f32],
+    queries: Rows<'a>,
     out: *mut f32,
 }
 
@@ -89,24 +95,30 @@ struct Part<'a> {
 fn attend_part<L: Lanes>(lanes: L, part: &Part<'_>) {
     let heads_per_kv = part.shape.heads / part.shape.kv_heads;
     let count = part.span.rows * heads_per_kv;
-    let mut first = 0;
-    while first < count {
-        attend_four(lanes, part, first, (count - first).min(QUERIES));
-        first += QUERIES;
+    for first in (0..count).step_by(MAX_QUERIES) {
+        match count - first {
+            1 => attend_together::<L, 1>(lanes, part, first),
+            2 => attend_together::<L, 2>(lanes, part, first),
+            3 => attend_together::<L, 3>(lanes, part, first),
+            _ => attend_together::<L, MAX_QUERIES>(lanes, part, first),
+        }
     }
 }
 
-/// Attends for queries `first..first + live` of the part, counted row by row; the last one fills unused places.
+/// Attends for `QUERIES` queries of the part from `first` on, counted row by row.
 #[inline(always)]
-fn attend_four<L: Lanes>(lanes: L, part: &Part<'_>, first: usize, live: usize) {
+fn attend_together<L: Lanes, const QUERIES: usize>(lanes: L, part: &Part<'_>, first: usize) {
     let AttentionShape { heads, kv_heads, head_len } = part.shape;
     let heads_per_kv = heads / kv_heads;
-    let mut places = [0; QUERIES];
+    let mut queries: [&[f32]; QUERIES] = [&[]; QUERIES];
+    let mut targets = [0; QUERIES];
     let mut positions = [0; QUERIES];
     for query in 0..QUERIES {
-        let index = first + query.min(live - 1);
+        let index = first + query;
         let (row, head) = (index / heads_per_kv, part.kv_head * heads_per_kv + index % heads_per_kv);
-        places[query] = ((part.span.first_row + row) * heads + head) * head_len;
+        let place = (part.span.first_row + row) * part.queries.stride + head * head_len;
+        queries[query] = &part.queries.values[place..][..head_len];
+        targets[query] = ((part.span.first_row + row) * heads + head) * head_len;
         positions[query] = part.span.first_position + row;
     }
     let last_position = positions[QUERIES - 1];
@@ -119,9 +131,10 @@ fn attend_four<L: Lanes>(lanes: L, part: &Part<'_>, first: usize, live: usize) {
     for (page_index, page) in part.span.pages.iter().enumerate().take(last_position / PAGE_TOKENS + 1) {
         let keys = part.cache.keys(*page, part.layer, part.kv_head);
         let values = part.cache.values(*page, part.layer, part.kv_head);
-        score(lanes, part.queries, &places, keys, head_len, scale, &mut shares);
-
         let page_start = page_index * PAGE_TOKENS;
+        let page_tokens = (last_position + 1 - page_start).min(PAGE_TOKENS);
+        score(lanes, &queries, keys, page_tokens, scale, &mut shares);
+
         let mut keeps = [1.0_f32; QUERIES];
         let mut longest = 0;
         for query in 0..QUERIES {
@@ -137,54 +150,71 @@ fn attend_four<L: Lanes>(lanes: L, part: &Part<'_>, first: usize, live: usize) {
         }
         gather(lanes, &shares, &keeps, values, head_len, longest, &mut results);
     }
-    for query in 0..live {
+    for query in 0..QUERIES {
         let total = lanes.splat(totals[query]);
         let (chunks, _) = results[query][..head_len].as_chunks();
         for (index, chunk) in chunks.iter().enumerate() {
-            // SAFETY: the place lies within the output, which is as long as the queries; no other part has this row
-            // and head.
-            let out = unsafe { &mut *part.out.add(places[query] + index * WIDTH).cast::<[f32; WIDTH]>() };
+            // SAFETY: the row is one of the output's, as `attend` has checked; no other part has this row and head.
+            let out = unsafe { &mut *part.out.add(targets[query] + index * WIDTH).cast::<[f32; WIDTH]>() };
             lanes.store(lanes.divide(lanes.load(chunk), total), out);
         }
     }
 }
 
-/// How four queries fit one page of keys, which lie value by value for all its tokens.
+/// How some queries fit the first `tokens` of one page of keys, which lie value by value for all its tokens; whole
+/// stripes are filled.
 #[inline(always)]
-fn score<L: Lanes>(
+fn score<L: Lanes, const QUERIES: usize>(
     lanes: L,
-    queries: &[f32],
-    places: &[usize; QUERIES],
+    queries: &[&[f32]; QUERIES],
     keys: &[u16],
-    head_len: usize,
+    tokens: usize,
     scale: L::Vector,
     scores: &mut [[f32; PAGE_TOKENS]; QUERIES],
 ) {
-    const STRIPES: usize = 2;
-    let (keys, _) = keys.as_chunks::<WIDTH>();
-    let per_value = PAGE_TOKENS / WIDTH;
-    let keys = &keys[..head_len * per_value];
-    let queries: [&[f32]; QUERIES] = [
-        &queries[places[0]..][..head_len],
-        &queries[places[1]..][..head_len],
-        &queries[places[2]..][..head_len],
-        &queries[places[3]..][..head_len],
-    ];
-    for stripe in (0..per_value).step_by(STRIPES) {
-        let mut sums = [[lanes.splat(0.0); STRIPES]; QUERIES];
-        for value in 0..head_len {
-            let first = lanes.load_f16(&keys[value * per_value + stripe]);
-            let second = lanes.load_f16(&keys[value * per_value + stripe + 1]);
-            for query in 0..QUERIES {
-                let factor = lanes.splat(queries[query][value]);
-                sums[query][0] = lanes.multiply_add(factor, first, sums[query][0]);
-                sums[query][1] = lanes.multiply_add(factor, second, sums[query][1]);
+    let stripes = tokens.div_ceil(WIDTH);
+    let mut stripe = 0;
+    // The guard is a constant: what the registers cannot hold is not compiled.
+    while L::STRIPES == 4 && stripe + 2 < stripes {
+        score_stripes::<L, QUERIES, 4>(lanes, queries, keys, stripe, scale, scores);
+        stripe += 4;
+    }
+    while stripe < stripes {
+        score_stripes::<L, QUERIES, 2>(lanes, queries, keys, stripe, scale, scores);
+        stripe += 2;
+    }
+}
+
+/// The part of `score` for `STRIPES` neighbouring vectors of tokens.
+#[inline(always)]
+fn score_stripes<L: Lanes, const QUERIES: usize, const STRIPES: usize>(
+    lanes: L,
+    queries: &[&[f32]; QUERIES],
+    keys: &[u16],
+    first: usize,
+    scale: L::Vector,
+    scores: &mut [[f32; PAGE_TOKENS]; QUERIES],
+) {
+    const PER_VALUE: usize = PAGE_TOKENS / WIDTH;
+    let head_len = queries[0].len();
+    let keys: &[[[u16; WIDTH]; PER_VALUE]] = keys.as_chunks().0.as_chunks().0;
+    let queries = queries.map(|query| &query[..head_len]);
+    let mut sums = [[lanes.splat(0.0); STRIPES]; QUERIES];
+    for (value, keys) in keys[..head_len].iter().enumerate() {
+        let keys: [L::Vector; STRIPES] = std::array::from_fn(
+            #[inline(always)]
+            |stripe| lanes.load_f16(&keys[first + stripe]),
+        );
+        for query in 0..QUERIES {
+            let factor = lanes.splat(queries[query][value]);
+            for stripe in 0..STRIPES {
+                sums[query][stripe] = lanes.multiply_add(factor, keys[stripe], sums[query][stripe]);
             }
         }
-        for query in 0..QUERIES {
-            let (chunks, _) = scores[query].as_chunks_mut();
-            lanes.store(lanes.multiply(sums[query][0], scale), &mut chunks[stripe]);
-            lanes.store(lanes.multiply(sums[query][1], scale), &mut chunks[stripe + 1]);
+    }
+    for (scores, sums) in scores.iter_mut().zip(&sums) {
+        for (chunk, sum) in scores.as_chunks_mut().0[first..].iter_mut().zip(sums) {
+            lanes.store(lanes.multiply(*sum, scale), chunk);
         }
     }
 }
@@ -217,7 +247,7 @@ fn weigh<L: Lanes>(lanes: L, scores: &mut [f32; PAGE_TOKENS], maximum: &mut f32,
 
 /// Adds one page's values, each by its share, to the results so far.
 #[inline(always)]
-fn gather<L: Lanes>(
+fn gather<L: Lanes, const QUERIES: usize>(
     lanes: L,
     shares: &[[f32; PAGE_TOKENS]; QUERIES],
     keeps: &[f32; QUERIES],
@@ -226,31 +256,63 @@ fn gather<L: Lanes>(
     tokens: usize,
     results: &mut [[f32; MAX_HEAD_LEN]; QUERIES],
 ) {
-    let (values, _) = values.as_chunks::<WIDTH>();
+    let values = &values[..tokens * head_len];
     let per_token = head_len / WIDTH;
-    let values = &values[..tokens * per_token];
-    for stripe in 0..per_token {
-        let mut sums = [lanes.splat(0.0); QUERIES];
-        for query in 0..QUERIES {
-            let (chunks, _) = results[query].as_chunks();
-            sums[query] = lanes.multiply(lanes.load(&chunks[stripe]), lanes.splat(keeps[query]));
+    let mut stripe = 0;
+    while L::STRIPES == 4 && stripe + 4 <= per_token {
+        gather_stripes::<L, QUERIES, 4>(lanes, shares, keeps, values, (stripe, per_token), results);
+        stripe += 4;
+    }
+    while stripe + 2 <= per_token {
+        gather_stripes::<L, QUERIES, 2>(lanes, shares, keeps, values, (stripe, per_token), results);
+        stripe += 2;
+    }
+    if stripe < per_token {
+        gather_stripes::<L, QUERIES, 1>(lanes, shares, keeps, values, (stripe, per_token), results);
+    }
+}
+
+/// The part of `gather` for `STRIPES` neighbouring vectors of a head, the first of them and all of them given.
+#[inline(always)]
+fn gather_stripes<L: Lanes, const QUERIES: usize, const STRIPES: usize>(
+    lanes: L,
+    shares: &[[f32; PAGE_TOKENS]; QUERIES],
+    keeps: &[f32; QUERIES],
+    values: &[u16],
+    (first, per_token): (usize, usize),
+    results: &mut [[f32; MAX_HEAD_LEN]; QUERIES],
+) {
+    let mut sums = [[lanes.splat(0.0); STRIPES]; QUERIES];
+    for query in 0..QUERIES {
+        let chunks = &results[query].as_chunks().0[first..];
+        for stripe in 0..STRIPES {
+            sums[query][stripe] = lanes.multiply(lanes.load(&chunks[stripe]), lanes.splat(keeps[query]));
         }
-        for token in 0..tokens {
-            let value = lanes.load_f16(&values[token * per_token + stripe]);
-            for query in 0..QUERIES {
-                sums[query] = lanes.multiply_add(lanes.splat(shares[query][token]), value, sums[query]);
+    }
+    let rows = values.as_chunks::<WIDTH>().0.chunks_exact(per_token);
+    for (token, values) in rows.enumerate().take(PAGE_TOKENS) {
+        let values = &values[first..first + STRIPES];
+        let values: [L::Vector; STRIPES] = std::array::from_fn(
+            #[inline(always)]
+            |stripe| lanes.load_f16(&values[stripe]),
+        );
+        for query in 0..QUERIES {
+            let share = lanes.splat(shares[query][token]);
+            for stripe in 0..STRIPES {
+                sums[query][stripe] = lanes.multiply_add(share, values[stripe], sums[query][stripe]);
             }
         }
-        for query in 0..QUERIES {
-            let (chunks, _) = results[query].as_chunks_mut();
-            lanes.store(sums[query], &mut chunks[stripe]);
+    }
+    for (result, sums) in results.iter_mut().zip(&sums) {
+        for (chunk, sum) in result.as_chunks_mut().0[first..].iter_mut().zip(sums) {
+            lanes.store(*sum, chunk);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{InstructionSet, Pool};
+    use super::super::{Arithmetic, InstructionSet, Pool};
     use super::*;
     use crate::half_precision::{f16_to_f32, f32_to_f16_finite};
     use crate::kv::{KvShape, Lane, PageLedger};
@@ -306,12 +368,13 @@ mod tests {
         let span =
             |first_row, rows| Span { first_row, rows, first_position: first_row, pages: table.pages() };
         for set in InstructionSet::available() {
-            let kernels = Kernels { set, pool: Pool::start(2).unwrap() };
-            let mut out = vec![0.0; queries.len()];
-            kernels.attend(SHAPE, &cache, LAYER, &[span(0, TOKENS)], &queries, &mut out);
+            let kernels = Kernels { set, arithmetic: Arithmetic::Fixed, pool: Pool::start(2).unwrap() };
+            let queries = Rows { values: &queries, stride: width };
+            let mut out = vec![0.0; queries.values.len()];
+            kernels.attend(SHAPE, &cache, LAYER, &[span(0, TOKENS)], queries, &mut out);
             for (row, head) in [(0, 0), (1, 5), (63, 2), (64, 3), (127, 4), (149, 5)] {
                 let place = (row * SHAPE.heads + head) * SHAPE.head_len..;
-                let wanted = wanted(&queries[place.clone()][..SHAPE.head_len], head / 3, row);
+                let wanted = wanted(&queries.values[place.clone()][..SHAPE.head_len], head / 3, row);
                 for (got, wanted) in out[place].iter().zip(wanted) {
                     assert!(
                         (f64::from(*got) - wanted).abs() < 1e-5,
@@ -320,9 +383,9 @@ mod tests {
                     );
                 }
             }
-            let mut pieces = vec![0.0; queries.len()];
+            let mut pieces = vec![0.0; queries.values.len()];
             let cuts = [span(0, 1), span(1, 9), span(10, 100), span(110, 40)];
-            kernels.attend(SHAPE, &cache, LAYER, &cuts, &queries, &mut pieces);
+            kernels.attend(SHAPE, &cache, LAYER, &cuts, queries, &mut pieces);
             assert!(pieces == out, "{}", set.name());
         }
     }

@@ -1,46 +1,46 @@
-//! What happens to each row on its own: normalisation, the gated activation, rotation by position, and sums.
+//! What happens to each row on its own: normalisation, the gated activation, rotation by position.
 
+use super::inputs::Inputs;
 use super::lanes::{self, Lanes};
 use super::{Kernels, dispatch};
 
-/// Below this many values a second thread costs more than it saves.
-const MIN_SHARED_VALUES: usize = 8_192;
+/// Rows of values; a row begins `stride` values after the one before.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'a> {
+    pub values: &'a [f32],
+    pub stride: usize,
+}
+
+impl Rows<'_> {
+    fn count(self) -> usize {
+        self.values.len() / self.stride
+    }
+
+    fn row(&self, row: usize) -> &[f32] {
+        &self.values[row * self.stride..][..self.stride]
+    }
+}
 
 impl Kernels {
-    /// `out = rows / root-mean-square(rows) × weights`, for each row of `weights.len()` values.
-    pub fn rms_norm(&self, rows: &[f32], weights: &[f32], epsilon: f32, out: &mut [f32]) {
-        assert_eq!(rows.len(), out.len(), "room for the normalised rows");
-        let width = weights.len();
-        self.each_row(out, width, |row, out| {
-            let row = &rows[row * width..][..width];
+    /// Inputs of the rows' first `weights.len()` values, each row divided by its root mean square, times the weights.
+    pub fn normalise(&self, rows: Rows<'_>, weights: &[f32], epsilon: f32, inputs: &mut Inputs) {
+        self.make_inputs(inputs, rows.count(), weights.len(), |row, out| {
+            let row = &rows.row(row)[..weights.len()];
             dispatch!(self.set, rms_norm, (row, weights, epsilon, out), (&[f32], &[f32], f32, &mut [f32]));
         });
     }
 
-    /// `gate = gate × sigmoid(gate) × up`, for rows of `width` values.
-    pub fn gate(&self, gate: &mut [f32], up: &[f32], width: usize) {
-        assert_eq!(gate.len(), up.len(), "as many gates as values");
-        self.each_row(gate, width, |row, gate| {
-            let up = &up[row * width..][..width];
-            dispatch!(self.set, swiglu, (gate, up), (&mut [f32], &[f32]));
+    /// Inputs `gate × sigmoid(gate) × up`, where each row holds `width` gates and then `width` ups.
+    pub fn gate(&self, rows: Rows<'_>, width: usize, inputs: &mut Inputs) {
+        self.make_inputs(inputs, rows.count(), width, |row, out| {
+            let (gate, up) = rows.row(row)[..2 * width].split_at(width);
+            dispatch!(self.set, swiglu, (gate, up, out), (&[f32], &[f32], &mut [f32]));
         });
     }
 
-    /// `sums = sums + terms`.
-    pub fn add(&self, sums: &mut [f32], terms: &[f32]) {
-        assert_eq!(sums.len(), terms.len(), "as many terms as sums");
-        for (sum, term) in sums.iter_mut().zip(terms) {
-            *sum += term;
-        }
-    }
-
-    /// Calls `work` for each row, on one thread when there is little to do.
-    fn each_row(&self, data: &mut [f32], width: usize, work: impl Fn(usize, &mut [f32]) + Sync) {
-        if data.len() < MIN_SHARED_VALUES {
-            data.chunks_exact_mut(width).enumerate().for_each(|(row, part)| work(row, part));
-        } else {
-            self.pool.run_pieces(data, width, work);
-        }
+    /// Inputs that are the rows as they are.
+    pub fn take_rows(&self, rows: Rows<'_>, inputs: &mut Inputs) {
+        self.make_inputs(inputs, rows.count(), rows.stride, |row, out| out.copy_from_slice(rows.row(row)));
     }
 }
 
@@ -63,14 +63,13 @@ fn rms_norm<L: Lanes>(lanes: L, (row, weights, epsilon, out): (&[f32], &[f32], f
 }
 
 #[inline(always)]
-fn swiglu<L: Lanes>(lanes: L, (gate, up): (&mut [f32], &[f32])) {
-    let (gate_chunks, _) = gate.as_chunks_mut();
-    let (up_chunks, _) = up.as_chunks();
-    for (gate, up) in gate_chunks.iter_mut().zip(up_chunks) {
+fn swiglu<L: Lanes>(lanes: L, (gate, up, out): (&[f32], &[f32], &mut [f32])) {
+    let gates = gate.as_chunks().0.iter().zip(up.as_chunks().0);
+    for ((gate, up), out) in gates.zip(out.as_chunks_mut().0) {
         let value = lanes.load(gate);
         let decay = lanes::exp(lanes, lanes.multiply(value, lanes.splat(-1.0)));
         let activated = lanes.divide(value, lanes.add(decay, lanes.splat(1.0)));
-        lanes.store(lanes.multiply(activated, lanes.load(up)), gate);
+        lanes.store(lanes.multiply(activated, lanes.load(up)), out);
     }
 }
 
@@ -88,12 +87,13 @@ pub fn rotate_pairs(heads: &mut [f32], head_len: usize, cosines: &[f32], sines: 
 #[cfg(test)]
 #[expect(clippy::float_cmp, reason = "these results are exact")]
 mod tests {
-    use super::super::{InstructionSet, Pool};
+    use super::super::{Arithmetic, InstructionSet, Pool};
     use super::*;
 
     fn kernels() -> Vec<Kernels> {
         let sets = InstructionSet::available().into_iter();
-        sets.map(|set| Kernels { set, pool: Pool::start(2).unwrap() }).collect()
+        sets.map(|set| Kernels { set, arithmetic: Arithmetic::Exact, pool: Pool::start(2).unwrap() })
+            .collect()
     }
 
     fn values(len: usize) -> Vec<f32> {
@@ -104,9 +104,10 @@ mod tests {
     fn a_normalised_row_has_the_weights_size() {
         let (rows, weights) = (values(96 * 3), values(96));
         for kernels in kernels() {
-            let mut out = vec![0.0; rows.len()];
-            kernels.rms_norm(&rows, &weights, 1e-5, &mut out);
-            for (row, out) in rows.chunks(96).zip(out.chunks(96)) {
+            let mut inputs = Inputs::default();
+            kernels.normalise(Rows { values: &rows, stride: 96 }, &weights, 1e-5, &mut inputs);
+            for (index, row) in rows.chunks(96).enumerate() {
+                let out = inputs.row(index);
                 let mean = row.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>() / 96.0;
                 let scale = 1.0 / (mean + 1e-5).sqrt();
                 for ((value, weight), out) in row.iter().zip(&weights).zip(out) {
@@ -121,9 +122,10 @@ mod tests {
     fn the_gate_is_the_sigmoid_linear_unit_times_the_value() {
         let (gates, ups) = (values(64), values(64));
         for kernels in kernels() {
-            let mut out = gates.clone();
-            kernels.gate(&mut out, &ups, 64);
-            for ((gate, up), out) in gates.iter().zip(&ups).zip(&out) {
+            let mut inputs = Inputs::default();
+            let both = [gates.clone(), ups.clone()].concat();
+            kernels.gate(Rows { values: &both, stride: 128 }, 64, &mut inputs);
+            for ((gate, up), out) in gates.iter().zip(&ups).zip(inputs.row(0)) {
                 let gate = f64::from(*gate);
                 let wanted = gate / (1.0 + (-gate).exp()) * f64::from(*up);
                 assert!((f64::from(*out) - wanted).abs() < 1e-5, "{}", kernels.name());

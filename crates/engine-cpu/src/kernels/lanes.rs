@@ -10,15 +10,12 @@ pub(super) const WIDTH: usize = 16;
 pub(super) trait Lanes: Copy + Send + Sync {
     type Vector: Copy;
 
-    /// Most rows that one pass over a weight multiplies, by how many sums the registers hold: 16, 8 or 4.
-    const MAX_ROWS: usize;
+    /// Vectors side by side that attention holds for each of four queries: 4 or 2, by how many registers there are.
+    const STRIPES: usize;
 
     fn splat(self, value: f32) -> Self::Vector;
     fn load(self, values: &[f32; WIDTH]) -> Self::Vector;
     fn load_f16(self, bits: &[u16; WIDTH]) -> Self::Vector;
-    fn load_bytes(self, codes: &[u8; WIDTH]) -> Self::Vector;
-    /// The low halves of sixteen bytes, and the high ones.
-    fn load_nibbles(self, codes: &[u8; WIDTH]) -> (Self::Vector, Self::Vector);
     fn store(self, vector: Self::Vector, values: &mut [f32; WIDTH]);
     fn add(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     fn multiply(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
@@ -98,7 +95,7 @@ macro_rules! each_lane {
 impl Lanes for Portable {
     type Vector = [f32; WIDTH];
 
-    const MAX_ROWS: usize = 4;
+    const STRIPES: usize = 2;
 
     #[inline(always)]
     fn splat(self, value: f32) -> Self::Vector {
@@ -113,16 +110,6 @@ impl Lanes for Portable {
     #[inline(always)]
     fn load_f16(self, bits: &[u16; WIDTH]) -> Self::Vector {
         each_lane!(lane => f16_to_f32(bits[lane]))
-    }
-
-    #[inline(always)]
-    fn load_bytes(self, codes: &[u8; WIDTH]) -> Self::Vector {
-        each_lane!(lane => f32::from(codes[lane]))
-    }
-
-    #[inline(always)]
-    fn load_nibbles(self, codes: &[u8; WIDTH]) -> (Self::Vector, Self::Vector) {
-        (each_lane!(lane => f32::from(codes[lane] & 15)), each_lane!(lane => f32::from(codes[lane] >> 4)))
     }
 
     #[inline(always)]

@@ -86,6 +86,11 @@ impl Pool {
         Ok(pool)
     }
 
+    /// How many threads work, the caller included.
+    pub(super) fn threads(&self) -> usize {
+        self.helpers.len() + 1
+    }
+
     /// Calls `work` once with every number below `tasks`, on all threads, and returns when all calls have. A panic in
     /// any of them is a panic here.
     pub(super) fn run(&self, tasks: usize, work: &(dyn Fn(usize) + Sync)) {

@@ -13,7 +13,8 @@ impl Avx512 {
             && is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq")
-            && is_x86_feature_detected!("avx512vl"))
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512vnni"))
         .then_some(Self(()))
     }
 }
@@ -34,7 +35,7 @@ impl Avx2 {
 impl Lanes for Avx512 {
     type Vector = __m512;
 
-    const MAX_ROWS: usize = 16;
+    const STRIPES: usize = 4;
 
     #[inline(always)]
     fn splat(self, value: f32) -> __m512 {
@@ -52,25 +53,6 @@ impl Lanes for Avx512 {
     fn load_f16(self, bits: &[u16; WIDTH]) -> __m512 {
         // SAFETY: the machine has AVX-512; the reference covers the 32 bytes read.
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(bits.as_ptr().cast())) }
-    }
-
-    #[inline(always)]
-    fn load_bytes(self, codes: &[u8; WIDTH]) -> __m512 {
-        // SAFETY: the machine has AVX-512; the reference covers the 16 bytes read.
-        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(codes.as_ptr().cast()))) }
-    }
-
-    /// The permutation looks at the low four bits only, so it masks and converts in one instruction.
-    #[inline(always)]
-    fn load_nibbles(self, codes: &[u8; WIDTH]) -> (__m512, __m512) {
-        // SAFETY: the machine has AVX-512; the reference covers the 16 bytes read.
-        unsafe {
-            let table = _mm512_set_ps(
-                15.0, 14.0, 13.0, 12.0, 11.0, 10.0, 9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0, 0.0,
-            );
-            let wide = _mm512_cvtepu8_epi32(_mm_loadu_si128(codes.as_ptr().cast()));
-            (_mm512_permutexvar_ps(wide, table), _mm512_permutexvar_ps(_mm512_srli_epi32::<4>(wide), table))
-        }
     }
 
     #[inline(always)]
@@ -130,7 +112,7 @@ type Halves = (__m256, __m256);
 impl Lanes for Avx2 {
     type Vector = Halves;
 
-    const MAX_ROWS: usize = 4;
+    const STRIPES: usize = 2;
 
     #[inline(always)]
     fn splat(self, value: f32) -> Halves {
@@ -151,39 +133,6 @@ impl Lanes for Avx2 {
         unsafe {
             let bits: *const __m128i = bits.as_ptr().cast();
             (_mm256_cvtph_ps(_mm_loadu_si128(bits)), _mm256_cvtph_ps(_mm_loadu_si128(bits.add(1))))
-        }
-    }
-
-    #[inline(always)]
-    fn load_bytes(self, codes: &[u8; WIDTH]) -> Halves {
-        // SAFETY: the machine has AVX2; the reference covers the 16 bytes read.
-        unsafe {
-            let codes = _mm_loadu_si128(codes.as_ptr().cast());
-            (
-                _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(codes)),
-                _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128::<8>(codes))),
-            )
-        }
-    }
-
-    #[inline(always)]
-    fn load_nibbles(self, codes: &[u8; WIDTH]) -> (Halves, Halves) {
-        // SAFETY: the machine has AVX2; the reference covers the 16 bytes read.
-        unsafe {
-            let codes = _mm_loadu_si128(codes.as_ptr().cast());
-            let first = _mm256_cvtepu8_epi32(codes);
-            let second = _mm256_cvtepu8_epi32(_mm_srli_si128::<8>(codes));
-            let mask = _mm256_set1_epi32(15);
-            (
-                (
-                    _mm256_cvtepi32_ps(_mm256_and_si256(first, mask)),
-                    _mm256_cvtepi32_ps(_mm256_and_si256(second, mask)),
-                ),
-                (
-                    _mm256_cvtepi32_ps(_mm256_srli_epi32::<4>(first)),
-                    _mm256_cvtepi32_ps(_mm256_srli_epi32::<4>(second)),
-                ),
-            )
         }
     }
 

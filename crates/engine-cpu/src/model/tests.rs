@@ -72,7 +72,8 @@ fn load(bytes: Vec<u8>) -> Result<(Tokenizer, ChatTemplate, Model), Fault> {
     let mut file = Gguf::read(Cursor::new(bytes), len)?;
     let tokenizer = Tokenizer::from_metadata(file.metadata())?;
     let template = ChatTemplate::from_metadata(file.metadata(), &tokenizer)?;
-    let model = Model::from_gguf(&mut file, tokenizer.vocabulary_len())?;
+    let kernels = Kernels::start(1).unwrap();
+    let model = Model::from_gguf(&mut file, tokenizer.vocabulary_len(), &kernels)?;
     Ok((tokenizer, template, model))
 }
 

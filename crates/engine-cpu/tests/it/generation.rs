@@ -7,8 +7,10 @@ use chancery_engine_cpu::{CpuEngine, LoadError, LoadOptions};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Below this margin between llama.cpp's two best, texts may part.
-const CLOSE: f64 = 0.2;
+/// Below this margin between llama.cpp's two best, texts may part: both round, each in its own way (see `accuracy`).
+const CLOSE: f64 = 0.3;
+/// Instructions on which the model repeats itself without end when there is no input.
+const ENDLESS: &str = "Translate to French.";
 
 fn job(engine: &CpuEngine, instructions: &str, input: &str, max_output_tokens: u32) -> Job {
     Job {
@@ -60,7 +62,7 @@ async fn a_reply_that_ends_by_itself_is_complete_and_the_end_marker_is_not_count
 #[tokio::test]
 async fn a_reply_never_has_more_tokens_than_asked_for() {
     for max_output_tokens in [1, 2, 17] {
-        let (_, ended) = run(job(engine(), "", "Count to one hundred.", max_output_tokens)).await;
+        let (_, ended) = run(job(engine(), ENDLESS, "", max_output_tokens)).await;
         assert_eq!((ended.reason, ended.output_tokens), (StopReason::MaxOutputTokens, max_output_tokens));
     }
 }
@@ -114,8 +116,7 @@ async fn the_seed_decides_the_text_when_the_temperature_is_not_zero() {
 
 #[tokio::test]
 async fn a_cancelled_reply_says_exactly_how_much_was_generated() {
-    // The model repeats itself without end on this one, so it cannot end before it is cancelled.
-    let job = job(engine(), "Translate to French.", "", 4_000);
+    let job = job(engine(), ENDLESS, "", 4_000);
     let mut generation = engine().start(job.clone()).unwrap();
     let mut text = String::new();
     for _ in 0..5 {
@@ -136,7 +137,7 @@ async fn the_contexts_end_ends_the_reply() {
     let options = LoadOptions { context_tokens: Some(48), slots: Some(2), ..LoadOptions::default() };
     let engine = load(&options);
     assert_eq!(engine.context_tokens(), 48);
-    let job = job(&engine, "", "Count to one hundred.", 48);
+    let job = job(&engine, ENDLESS, "", 48);
     let room = 48 - job.prompt.prompt_tokens();
     let (_, ended) = all(engine.start(job).unwrap()).await;
     assert_eq!((ended.reason, ended.output_tokens), (StopReason::ContextLength, room));

@@ -1,0 +1,245 @@
+//! Weights as the kernels read them: int8, requantised once when the model loads. Thirty-two columns (outputs) make a
+//! block of two tiles side by side; a tile is 16 columns × 64 inputs, and each of its 64-byte lines holds four
+//! consecutive inputs of all 16 columns. AMX multiplies such tiles whole, AVX-512 line by line.
+//!
+//! A block is one run of lines, in the order it is read: for each group of inputs the tiles, then a scale for each
+//! column, then what an offset of 128 in both bytes of every activation adds to each column's sum.
+
+use super::Kernels;
+use crate::gguf::TensorType;
+use crate::quantised;
+
+/// Columns of a tile.
+pub(super) const TILE_COLUMNS: usize = 16;
+/// Columns of a block.
+pub(super) const BLOCK_COLUMNS: usize = 2 * TILE_COLUMNS;
+/// Inputs of a tile.
+pub(super) const TILE_INPUTS: usize = 64;
+/// Consecutive inputs of one column in a line.
+const LINE_INPUTS: usize = 4;
+/// Lines of a tile.
+pub(super) const TILE_LINES: usize = TILE_INPUTS / LINE_INPUTS;
+/// Lines of the two tiles of a block.
+pub(super) const PAIR_LINES: usize = 2 * TILE_LINES;
+/// Lines after a group's tiles: 32 scales, then 32 corrections, four bytes each.
+pub(super) const TRAILER_LINES: usize = 4;
+const MAX_WEIGHT: f32 = 127.0;
+/// Numbers whose largest is below this count as zero: its inverse would not be a number.
+pub(super) const MIN_LARGEST: f32 = 1e-30;
+/// Adding this rounds a small float to an integer, ties to even, and leaves it in the lowest bits.
+pub(super) const ROUNDING: f32 = 12_582_912.0;
+/// What the offset activation bytes add for each unit of weight: 128 in the high byte and 128 in the low one.
+const OFFSET: i32 = 128 * 256 + 128;
+
+/// A cache line, aligned like one.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(super) struct Line(pub(super) [u8; 64]);
+
+impl Line {
+    pub(super) const ZERO: Self = Self([0; 64]);
+}
+
+/// Some neighbouring columns of a matrix, as the file holds them: one run of blocks for each column.
+#[derive(Clone, Copy, Debug)]
+pub struct ColumnSource<'a> {
+    pub kind: TensorType,
+    pub columns: usize,
+    pub bytes: &'a [u8],
+}
+
+/// `columns` outputs of `inputs` inputs each.
+#[derive(Debug)]
+pub(super) struct TiledMatrix {
+    pub(super) columns: usize,
+    pub(super) inputs: usize,
+    pub(super) grouping: Grouping,
+    lines: Vec<Line>,
+}
+
+/// How a column's inputs are cut: `groups` groups of `tiles` tiles each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Grouping {
+    pub(super) groups: usize,
+    pub(super) tiles: usize,
+}
+
+impl Grouping {
+    /// Groups of 192 inputs where they fit, for a scale should serve many inputs but not too many (docs/engine.md has
+    /// the accuracy); otherwise the longest of at most 256, so that a group's sum stays within 32 bits.
+    fn of(inputs: usize) -> Self {
+        let tiles = inputs.div_ceil(TILE_INPUTS);
+        let per_group = [3, 4, 2, 1].into_iter().find(|count| tiles.is_multiple_of(*count)).unwrap_or(1);
+        Self { groups: tiles / per_group, tiles: per_group }
+    }
+
+    fn group_lines(self) -> usize {
+        self.tiles * PAIR_LINES + TRAILER_LINES
+    }
+
+    fn block_lines(self) -> usize {
+        self.groups * self.group_lines()
+    }
+}
+
+/// One block of a matrix.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Block<'a> {
+    pub(super) lines: &'a [Line],
+    pub(super) grouping: Grouping,
+}
+
+impl TiledMatrix {
+    pub(super) fn new(kernels: &Kernels, inputs: usize, sources: &[ColumnSource<'_>]) -> Self {
+        let columns = sources.iter().map(|source| source.columns).sum::<usize>();
+        let grouping = Grouping::of(inputs);
+        let mut lines = vec![Line::ZERO; columns.div_ceil(BLOCK_COLUMNS) * grouping.block_lines()];
+        kernels.pool.run_pieces(&mut lines, grouping.block_lines(), |block, lines| {
+            let mut values = vec![0.0; inputs];
+            for column in block * BLOCK_COLUMNS..((block + 1) * BLOCK_COLUMNS).min(columns) {
+                read_column(sources, column, &mut values);
+                requantise(&values, grouping, column % BLOCK_COLUMNS, lines);
+            }
+        });
+        Self { columns, inputs, grouping, lines }
+    }
+
+    pub(super) fn block(&self, index: usize) -> Block<'_> {
+        let len = self.grouping.block_lines();
+        Block { lines: &self.lines[index * len..][..len], grouping: self.grouping }
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.lines.len() * size_of::<Line>()
+    }
+}
+
+/// The values of one column, counted over all sources.
+///
+/// # Panics
+/// When the sources do not have that many columns of `values.len()` values.
+pub(super) fn read_column(sources: &[ColumnSource<'_>], mut column: usize, values: &mut [f32]) {
+    for source in sources {
+        if column < source.columns {
+            let bytes = values.len() / source.kind.block_len() * source.kind.block_bytes();
+            quantised::expand(source.kind, &source.bytes[column * bytes..][..bytes], values);
+            return;
+        }
+        column -= source.columns;
+    }
+    unreachable!("{column} columns past the last one");
+}
+
+/// Rounds one column to int8, group by group, into its place in a block.
+fn requantise(values: &[f32], grouping: Grouping, column: usize, lines: &mut [Line]) {
+    let (tile, lane) = (column / TILE_COLUMNS, column % TILE_COLUMNS);
+    let groups = lines.chunks_exact_mut(grouping.group_lines());
+    for (values, lines) in values.chunks(grouping.tiles * TILE_INPUTS).zip(groups) {
+        // The bits of numbers without a sign are ordered as the numbers are.
+        let largest =
+            values.iter().fold(0, |largest: i32, value| largest.max(value.abs().to_bits().cast_signed()));
+        let largest = f32::from_bits(largest.cast_unsigned());
+        let usable = largest.is_finite() && largest > MIN_LARGEST;
+        let inverse = if usable { MAX_WEIGHT / largest } else { 0.0 };
+        let mut sum = 0_i32;
+        for (part, values) in values.chunks(TILE_INPUTS).enumerate() {
+            let mut weights = [0_i8; TILE_INPUTS];
+            for (weight, value) in weights.iter_mut().zip(values) {
+                *weight = (value * inverse + ROUNDING).to_bits().wrapping_sub(ROUNDING.to_bits()) as i8;
+            }
+            // A damaged file may hold what is no number; it has a scale that is none.
+            if !usable {
+                weights = [0; TILE_INPUTS];
+            }
+            sum += weights.iter().map(|weight| i32::from(*weight)).sum::<i32>();
+            let lines = &mut lines[(part * 2 + tile) * TILE_LINES..][..TILE_LINES];
+            for (line, weights) in lines.iter_mut().zip(weights.as_chunks::<LINE_INPUTS>().0) {
+                line.0.as_chunks_mut().0[lane] = weights.map(i8::cast_unsigned);
+            }
+        }
+        let trailer = &mut lines[grouping.tiles * PAIR_LINES..];
+        let scale = if largest.is_finite() { largest / MAX_WEIGHT } else { f32::NAN };
+        trailer[tile].0.as_chunks_mut().0[lane] = scale.to_ne_bytes();
+        trailer[2 + tile].0.as_chunks_mut().0[lane] = (sum * OFFSET).to_ne_bytes();
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Bytes of a tensor that vary, with scales that are small finite numbers.
+    pub(in crate::kernels) fn sample_tensor(kind: TensorType, inputs: usize, columns: usize) -> Vec<u8> {
+        let mut seed = 0x2545_f491_4f6c_dd1d_u64;
+        let mut next = move || {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            (seed >> 32) as u8
+        };
+        let mut bytes: Vec<u8> =
+            (0..inputs / kind.block_len() * kind.block_bytes() * columns).map(|_| next()).collect();
+        // Half-precision numbers between 2^-6 and 2^-5 wherever a format keeps one; plain formats likewise.
+        for block in bytes.chunks_exact_mut(kind.block_bytes()) {
+            let halves: &[usize] = match kind {
+                TensorType::F32 => {
+                    block[3] = 0x3c | block[3] & 0x80;
+                    &[]
+                }
+                TensorType::Bf16 => {
+                    block[1] = 0x3c | block[1] & 0x80;
+                    &[]
+                }
+                TensorType::F16 | TensorType::Q4_0 | TensorType::Q5_0 | TensorType::Q8_0 => &[0],
+                TensorType::Q4_1 | TensorType::Q5_1 | TensorType::Q4K | TensorType::Q5K => &[0, 2],
+                TensorType::Q6K => &[208],
+            };
+            for at in halves {
+                block[at + 1] = 0x24 | block[at + 1] & 0x83;
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn groups_are_192_inputs_where_they_fit_and_never_more_than_256() {
+        let lengths = |inputs| Grouping::of(inputs).tiles * TILE_INPUTS;
+        assert_eq!(
+            [576, 1_536, 2_048, 4_096, 640, 320, 64, 48].map(lengths),
+            [192, 192, 256, 256, 128, 64, 64, 64]
+        );
+        for inputs in (16..4_000).step_by(16) {
+            let grouping = Grouping::of(inputs);
+            assert_eq!(grouping.groups * grouping.tiles, inputs.div_ceil(TILE_INPUTS));
+        }
+    }
+
+    #[test]
+    fn a_weight_is_off_by_half_a_step_of_its_group_at_most() {
+        let (inputs, columns) = (448, 37);
+        let kernels = Kernels::start(2).unwrap();
+        let bytes = sample_tensor(TensorType::Q4_1, inputs, columns);
+        let source = ColumnSource { kind: TensorType::Q4_1, columns, bytes: &bytes };
+        let matrix = TiledMatrix::new(&kernels, inputs, &[source]);
+        let mut wanted = vec![0.0; inputs];
+        for column in 0..columns {
+            read_column(&[source], column, &mut wanted);
+            let block = matrix.block(column / BLOCK_COLUMNS);
+            let (tile, lane) = (column % BLOCK_COLUMNS / TILE_COLUMNS, column % TILE_COLUMNS);
+            let groups = block.lines.chunks_exact(matrix.grouping.group_lines());
+            for (lines, wanted) in groups.zip(wanted.chunks(matrix.grouping.tiles * TILE_INPUTS)) {
+                let word =
+                    |line: usize| lines[matrix.grouping.tiles * PAIR_LINES + line].0.as_chunks().0[lane];
+                let scale = f32::from_ne_bytes(word(tile));
+                let mut sum = 0;
+                for (input, wanted) in wanted.iter().enumerate() {
+                    let line = (input / 64 * 2 + tile) * TILE_LINES + input % 64 / 4;
+                    let weight = lines[line].0[lane * 4 + input % 4].cast_signed();
+                    sum += i32::from(weight);
+                    assert!((f32::from(weight) * scale - wanted).abs() <= scale * 0.501, "{column}, {input}");
+                }
+                assert_eq!(i32::from_ne_bytes(word(2 + tile)), sum * 32_896);
+            }
+        }
+    }
+}
