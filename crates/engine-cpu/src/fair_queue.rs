@@ -23,6 +23,8 @@ pub struct FairQueue<T> {
     circle: Vec<Share<T>>,
     /// Whose turn it is, as a place in the circle.
     turn: usize,
+    /// Whether that turn is over already: whoever had the turn after it has left, and the next one's is to come.
+    turn_is_over: bool,
     waiting: usize,
     capacity: usize,
     quantum: i64,
@@ -63,7 +65,14 @@ impl<T> FairQueue<T> {
     /// When the quantum is zero: then no turn would ever come.
     pub fn new(capacity: usize, quantum_tokens: u32) -> Self {
         assert!(quantum_tokens > 0, "a quantum of nothing");
-        Self { circle: Vec::new(), turn: 0, waiting: 0, capacity, quantum: i64::from(quantum_tokens) }
+        Self {
+            circle: Vec::new(),
+            turn: 0,
+            turn_is_over: false,
+            waiting: 0,
+            capacity,
+            quantum: i64::from(quantum_tokens),
+        }
     }
 
     pub fn len(&self) -> usize {
@@ -90,8 +99,7 @@ impl<T> FairQueue<T> {
 
     /// The order in which jobs go if no more come.
     pub fn in_order(&self) -> impl Iterator<Item = NextUp> {
-        let mut turns =
-            Turns { at: self.turn, balances: self.circle.iter().map(|share| share.balance).collect() };
+        let mut turns = self.turns();
         let mut gone = vec![0; self.circle.len()];
         std::iter::repeat_with(move || {
             let share = turns.next(self.quantum, |share| gone[share] < self.circle[share].jobs.len());
@@ -103,6 +111,11 @@ impl<T> FairQueue<T> {
         .take(self.waiting)
     }
 
+    fn turns(&self) -> Turns {
+        let balances = self.circle.iter().map(|share| share.balance).collect();
+        Turns { at: self.turn, is_over: self.turn_is_over, balances }
+    }
+
     pub fn get(&self, next: NextUp) -> Option<&T> {
         self.circle.get(next.share)?.jobs.get(next.job).map(|costly| &costly.job)
     }
@@ -112,9 +125,9 @@ impl<T> FairQueue<T> {
         self.get(next)?;
         let in_turn = self.in_order().next() == Some(next);
         if in_turn {
-            let mut turns =
-                Turns { at: self.turn, balances: self.circle.iter().map(|share| share.balance).collect() };
+            let mut turns = self.turns();
             self.turn = turns.next(self.quantum, |share| !self.circle[share].jobs.is_empty());
+            self.turn_is_over = false;
             for (share, balance) in self.circle.iter_mut().zip(turns.balances) {
                 share.balance = balance;
             }
@@ -174,6 +187,7 @@ impl<T> FairQueue<T> {
         if self.waiting == 0 {
             self.circle.clear();
             self.turn = 0;
+            self.turn_is_over = false;
             return;
         }
         let mut place = 0;
@@ -185,7 +199,9 @@ impl<T> FairQueue<T> {
             }
             self.circle.remove(place);
             if place <= self.turn {
-                // The turn is now that of the one before, which has had its quantum; the next gets its own in time.
+                // Of whoever leaves in the middle of a turn, the one before is the place in the circle; that one has had
+                // its turn, whatever was given back to it since.
+                self.turn_is_over |= place == self.turn;
                 self.turn = self.turn.checked_sub(1).unwrap_or(self.circle.len() - 1);
             }
         }
@@ -195,6 +211,7 @@ impl<T> FairQueue<T> {
 /// How the turn goes round: on the queue's own balances, or on a copy of them to look ahead.
 struct Turns {
     at: usize,
+    is_over: bool,
     balances: Vec<i64>,
 }
 
@@ -203,9 +220,10 @@ impl Turns {
     fn next(&mut self, quantum: i64, has_job: impl Fn(usize) -> bool) -> usize {
         loop {
             for _ in 0..=self.balances.len() {
-                if has_job(self.at) && self.balances[self.at] > 0 {
+                if !self.is_over && has_job(self.at) && self.balances[self.at] > 0 {
                     return self.at;
                 }
+                self.is_over = false;
                 self.at = (self.at + 1) % self.balances.len();
                 self.grow(self.at, quantum, 1, &has_job);
             }
