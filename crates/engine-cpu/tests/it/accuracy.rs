@@ -5,6 +5,8 @@ use chancery_engine_cpu::{Evaluation, Gguf, Tokenizer};
 
 /// Weights are exact and activations f32 here; only the half-precision cache rounds.
 const MAX_ERROR_OF_EXACT_AGAINST_F32: f64 = 0.01;
+/// Eight-bit weights move the log-probabilities of the ten likeliest, the last of which are unlikely (seen: 0.356).
+const MAX_ERROR_OF_SERVED_AGAINST_F32: f64 = 0.4;
 /// llama.cpp rounds activations to eight bits and this engine rounds weights to eight; each moves a distribution by a
 /// mean KL of about 0.003 from f32, in its own direction, so together they differ by more than either (seen: worst
 /// 0.73, mean 0.101; the exact arithmetic differed from llama.cpp by 0.46 and 0.07).
@@ -30,21 +32,30 @@ fn best(log_probabilities: &[f64]) -> usize {
     ids.max_by(|a, b| log_probabilities[*a].total_cmp(&log_probabilities[*b])).unwrap()
 }
 
-#[test]
-fn exact_first_step_log_probabilities_equal_those_of_an_f32_implementation() {
-    let mut evaluation = Evaluation::load_exact(&model_path(), 1_024, 2).unwrap();
+/// The worst difference over the ten likeliest first tokens of every reference prompt.
+fn worst_first_step_error(mut evaluation: Evaluation) -> f64 {
+    let mut worst = 0.0_f64;
     for Reference { prompt_ids, f32_first_step_top, .. } in references() {
         evaluation.restart();
         let next = evaluation.extend(&prompt_ids);
         for (id, wanted) in f32_first_step_top {
-            let error = (next[id as usize] - wanted).abs();
-            assert!(
-                error < MAX_ERROR_OF_EXACT_AGAINST_F32,
-                "token {id}: {} instead of {wanted}",
-                next[id as usize]
-            );
+            worst = worst.max((next[id as usize] - wanted).abs());
         }
     }
+    println!("first step against f32: worst {worst:.4}");
+    worst
+}
+
+#[test]
+fn exact_first_step_log_probabilities_equal_those_of_an_f32_implementation() {
+    let worst = worst_first_step_error(Evaluation::load_exact(&model_path(), 1_024, 2).unwrap());
+    assert!(worst < MAX_ERROR_OF_EXACT_AGAINST_F32, "{worst}");
+}
+
+#[test]
+fn served_first_step_log_probabilities_stay_near_those_of_an_f32_implementation() {
+    let worst = worst_first_step_error(Evaluation::load(&model_path(), 1_024, 2).unwrap());
+    assert!(worst < MAX_ERROR_OF_SERVED_AGAINST_F32, "{worst}");
 }
 
 #[test]
