@@ -5,9 +5,9 @@ mod watch;
 
 pub use watch::{StepTimes, Watch};
 
-use crate::kernels::{Before, Inputs, Kernels, Rows, Span, padded, rotate_pairs};
+use crate::kernels::{Before, Inputs, Kernels, Rows, Span, add_bias, padded, rotate_pairs};
 use crate::kv::{KvCache, PageId};
-use crate::model::{HyperParameters, Layer, Model};
+use crate::model::{HeadNorms, HyperParameters, Layer, Model};
 
 /// The next tokens of one sequence.
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +99,7 @@ impl StepModel for Forward {
         for (token, hidden) in tokens.zip(room.hidden.chunks_exact_mut(stride)) {
             model.embedding.read(*token, &mut hidden[..width]);
         }
-        room.set_angles(&hyper_parameters.rope_frequencies, &spans);
+        room.set_angles(hyper_parameters, &spans);
         let step = Step { kernels, hyper_parameters, spans: &spans };
         for (index, layer) in model.layers.iter().enumerate() {
             room.attend(&step, cache, layer, index, watch);
@@ -149,6 +149,20 @@ fn spans_of<'a>(segments: &[Segment<'a>]) -> Vec<Span<'a>> {
         .collect()
 }
 
+/// What some architectures do to a row of queries, keys and values before its heads are rotated.
+fn finish_products(step: &Step<'_>, layer: &Layer, row: &mut [f32]) {
+    let HyperParameters { attention, norm_epsilon, .. } = *step.hyper_parameters;
+    if let Some(bias) = &layer.query_key_value_bias {
+        add_bias(row, bias);
+    }
+    if let Some(HeadNorms { query, key }) = &layer.head_norms {
+        let (queries, others) = row.split_at_mut(attention.heads * attention.head_len);
+        step.kernels.normalise_heads(queries, query, norm_epsilon);
+        let keys = &mut others[..attention.kv_heads * attention.head_len];
+        step.kernels.normalise_heads(keys, key, norm_epsilon);
+    }
+}
+
 impl Room {
     fn prepare(&mut self, hyper_parameters: &HyperParameters, rows: usize) {
         let HyperParameters { width, feed_forward, attention, .. } = *hyper_parameters;
@@ -161,15 +175,16 @@ impl Room {
     }
 
     /// The cosines and sines of every row's position, the same for all layers and heads.
-    fn set_angles(&mut self, frequencies: &[f64], spans: &[Span<'_>]) {
+    fn set_angles(&mut self, hyper_parameters: &HyperParameters, spans: &[Span<'_>]) {
+        let HyperParameters { rope_frequencies, rope_magnitude, .. } = hyper_parameters;
         self.cosines.clear();
         self.sines.clear();
         for span in spans {
             for position in span.first_position..span.first_position + span.rows {
-                for frequency in frequencies {
+                for frequency in rope_frequencies {
                     let (sine, cosine) = (position as f64 * frequency).sin_cos();
-                    self.cosines.push(cosine as f32);
-                    self.sines.push(sine as f32);
+                    self.cosines.push((cosine * rope_magnitude) as f32);
+                    self.sines.push((sine * rope_magnitude) as f32);
                 }
             }
         }
@@ -203,6 +218,7 @@ impl Room {
                 let cosines = &self.cosines[row * pairs..][..pairs];
                 let sines = &self.sines[row * pairs..][..pairs];
                 let row = &mut self.query_key_value[row * stride..][..query_width + 2 * kv_width];
+                finish_products(step, layer, row);
                 let (rotated, values) = row.split_at_mut(query_width + kv_width);
                 rotate_pairs(rotated, head_len, cosines, sines);
                 let keys = &rotated[query_width..];

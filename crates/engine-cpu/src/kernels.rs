@@ -16,7 +16,7 @@ mod tiles;
 mod x86;
 
 pub use attention::{AttentionShape, MAX_HEAD_LEN, Span};
-pub use elementwise::{Rows, rotate_pairs};
+pub use elementwise::{Rows, add_bias, rotate_pairs};
 pub use inputs::Inputs;
 pub use product::{Before, Matrix, padded};
 pub use tiles::ColumnSource;

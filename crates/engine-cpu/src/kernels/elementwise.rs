@@ -30,6 +30,13 @@ impl Kernels {
         });
     }
 
+    /// Each head of a row divided by its root mean square, times the weights; all heads share them.
+    pub fn normalise_heads(&self, heads: &mut [f32], weights: &[f32], epsilon: f32) {
+        for head in heads.chunks_exact_mut(weights.len()) {
+            dispatch!(self.set, rms_norm_in_place, (head, weights, epsilon), (&mut [f32], &[f32], f32));
+        }
+    }
+
     /// Inputs `gate × sigmoid(gate) × up`, where each row holds `width` gates and then `width` ups.
     pub fn gate(&self, rows: Rows<'_>, width: usize, inputs: &mut Inputs) {
         self.make_inputs(inputs, rows.count(), width, |row, out| {
@@ -44,21 +51,36 @@ impl Kernels {
     }
 }
 
+/// What a row is multiplied by, so that its root mean square becomes 1.
 #[inline(always)]
-fn rms_norm<L: Lanes>(lanes: L, (row, weights, epsilon, out): (&[f32], &[f32], f32, &mut [f32])) {
-    let (row_chunks, _) = row.as_chunks();
+fn inverse_of_size<L: Lanes>(lanes: L, row: &[f32], epsilon: f32) -> L::Vector {
     let mut squares = lanes.splat(0.0);
-    for chunk in row_chunks {
+    for chunk in row.as_chunks().0 {
         let values = lanes.load(chunk);
         squares = lanes.multiply_add(values, values, squares);
     }
     let mean = lanes::sum(lanes, squares) / row.len() as f32;
-    let scale = lanes.splat(1.0 / (mean + epsilon).sqrt());
+    lanes.splat(1.0 / (mean + epsilon).sqrt())
+}
+
+#[inline(always)]
+fn rms_norm<L: Lanes>(lanes: L, (row, weights, epsilon, out): (&[f32], &[f32], f32, &mut [f32])) {
+    let scale = inverse_of_size(lanes, row, epsilon);
+    let (row_chunks, _) = row.as_chunks();
     let (weight_chunks, _) = weights.as_chunks();
     let (out_chunks, _) = out.as_chunks_mut();
     for ((chunk, weights), out) in row_chunks.iter().zip(weight_chunks).zip(out_chunks) {
         let scaled = lanes.multiply(lanes.load(chunk), scale);
         lanes.store(lanes.multiply(scaled, lanes.load(weights)), out);
+    }
+}
+
+#[inline(always)]
+fn rms_norm_in_place<L: Lanes>(lanes: L, (row, weights, epsilon): (&mut [f32], &[f32], f32)) {
+    let scale = inverse_of_size(lanes, row, epsilon);
+    for (chunk, weights) in row.as_chunks_mut().0.iter_mut().zip(weights.as_chunks().0) {
+        let scaled = lanes.multiply(lanes.load(chunk), scale);
+        lanes.store(lanes.multiply(scaled, lanes.load(weights)), chunk);
     }
 }
 
@@ -70,6 +92,13 @@ fn swiglu<L: Lanes>(lanes: L, (gate, up, out): (&[f32], &[f32], &mut [f32])) {
         let decay = lanes::exp(lanes, lanes.multiply(value, lanes.splat(-1.0)));
         let activated = lanes.divide(value, lanes.add(decay, lanes.splat(1.0)));
         lanes.store(lanes.multiply(activated, lanes.load(up)), out);
+    }
+}
+
+/// Adds the bias to a row of as many values.
+pub fn add_bias(row: &mut [f32], bias: &[f32]) {
+    for (value, bias) in row.iter_mut().zip(bias) {
+        *value += bias;
     }
 }
 
@@ -114,6 +143,20 @@ mod tests {
                     let wanted = f64::from(*value) * scale * f64::from(*weight);
                     assert!((f64::from(*out) - wanted).abs() < 1e-5, "{}", kernels.name());
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn every_head_is_normalised_on_its_own_to_the_same_bits_as_a_row() {
+        let (heads, weights) = (values(48 * 3), values(48));
+        for kernels in kernels() {
+            let mut inputs = Inputs::default();
+            kernels.normalise(Rows { values: &heads, stride: 48 }, &weights, 1e-5, &mut inputs);
+            let mut in_place = heads.clone();
+            kernels.normalise_heads(&mut in_place, &weights, 1e-5);
+            for (index, head) in in_place.chunks(48).enumerate() {
+                assert_eq!(head, inputs.row(index), "{}", kernels.name());
             }
         }
     }
