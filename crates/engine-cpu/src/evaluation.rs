@@ -80,7 +80,7 @@ impl Evaluation {
     /// When there are no tokens, one is outside the vocabulary, or they pass the end of the context.
     pub fn extend(&mut self, tokens: &[u32]) -> Vec<f64> {
         let first_position = self.append(tokens);
-        let segment = Segment { tokens, first_position, pages: self.pages.pages(), wants_logits: true };
+        let segment = Segment { tokens, first_position, pages: self.pages.pages(), logits_rows: 1 };
         self.forward.step(&[segment]).rows().next().map(log_probabilities).unwrap_or_default()
     }
 
@@ -90,16 +90,9 @@ impl Evaluation {
     /// As `extend` does.
     pub fn extend_each(&mut self, tokens: &[u32]) -> Vec<Vec<f64>> {
         let first_position = self.append(tokens);
-        let segments: Vec<Segment<'_>> = (first_position..)
-            .zip(tokens.chunks(1))
-            .map(|(first_position, tokens)| Segment {
-                tokens,
-                first_position,
-                pages: self.pages.pages(),
-                wants_logits: true,
-            })
-            .collect();
-        self.forward.step(&segments).rows().map(log_probabilities).collect()
+        let pages = self.pages.pages();
+        let segment = Segment { tokens, first_position, pages, logits_rows: tokens.len() };
+        self.forward.step(&[segment]).rows().map(log_probabilities).collect()
     }
 
     /// Takes the time of one step of `rows` sequences, one token each, at the context's end. What they say makes no
@@ -115,7 +108,7 @@ impl Evaluation {
             tokens: &[1],
             first_position: self.context_tokens - 1,
             pages: self.pages.pages(),
-            wants_logits: true,
+            logits_rows: 1,
         };
         self.forward.set_watch(Watch::new(Arc::clone(clock)));
         self.forward.step(&vec![segment; rows]);

@@ -17,11 +17,11 @@ pub struct Segment<'a> {
     pub first_position: usize,
     /// Pages up to the last of them.
     pub pages: &'a [PageId],
-    /// Whether the logits after the last token are wanted.
-    pub wants_logits: bool,
+    /// After how many of them, counted from the last, the logits are wanted.
+    pub logits_rows: usize,
 }
 
-/// Rows of logits, one for each segment that wanted one, in their order.
+/// Rows of logits, as many for each segment as it wanted, in their order.
 #[derive(Clone, Copy, Debug)]
 pub struct Logits<'a> {
     pub values: &'a [f32],
@@ -39,7 +39,8 @@ impl<'a> Logits<'a> {
 /// What the worker steps: the real model, or a scripted one in tests.
 pub trait StepModel: Send + 'static {
     /// # Panics
-    /// When a token is outside the vocabulary or the pages do not reach the last position.
+    /// When a token is outside the vocabulary, the pages do not reach the last position, or a segment wants more rows of
+    /// logits than it has tokens.
     fn step(&mut self, segments: &[Segment<'_>]) -> Logits<'_>;
 }
 
@@ -107,9 +108,9 @@ impl StepModel for Forward {
         }
 
         room.last_rows.clear();
-        for (segment, span) in segments.iter().zip(&spans).filter(|(segment, _)| segment.wants_logits) {
-            let last = span.first_row + segment.tokens.len() - 1;
-            room.last_rows.extend_from_slice(&room.hidden[last * stride..][..stride]);
+        for (segment, span) in segments.iter().zip(&spans) {
+            let end = (span.first_row + span.rows) * stride;
+            room.last_rows.extend_from_slice(&room.hidden[end - segment.logits_rows * stride..end]);
         }
         let wanted = room.last_rows.len() / stride;
         let logits_stride = padded(hyper_parameters.vocabulary);

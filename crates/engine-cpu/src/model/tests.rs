@@ -88,7 +88,7 @@ fn step(model: Model, tokens: &[u32]) -> usize {
     let mut pages = ledger.promise(2, Lane::Any).unwrap();
     ledger.grow(&mut pages, tokens.len());
     let mut forward = Forward::new(model, Kernels::start(1).unwrap(), cache);
-    let segment = Segment { tokens, first_position: 0, pages: pages.pages(), wants_logits: true };
+    let segment = Segment { tokens, first_position: 0, pages: pages.pages(), logits_rows: 1 };
     forward.step(&[segment]).rows().map(<[f32]>::len).sum()
 }
 
