@@ -5,7 +5,8 @@ use crate::error::{Fault, LoadError};
 use crate::forward::Forward;
 use crate::gguf::Gguf;
 use crate::kernels::Kernels;
-use crate::kv::{KvCache, KvShape, pages_for};
+use crate::kernels::{KvCache, KvShape};
+use crate::kv::pages_for;
 use crate::limits::{
     DEFAULT_KV_BYTES, DEFAULT_QUEUE, DEFAULT_SLOTS, MAX_KV_BYTES, MAX_QUEUE, MAX_SLOTS, MAX_THREADS,
     PAGE_TOKENS, SHORT_LANE_PAGES,

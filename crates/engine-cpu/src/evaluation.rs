@@ -4,8 +4,10 @@
 use crate::error::{Fault, LoadError};
 use crate::forward::{Forward, Segment, StepModel, StepTimes, Watch};
 use crate::gguf::Gguf;
+use crate::kernels::KvCache;
 use crate::kernels::{Arithmetic, Kernels};
-use crate::kv::{KvCache, Lane, PageLedger, PageTable, pages_for};
+use crate::kv::{Lane, PageId, PageLedger, PageTable, pages_for};
+use crate::limits::PAGE_TOKENS;
 use crate::model::Model;
 use crate::tokenizer::Tokenizer;
 use chancery_domain::Clock;
@@ -22,6 +24,9 @@ pub struct Evaluation {
     context_tokens: usize,
     vocabulary: usize,
 }
+
+/// Sequences whose step can be timed together.
+const MAX_TIMED_ROWS: usize = 64;
 
 impl Evaluation {
     /// The model as it serves requests.
@@ -52,7 +57,7 @@ impl Evaluation {
         let mut file = Gguf::open(path)?;
         let vocabulary = Tokenizer::from_metadata(file.metadata()).map_err(refused)?.vocabulary_len();
         let model = Model::from_gguf(&mut file, vocabulary, &kernels).map_err(refused)?;
-        let pages = pages_for(context_tokens);
+        let pages = pages_for(context_tokens) + MAX_TIMED_ROWS;
         let beyond = || refused(Fault::unsupported("its key-value cache is beyond counting"));
         let cache = KvCache::new(model.hyper_parameters.kv_shape(), pages).ok_or_else(beyond)?;
         let mut evaluation = Self {
@@ -96,7 +101,7 @@ impl Evaluation {
     }
 
     /// Takes the time of one step of `rows` sequences, one token each, at the context's end. What they say makes no
-    /// difference: all share the one sequence's pages.
+    /// difference: all share the one sequence's pages but the last.
     ///
     /// # Panics
     /// As `extend` does.
@@ -104,14 +109,26 @@ impl Evaluation {
         if self.cached < self.context_tokens {
             self.extend(&vec![1; self.context_tokens - self.cached]);
         }
-        let segment = Segment {
-            tokens: &[1],
-            first_position: self.context_tokens - 1,
-            pages: self.pages.pages(),
-            logits_rows: 1,
-        };
+        let shared = self.pages.pages();
+        let mut spare = self.ledger.promise(rows, Lane::Any).unwrap_or_default();
+        self.ledger.grow(&mut spare, rows * PAGE_TOKENS);
+        let tables: Vec<Vec<PageId>> = spare
+            .pages()
+            .iter()
+            .map(|last| shared[..shared.len() - 1].iter().copied().chain([*last]).collect())
+            .collect();
+        let segments: Vec<Segment<'_>> = tables
+            .iter()
+            .map(|pages| Segment {
+                tokens: &[1],
+                first_position: self.context_tokens - 1,
+                pages,
+                logits_rows: 1,
+            })
+            .collect();
         self.forward.set_watch(Watch::new(Arc::clone(clock)));
-        self.forward.step(&vec![segment; rows]);
+        self.forward.step(&segments);
+        self.ledger.release(spare);
         self.forward.step_times()
     }
 

@@ -5,8 +5,8 @@ mod watch;
 
 pub use watch::{StepTimes, Watch};
 
-use crate::kernels::{Before, Inputs, Kernels, Rows, Span, add_bias, padded, rotate_pairs};
-use crate::kv::{KvCache, PageId};
+use crate::kernels::{Before, HeadRules, Inputs, Kernels, KvCache, Positions, Rows, Span, Turns, padded};
+use crate::kv::PageId;
 use crate::model::{HeadNorms, HyperParameters, Layer, Model};
 
 /// The next tokens of one sequence.
@@ -63,8 +63,7 @@ struct Room {
     query_key_value: Vec<f32>,
     attended: Vec<f32>,
     gate_up: Vec<f32>,
-    cosines: Vec<f32>,
-    sines: Vec<f32>,
+    positions: Positions,
     inputs: Inputs,
     last_rows: Vec<f32>,
     logits: Vec<f32>,
@@ -100,7 +99,11 @@ impl StepModel for Forward {
         for (token, hidden) in tokens.zip(room.hidden.chunks_exact_mut(stride)) {
             model.embedding.read(*token, &mut hidden[..width]);
         }
-        room.set_angles(hyper_parameters, &spans);
+        let turns = Turns {
+            frequencies: &hyper_parameters.rope_frequencies,
+            magnitude: hyper_parameters.rope_magnitude,
+        };
+        room.positions.set(cache, &spans, turns);
         let step = Step { kernels, hyper_parameters, spans: &spans };
         for (index, layer) in model.layers.iter().enumerate() {
             room.attend(&step, cache, layer, index, watch);
@@ -150,20 +153,6 @@ fn spans_of<'a>(segments: &[Segment<'a>]) -> Vec<Span<'a>> {
         .collect()
 }
 
-/// What some architectures do to a row of queries, keys and values before its heads are rotated.
-fn finish_products(step: &Step<'_>, layer: &Layer, row: &mut [f32]) {
-    let HyperParameters { attention, norm_epsilon, .. } = *step.hyper_parameters;
-    if let Some(bias) = &layer.query_key_value_bias {
-        add_bias(row, bias);
-    }
-    if let Some(HeadNorms { query, key }) = &layer.head_norms {
-        let (queries, others) = row.split_at_mut(attention.heads * attention.head_len);
-        step.kernels.normalise_heads(queries, query, norm_epsilon);
-        let keys = &mut others[..attention.kv_heads * attention.head_len];
-        step.kernels.normalise_heads(keys, key, norm_epsilon);
-    }
-}
-
 impl Room {
     fn prepare(&mut self, hyper_parameters: &HyperParameters, rows: usize) {
         let HyperParameters { width, feed_forward, attention, .. } = *hyper_parameters;
@@ -173,22 +162,6 @@ impl Room {
         self.query_key_value.resize(rows * padded(query_width + 2 * kv_width), 0.0);
         self.attended.resize(rows * query_width, 0.0);
         self.gate_up.resize(rows * padded(2 * feed_forward), 0.0);
-    }
-
-    /// The cosines and sines of every row's position, the same for all layers and heads.
-    fn set_angles(&mut self, hyper_parameters: &HyperParameters, spans: &[Span<'_>]) {
-        let HyperParameters { rope_frequencies, rope_magnitude, .. } = hyper_parameters;
-        self.cosines.clear();
-        self.sines.clear();
-        for span in spans {
-            for position in span.first_position..span.first_position + span.rows {
-                for frequency in rope_frequencies {
-                    let (sine, cosine) = (position as f64 * frequency).sin_cos();
-                    self.cosines.push((cosine * rope_magnitude) as f32);
-                    self.sines.push((sine * rope_magnitude) as f32);
-                }
-            }
-        }
     }
 
     fn attend(
@@ -205,7 +178,6 @@ impl Room {
         let query_width = attention.heads * head_len;
         let kv_width = attention.kv_heads * head_len;
         let stride = padded(query_width + 2 * kv_width);
-        let pairs = hyper_parameters.rope_frequencies.len();
 
         let hidden = Rows { values: &self.hidden, stride: padded(width) };
         kernels.normalise(hidden, &layer.attention_norm, norm_epsilon, &mut self.inputs);
@@ -213,19 +185,13 @@ impl Room {
         let products = &mut self.query_key_value;
         kernels.multiply(&self.inputs, &layer.query_key_value, products, Before::Replaced);
         watch.lap(|times| &mut times.products);
-        for span in spans {
-            for offset in 0..span.rows {
-                let row = span.first_row + offset;
-                let cosines = &self.cosines[row * pairs..][..pairs];
-                let sines = &self.sines[row * pairs..][..pairs];
-                let row = &mut self.query_key_value[row * stride..][..query_width + 2 * kv_width];
-                finish_products(step, layer, row);
-                let (rotated, values) = row.split_at_mut(query_width + kv_width);
-                rotate_pairs(rotated, head_len, cosines, sines);
-                let keys = &rotated[query_width..];
-                cache.write(span.pages, layer_index, span.first_position + offset, keys, values);
-            }
-        }
+        let rules = HeadRules {
+            shape: attention,
+            bias: layer.query_key_value_bias.as_deref(),
+            norms: layer.head_norms.as_ref().map(|HeadNorms { query, key }| (&**query, &**key)),
+            norm_epsilon,
+        };
+        kernels.finish_heads(rules, &self.positions, cache, layer_index, products, stride);
         watch.lap(|times| &mut times.rest);
         let queries = Rows { values: &self.query_key_value, stride };
         kernels.attend(attention, cache, layer_index, spans, queries, &mut self.attended);

@@ -7,7 +7,9 @@
 
 mod attention;
 mod elementwise;
+mod heads;
 mod inputs;
+mod key_values;
 mod lanes;
 mod pool;
 mod product;
@@ -16,8 +18,10 @@ mod tiles;
 mod x86;
 
 pub use attention::{AttentionShape, MAX_HEAD_LEN, Span};
-pub use elementwise::{Rows, add_bias, rotate_pairs};
+pub use elementwise::Rows;
+pub use heads::{HeadRules, Positions, Turns};
 pub use inputs::Inputs;
+pub use key_values::{KvCache, KvShape};
 pub use product::{Before, Matrix, padded};
 pub use tiles::ColumnSource;
 

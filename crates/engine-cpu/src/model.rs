@@ -3,8 +3,8 @@
 
 use crate::error::Fault;
 use crate::gguf::{Gguf, Metadata, TensorInfo, TensorType};
+use crate::kernels::KvShape;
 use crate::kernels::{AttentionShape, ColumnSource, Kernels, MAX_HEAD_LEN, Matrix};
-use crate::kv::KvShape;
 use crate::limits::{MAX_CONTEXT_TOKENS, MAX_HEADS, MAX_LAYERS, MAX_VOCABULARY, MAX_WIDTH};
 use crate::quantised;
 use std::collections::HashSet;

@@ -1,4 +1,4 @@
-//! What happens to each row on its own: normalisation, the gated activation, rotation by position.
+//! What happens to each row on its own: normalisation and the gated activation.
 
 use super::inputs::Inputs;
 use super::lanes::{self, Lanes};
@@ -28,13 +28,6 @@ impl Kernels {
             let row = &rows.row(row)[..weights.len()];
             dispatch!(self.set, rms_norm, (row, weights, epsilon, out), (&[f32], &[f32], f32, &mut [f32]));
         });
-    }
-
-    /// Each head of a row divided by its root mean square, times the weights; all heads share them.
-    pub fn normalise_heads(&self, heads: &mut [f32], weights: &[f32], epsilon: f32) {
-        for head in heads.chunks_exact_mut(weights.len()) {
-            dispatch!(self.set, rms_norm_in_place, (head, weights, epsilon), (&mut [f32], &[f32], f32));
-        }
     }
 
     /// Inputs `gate × sigmoid(gate) × up`, where each row holds `width` gates and then `width` ups.
@@ -76,7 +69,7 @@ fn rms_norm<L: Lanes>(lanes: L, (row, weights, epsilon, out): (&[f32], &[f32], f
 }
 
 #[inline(always)]
-fn rms_norm_in_place<L: Lanes>(lanes: L, (row, weights, epsilon): (&mut [f32], &[f32], f32)) {
+pub(super) fn rms_norm_in_place<L: Lanes>(lanes: L, (row, weights, epsilon): (&mut [f32], &[f32], f32)) {
     let scale = inverse_of_size(lanes, row, epsilon);
     for (chunk, weights) in row.as_chunks_mut().0.iter_mut().zip(weights.as_chunks().0) {
         let scaled = lanes.multiply(lanes.load(chunk), scale);
@@ -95,26 +88,7 @@ fn swiglu<L: Lanes>(lanes: L, (gate, up, out): (&[f32], &[f32], &mut [f32])) {
     }
 }
 
-/// Adds the bias to a row of as many values.
-pub fn add_bias(row: &mut [f32], bias: &[f32]) {
-    for (value, bias) in row.iter_mut().zip(bias) {
-        *value += bias;
-    }
-}
-
-/// Rotates neighbouring pairs of each head by the angles of one position; values past the angles stay.
-pub fn rotate_pairs(heads: &mut [f32], head_len: usize, cosines: &[f32], sines: &[f32]) {
-    for head in heads.chunks_exact_mut(head_len) {
-        for ((pair, cosine), sine) in head.chunks_exact_mut(2).zip(cosines).zip(sines) {
-            let (first, second) = (pair[0], pair[1]);
-            pair[0] = first * cosine - second * sine;
-            pair[1] = first * sine + second * cosine;
-        }
-    }
-}
-
 #[cfg(test)]
-#[expect(clippy::float_cmp, reason = "these results are exact")]
 mod tests {
     use super::super::{Arithmetic, InstructionSet, Pool};
     use super::*;
@@ -148,20 +122,6 @@ mod tests {
     }
 
     #[test]
-    fn every_head_is_normalised_on_its_own_to_the_same_bits_as_a_row() {
-        let (heads, weights) = (values(48 * 3), values(48));
-        for kernels in kernels() {
-            let mut inputs = Inputs::default();
-            kernels.normalise(Rows { values: &heads, stride: 48 }, &weights, 1e-5, &mut inputs);
-            let mut in_place = heads.clone();
-            kernels.normalise_heads(&mut in_place, &weights, 1e-5);
-            for (index, head) in in_place.chunks(48).enumerate() {
-                assert_eq!(head, inputs.row(index), "{}", kernels.name());
-            }
-        }
-    }
-
-    #[test]
     fn the_gate_is_the_sigmoid_linear_unit_times_the_value() {
         let (gates, ups) = (values(64), values(64));
         for kernels in kernels() {
@@ -174,12 +134,5 @@ mod tests {
                 assert!((f64::from(*out) - wanted).abs() < 1e-5, "{}", kernels.name());
             }
         }
-    }
-
-    #[test]
-    fn rotation_turns_pairs_and_leaves_the_rest() {
-        let mut head = [1.0, 0.0, 0.0, 2.0, 5.0, 6.0];
-        rotate_pairs(&mut head, 6, &[0.0, 0.0], &[1.0, 1.0]);
-        assert_eq!(head, [0.0, 1.0, -2.0, 0.0, 5.0, 6.0]);
     }
 }

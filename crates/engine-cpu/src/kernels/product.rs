@@ -20,7 +20,7 @@ use exact::ExactMatrix;
 use std::ops::Range;
 
 /// Tasks for each thread: enough to even out what each gets done, few enough to read weights in long runs.
-const TASKS_PER_THREAD: usize = 8;
+const TASKS_PER_THREAD: usize = 4;
 
 /// Weights, in the form of the kernels that made it.
 #[derive(Debug)]
