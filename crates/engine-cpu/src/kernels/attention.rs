@@ -227,7 +227,7 @@ fn weigh<L: Lanes>(lanes: L, scores: &mut [f32; PAGE_TOKENS], maximum: &mut f32,
     for chunk in chunks.iter() {
         best = lanes.maximum(best, lanes.load(chunk));
     }
-    let best = lanes::largest(lanes, best);
+    let best = lanes.largest(best);
     let mut decay = [0.0; WIDTH];
     lanes.store(lanes::exp(lanes, lanes.splat(*maximum - best)), &mut decay);
     // Nothing came before the first page, so nothing is kept.
@@ -241,7 +241,7 @@ fn weigh<L: Lanes>(lanes: L, scores: &mut [f32; PAGE_TOKENS], maximum: &mut f32,
         lanes.store(share, chunk);
     }
     *maximum = best;
-    *total = *total * keep + lanes::sum(lanes, sums);
+    *total = *total * keep + lanes.sum(sums);
     keep
 }
 

@@ -52,7 +52,7 @@ fn inverse_of_size<L: Lanes>(lanes: L, row: &[f32], epsilon: f32) -> L::Vector {
         let values = lanes.load(chunk);
         squares = lanes.multiply_add(values, values, squares);
     }
-    let mean = lanes::sum(lanes, squares) / row.len() as f32;
+    let mean = lanes.sum(squares) / row.len() as f32;
     lanes.splat(1.0 / (mean + epsilon).sqrt())
 }
 

@@ -8,8 +8,10 @@ use super::lanes::{Lanes, WIDTH};
 use super::pool::SharedPointer;
 use super::{Kernels, dispatch};
 
-/// Rows that a thread takes at a time.
-const ROWS_PER_TASK: usize = 4;
+/// Rows that a thread takes at a time. Neighbouring tokens of a prompt write to the same cache lines, so where there
+/// are many rows a thread takes as many as lie side by side.
+const FEW_ROWS_PER_TASK: usize = 4;
+const MANY_ROWS_PER_TASK: usize = WIDTH;
 
 /// What a layer does to its heads.
 #[derive(Clone, Copy, Debug)]
@@ -93,8 +95,10 @@ impl Kernels {
         );
         assert!((heads + 2 * kv_heads) * head_len <= stride, "room for all heads");
         let (cache, rows) = (&*cache, SharedPointer(rows.as_mut_ptr()));
-        self.pool.run(count.div_ceil(ROWS_PER_TASK), &|task| {
-            for row in task * ROWS_PER_TASK..count.min((task + 1) * ROWS_PER_TASK) {
+        let is_many = count >= 2 * MANY_ROWS_PER_TASK;
+        let per_task = if is_many { MANY_ROWS_PER_TASK } else { FEW_ROWS_PER_TASK };
+        self.pool.run(count.div_ceil(per_task), &|task| {
+            for row in task * per_task..count.min((task + 1) * per_task) {
                 // SAFETY: there are `count` rows of `stride` values, and each is handed out once.
                 let values = unsafe { std::slice::from_raw_parts_mut(rows.get().add(row * stride), stride) };
                 let work = Row {

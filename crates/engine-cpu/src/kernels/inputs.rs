@@ -14,6 +14,9 @@ pub(super) const BLOCK_ROWS: usize = 16;
 const MAX_QUANTUM: f32 = 32_512.0;
 /// Below this many values a second thread costs more than it saves.
 const MIN_SHARED_VALUES: usize = 4_096;
+/// Rows that a thread takes at a time: their lines lie side by side, and threads that write neighbouring lines hold each
+/// other up.
+const ROWS_PER_TASK: usize = 8;
 /// Lines of one row in one tile of inputs, in both forms.
 const ROW_LINES: usize = 2;
 /// Vectors of sixteen-bit numbers in a line.
@@ -156,7 +159,10 @@ impl Kernels {
         if rows * width < MIN_SHARED_VALUES {
             (0..rows).for_each(each);
         } else {
-            self.pool.run(rows, &each);
+            let tasks = rows.div_ceil(ROWS_PER_TASK);
+            self.pool.run(tasks, &|task| {
+                (task * ROWS_PER_TASK..rows.min((task + 1) * ROWS_PER_TASK)).for_each(each);
+            });
         }
     }
 }

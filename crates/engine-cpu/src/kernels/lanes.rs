@@ -26,6 +26,10 @@ pub(super) trait Lanes: Copy + Send + Sync {
     fn multiply_add(self, a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector;
     /// `value × 2^n`, where `shifted` is `n + EXPONENT_SHIFT`.
     fn scale_by_power(self, value: Self::Vector, shifted: Self::Vector) -> Self::Vector;
+    /// All lanes added: the upper half to the lower, and so on until one is left.
+    fn sum(self, vector: Self::Vector) -> f32;
+    /// The largest lane; lanes are numbers.
+    fn largest(self, vector: Self::Vector) -> f32;
     /// Neighbouring lanes change places.
     fn swap_pairs(self, vector: Self::Vector) -> Self::Vector;
     /// Stores as `f32_to_f16_finite` rounds.
@@ -82,32 +86,6 @@ pub(super) fn exp<L: Lanes>(lanes: L, x: L::Vector) -> L::Vector {
     }
     let sum = lanes.multiply_add(sum, lanes.multiply(r, r), lanes.add(r, lanes.splat(1.0)));
     lanes.scale_by_power(sum, shifted)
-}
-
-/// All lanes added in a fixed order.
-#[inline(always)]
-pub(super) fn sum<L: Lanes>(lanes: L, vector: L::Vector) -> f32 {
-    let mut values = [0.0; WIDTH];
-    lanes.store(vector, &mut values);
-    let mut width = WIDTH / 2;
-    while width > 0 {
-        for lane in 0..width {
-            values[lane] += values[lane + width];
-        }
-        width /= 2;
-    }
-    values[0]
-}
-
-#[inline(always)]
-pub(super) fn largest<L: Lanes>(lanes: L, vector: L::Vector) -> f32 {
-    let mut values = [0.0; WIDTH];
-    lanes.store(vector, &mut values);
-    let mut best = values[0];
-    for value in values {
-        best = if value > best { value } else { best };
-    }
-    best
 }
 
 /// Plain arrays: for any machine, and what the others are tested against.
@@ -185,6 +163,23 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
+    fn sum(self, mut vector: Self::Vector) -> f32 {
+        let mut width = WIDTH / 2;
+        while width > 0 {
+            for lane in 0..width {
+                vector[lane] += vector[lane + width];
+            }
+            width /= 2;
+        }
+        vector[0]
+    }
+
+    #[inline(always)]
+    fn largest(self, vector: Self::Vector) -> f32 {
+        vector.into_iter().fold(vector[0], |best, value| if value > best { value } else { best })
+    }
+
+    #[inline(always)]
     fn swap_pairs(self, vector: Self::Vector) -> Self::Vector {
         each_lane!(lane => vector[lane ^ 1])
     }
@@ -216,7 +211,7 @@ mod tests {
         assert!(exp(Portable, [f32::MIN; WIDTH])[0] < 1e-37);
     }
 
-    type Stored = ([f32; WIDTH], [u16; WIDTH], [[u8; WIDTH]; 2], [i16; WIDTH]);
+    type Stored = ([f32; WIDTH], [u16; WIDTH], [[u8; WIDTH]; 2], [i16; WIDTH], [f32; 2]);
 
     #[inline(always)]
     fn store_all<L: Lanes>(lanes: L, (values, stored): (&[f32; WIDTH], &mut Stored)) {
@@ -226,10 +221,11 @@ mod tests {
         let [high, low] = &mut stored.2;
         lanes.store_bytes(vector, high, low);
         lanes.store_words(vector, &mut stored.3);
+        stored.4 = [lanes.sum(vector), lanes.largest(vector)];
     }
 
     #[test]
-    fn every_instruction_set_rounds_as_the_portable_code_does() {
+    fn every_instruction_set_rounds_and_adds_as_the_portable_code_does() {
         let mut sample: Vec<f32> = (-33_000..33_000).map(|step| step as f32 * 0.985).collect();
         sample.extend(
             (0..4_096).flat_map(|step| [step as f32 * 0.25, step as f32 * -1e-7, step as f32 * 1.5e-5]),

@@ -5,6 +5,19 @@ use super::lanes::{Lanes, WIDTH};
 use crate::half_precision::MAX_F16;
 use std::arch::x86_64::*;
 
+/// Folds sixteen lanes, given as two halves, into one: upper half with lower half, again and again.
+macro_rules! fold {
+    ($lower:expr, $upper:expr, $eights:ident, $fours:ident) => {{
+        // SAFETY: used in methods of `Avx512` and `Avx2` only (see the file's header).
+        unsafe {
+            let eight = $eights($lower, $upper);
+            let four = $fours(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+            let two = $fours(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32($fours(two, _mm_shuffle_ps::<1>(two, two)))
+        }
+    }};
+}
+
 /// The order of four lanes in which neighbours have changed places.
 const SWAPPED: i32 = 0b10_11_00_01;
 
@@ -108,6 +121,20 @@ impl Lanes for Avx512 {
             let exponent = _mm512_slli_epi32::<23>(_mm512_castps_si512(shifted));
             _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(value), exponent))
         }
+    }
+
+    #[inline(always)]
+    fn sum(self, vector: __m512) -> f32 {
+        // SAFETY: the machine has AVX-512 (see the file's header).
+        let (lower, upper) = unsafe { (_mm512_castps512_ps256(vector), _mm512_extractf32x8_ps::<1>(vector)) };
+        fold!(lower, upper, _mm256_add_ps, _mm_add_ps)
+    }
+
+    #[inline(always)]
+    fn largest(self, vector: __m512) -> f32 {
+        // SAFETY: the machine has AVX-512 (see the file's header).
+        let (lower, upper) = unsafe { (_mm512_castps512_ps256(vector), _mm512_extractf32x8_ps::<1>(vector)) };
+        fold!(lower, upper, _mm256_max_ps, _mm_max_ps)
     }
 
     #[inline(always)]
@@ -228,6 +255,16 @@ impl Lanes for Avx2 {
             }
         }
         (half(value.0, shifted.0), half(value.1, shifted.1))
+    }
+
+    #[inline(always)]
+    fn sum(self, vector: Halves) -> f32 {
+        fold!(vector.0, vector.1, _mm256_add_ps, _mm_add_ps)
+    }
+
+    #[inline(always)]
+    fn largest(self, vector: Halves) -> f32 {
+        fold!(vector.0, vector.1, _mm256_max_ps, _mm_max_ps)
     }
 
     #[inline(always)]

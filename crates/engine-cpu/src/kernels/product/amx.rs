@@ -122,8 +122,8 @@ unsafe fn multiply_rows(strip: &Strip<'_>, index: usize, first_row: usize, passe
     let rows = strip.inputs.block(first_row);
     let block = strip.matrix.block(index);
     let grouping = block.grouping;
-    assert!(block.lines.len() == grouping.groups * (grouping.tiles * PAIR_LINES + TRAILER_LINES));
-    assert!(rows.lines.len() >= grouping.groups * grouping.tiles * 2 * rows.rows + BLOCK_ROWS);
+    assert!(block.lines.len() == grouping.block_lines());
+    assert!(rows.lines.len() >= grouping.tiles * 2 * rows.rows + BLOCK_ROWS);
     let mut weights: *const Line = block.lines.as_ptr();
     let (mut ahead, lines_ahead) = match passes {
         1 => (weights.wrapping_add(PREFETCH_LINES), PAIR_LINES),
@@ -137,13 +137,13 @@ unsafe fn multiply_rows(strip: &Strip<'_>, index: usize, first_row: usize, passe
     // The four results: high bytes of both tiles of columns, then low bytes.
     let mut results = MaybeUninit::<Results>::uninit();
     let mut sums = [MaybeUninit::<[__m512; 2]>::uninit(); BLOCK_ROWS];
-    for group in 0..grouping.groups {
+    for group in 0..grouping.groups() {
         // SAFETY: the tiles are configured; no memory is touched.
         unsafe {
             asm!("tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3",
                 out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _, options(nostack, nomem));
         }
-        for _ in 0..grouping.tiles {
+        for _ in grouping.group(group) {
             for _ in 0..lines_ahead {
                 // A prefetch may name any address.
                 _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
@@ -193,7 +193,7 @@ unsafe fn multiply_rows(strip: &Strip<'_>, index: usize, first_row: usize, passe
             weights = weights.add(TRAILER_LINES);
             Trailer::read(trailer)
         };
-        let is_last = group + 1 == grouping.groups;
+        let is_last = group + 1 == grouping.groups();
         for (row, sum) in sums.iter_mut().enumerate().take(rows.rows) {
             let totals = trailer.totals(results, row);
             // SAFETY: the group before has written the sum.
