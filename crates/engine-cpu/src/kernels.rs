@@ -14,6 +14,7 @@ mod lanes;
 mod pool;
 mod product;
 mod tiles;
+mod weight_memory;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -31,6 +32,7 @@ use lanes::Portable;
 use pool::Pool;
 #[cfg(target_arch = "x86_64")]
 use product::amx::Amx;
+use weight_memory::WeightMemory;
 
 /// Forces a kernel by its name, for tests and for comparing them.
 pub const KERNEL_VARIABLE: &str = "CHANCERY_KERNEL";
@@ -141,6 +143,7 @@ pub struct Kernels {
     set: InstructionSet,
     arithmetic: Arithmetic,
     pool: Pool,
+    weights: WeightMemory,
 }
 
 impl Kernels {
@@ -163,7 +166,12 @@ impl Kernels {
                 },
             })?,
         };
-        Ok(Self { set, arithmetic, pool: Pool::start(threads).map_err(LoadError::Threads)? })
+        let pool = Pool::start(threads).map_err(LoadError::Threads)?;
+        Ok(Self::new(set, arithmetic, pool))
+    }
+
+    fn new(set: InstructionSet, arithmetic: Arithmetic, pool: Pool) -> Self {
+        Self { set, arithmetic, pool, weights: WeightMemory::default() }
     }
 
     pub fn name(&self) -> &'static str {

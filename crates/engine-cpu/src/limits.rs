@@ -30,16 +30,17 @@ pub const TEMPLATE_FUEL: u64 = 200_000;
 /// Bytes of rendered scaffolding around the two texts.
 pub const MAX_SCAFFOLDING_BYTES: usize = 1 << 16;
 
-/// Tokens in a page of the key-value cache.
-pub const PAGE_TOKENS: usize = 64;
+/// Tokens in a page of the key-value cache: as many as attention reads side by side. What two prompts share is found in
+/// whole pages, so small ones find more.
+pub const PAGE_TOKENS: usize = 16;
 /// Most memory for the key-value cache when the caller does not choose a context.
 pub const DEFAULT_KV_BYTES: u64 = 1 << 30;
 /// A context that alone needs more than this is refused.
 pub const MAX_KV_BYTES: u64 = 1 << 36;
 /// A job whose prompt and cap need at most this many pages is short.
-pub const SHORT_JOB_PAGES: usize = 16;
+pub const SHORT_JOB_PAGES: usize = 64;
 /// Pages that only short jobs get, so that they never wait behind long ones for room.
-pub const SHORT_LANE_PAGES: usize = 64;
+pub const SHORT_LANE_PAGES: usize = 256;
 /// Sequences that run together.
 pub const DEFAULT_SLOTS: usize = 16;
 pub const MAX_SLOTS: usize = 256;
@@ -65,4 +66,3 @@ pub const MAX_RETRY_AFTER_S: u32 = 60;
 const _: () = assert!(PREFILL_TOKENS_BESIDE_DECODE <= PREFILL_TOKENS_ALONE);
 const _: () = assert!(DEFAULT_SLOTS <= MAX_SLOTS && DEFAULT_QUEUE <= MAX_QUEUE);
 const _: () = assert!(SHORT_JOB_PAGES <= SHORT_LANE_PAGES);
-const _: () = assert!(PAGE_TOKENS.is_multiple_of(16));

@@ -1,5 +1,5 @@
-//! Attention over the paged key-value cache. Up to four queries go along a sequence's pages together; each keeps a running
-//! maximum and sum, renewed page by page. Pages begin at fixed positions, so a query's result does not depend on how
+//! Attention over the paged key-value cache. Positions are cut into blocks of `BLOCK_TOKENS`; each query keeps a running
+//! maximum and sum, renewed block by block. Blocks begin at fixed positions, so a query's result does not depend on how
 //! its prompt was cut into steps, nor on the queries beside it.
 
 use super::elementwise::Rows;
@@ -9,13 +9,22 @@ use super::pool::SharedPointer;
 use super::{Kernels, dispatch};
 use crate::kv::PageId;
 use crate::limits::PAGE_TOKENS;
+use std::cell::RefCell;
 
-/// Queries that share one pass over the keys and values.
+/// Positions under one renewal of the maximum.
+const BLOCK_TOKENS: usize = 64;
+const BLOCK_PAGES: usize = BLOCK_TOKENS / PAGE_TOKENS;
+/// Queries that share one pass over the keys and values of a block.
 const MAX_QUERIES: usize = 4;
+/// From so many queries on, a block is widened to f32 once for all of them.
+const MIN_QUERIES_TO_WIDEN: usize = 3 * MAX_QUERIES;
 /// Rows of one sequence in one task.
-const ROWS_PER_TASK: usize = 8;
+const ROWS_PER_TASK: usize = 16;
 /// Longest head.
 pub const MAX_HEAD_LEN: usize = 256;
+
+// A page's keys are one vector of tokens for each value of a head.
+const _: () = assert!(PAGE_TOKENS == WIDTH && BLOCK_TOKENS.is_multiple_of(PAGE_TOKENS));
 
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionShape {
@@ -57,28 +66,41 @@ impl Kernels {
             "a query for every row"
         );
         assert!(shape.head_len.is_multiple_of(WIDTH) && shape.head_len <= MAX_HEAD_LEN, "head length");
-        let mut tasks = Vec::new();
+        let mut tasks = 0;
         for span in spans {
             assert!(span.first_row + span.rows <= rows, "rows of the span");
             let reach = span.pages.len() * PAGE_TOKENS;
             assert!(span.first_position + span.rows <= reach, "pages up to the last row");
-            for first in (0..span.rows).step_by(ROWS_PER_TASK) {
-                let part = Span {
-                    first_row: span.first_row + first,
-                    rows: ROWS_PER_TASK.min(span.rows - first),
-                    first_position: span.first_position + first,
-                    pages: span.pages,
-                };
-                tasks.extend((0..shape.kv_heads).map(|kv_head| (part, kv_head)));
-            }
+            tasks += span.rows.div_ceil(ROWS_PER_TASK) * shape.kv_heads;
         }
         let out = SharedPointer(out.as_mut_ptr());
-        self.pool.run(tasks.len(), &|task| {
-            let (span, kv_head) = tasks[task];
+        self.pool.run(tasks, &|task| {
+            let Some((span, kv_head)) = part_of(spans, shape.kv_heads, task) else { return };
             let part = Part { shape, cache, layer, span, kv_head, queries, out: out.get() };
-            dispatch!(self.set, attend_part, &part, &Part<'_>);
+            WORK.with_borrow_mut(|work| {
+                dispatch!(self.set, attend_part, (&part, work), (&Part<'_>, &mut Work));
+            });
         });
     }
+}
+
+/// Which rows and which key-value head the task of that number is for.
+fn part_of<'a>(spans: &[Span<'a>], kv_heads: usize, mut task: usize) -> Option<(Span<'a>, usize)> {
+    for span in spans {
+        let tasks = span.rows.div_ceil(ROWS_PER_TASK) * kv_heads;
+        if task < tasks {
+            let first = task / kv_heads * ROWS_PER_TASK;
+            let part = Span {
+                first_row: span.first_row + first,
+                rows: ROWS_PER_TASK.min(span.rows - first),
+                first_position: span.first_position + first,
+                pages: span.pages,
+            };
+            return Some((part, task % kv_heads));
+        }
+        task -= tasks;
+    }
+    None
 }
 
 /// The rows of one span for the query heads that share one key-value head. Different parts write different places.
@@ -92,118 +114,250 @@ struct Part<'a> {
     out: *mut f32,
 }
 
-#[inline(always)]
-fn attend_part<L: Lanes>(lanes: L, part: &Part<'_>) {
-    let heads_per_kv = part.shape.heads / part.shape.kv_heads;
-    let count = part.span.rows * heads_per_kv;
-    for first in (0..count).step_by(MAX_QUERIES) {
-        match count - first {
-            1 => attend_together::<L, 1>(lanes, part, first),
-            2 => attend_together::<L, 2>(lanes, part, first),
-            3 => attend_together::<L, 3>(lanes, part, first),
-            _ => attend_together::<L, MAX_QUERIES>(lanes, part, first),
-        }
+impl Part<'_> {
+    fn heads_per_kv(&self) -> usize {
+        self.shape.heads / self.shape.kv_heads
+    }
+
+    /// The row and the head of a query, counted row by row.
+    fn place(&self, query: usize) -> (usize, usize) {
+        let heads_per_kv = self.heads_per_kv();
+        (query / heads_per_kv, self.kv_head * heads_per_kv + query % heads_per_kv)
+    }
+
+    fn query(&self, query: usize) -> &[f32] {
+        let (row, head) = self.place(query);
+        let place = (self.span.first_row + row) * self.queries.stride + head * self.shape.head_len;
+        &self.queries.values[place..][..self.shape.head_len]
+    }
+
+    fn position(&self, query: usize) -> usize {
+        self.span.first_position + self.place(query).0
     }
 }
 
-/// Attends for `QUERIES` queries of the part from `first` on, counted row by row.
+thread_local! {
+    static WORK: RefCell<Work> = RefCell::default();
+}
+
+/// What a thread keeps while it works on a part, and from part to part.
+#[derive(Debug, Default)]
+struct Work {
+    /// For each query.
+    maximums: Vec<f32>,
+    totals: Vec<f32>,
+    /// For each query, the weighed values so far.
+    results: Vec<f32>,
+    /// A block's keys and values, if they are widened.
+    keys: Vec<f32>,
+    values: Vec<f32>,
+}
+
+/// Numbers of the cache, as they lie there or widened.
+trait Numbers: Copy {
+    fn vector<L: Lanes>(self, lanes: L, index: usize) -> L::Vector;
+}
+
+impl Numbers for &[[u16; WIDTH]] {
+    #[inline(always)]
+    fn vector<L: Lanes>(self, lanes: L, index: usize) -> L::Vector {
+        lanes.load_f16(&self[index])
+    }
+}
+
+impl Numbers for &[[f32; WIDTH]] {
+    #[inline(always)]
+    fn vector<L: Lanes>(self, lanes: L, index: usize) -> L::Vector {
+        lanes.load(&self[index])
+    }
+}
+
+/// The keys and values of one block, page by page, and how many of its tokens there are.
+struct Block<N> {
+    keys: [N; BLOCK_PAGES],
+    values: [N; BLOCK_PAGES],
+    start: usize,
+    tokens: usize,
+}
+
 #[inline(always)]
-fn attend_together<L: Lanes, const QUERIES: usize>(lanes: L, part: &Part<'_>, first: usize) {
-    let AttentionShape { heads, kv_heads, head_len } = part.shape;
-    let heads_per_kv = heads / kv_heads;
-    let mut queries: [&[f32]; QUERIES] = [&[]; QUERIES];
-    let mut targets = [0; QUERIES];
-    let mut positions = [0; QUERIES];
-    for query in 0..QUERIES {
-        let index = first + query;
-        let (row, head) = (index / heads_per_kv, part.kv_head * heads_per_kv + index % heads_per_kv);
-        let place = (part.span.first_row + row) * part.queries.stride + head * head_len;
-        queries[query] = &part.queries.values[place..][..head_len];
-        targets[query] = ((part.span.first_row + row) * heads + head) * head_len;
-        positions[query] = part.span.first_position + row;
-    }
-    let last_position = positions[QUERIES - 1];
-    let scale = lanes.splat(1.0 / (head_len as f32).sqrt());
-
-    let mut maximums = [f32::NEG_INFINITY; QUERIES];
-    let mut totals = [0.0_f32; QUERIES];
-    let mut results = [[0.0_f32; MAX_HEAD_LEN]; QUERIES];
-    let mut shares = [[0.0_f32; PAGE_TOKENS]; QUERIES];
-    for (page_index, page) in part.span.pages.iter().enumerate().take(last_position / PAGE_TOKENS + 1) {
-        let keys = part.cache.keys(*page, part.layer, part.kv_head);
-        let values = part.cache.values(*page, part.layer, part.kv_head);
-        let page_start = page_index * PAGE_TOKENS;
-        let page_tokens = (last_position + 1 - page_start).min(PAGE_TOKENS);
-        score(lanes, &queries, keys, page_tokens, scale, &mut shares);
-
-        let mut keeps = [1.0_f32; QUERIES];
-        let mut longest = 0;
-        for query in 0..QUERIES {
-            let seen = (positions[query] + 1).saturating_sub(page_start).min(PAGE_TOKENS);
-            longest = longest.max(seen);
-            if seen == 0 {
-                shares[query] = [0.0; PAGE_TOKENS];
-                continue;
-            }
-            shares[query][seen..].fill(f32::NEG_INFINITY);
-            keeps[query] = weigh(lanes, &mut shares[query], &mut maximums[query], &mut totals[query]);
-            shares[query][seen..].fill(0.0);
+fn attend_part<L: Lanes>(lanes: L, (part, work): (&Part<'_>, &mut Work)) {
+    let head_len = part.shape.head_len;
+    let count = part.span.rows * part.heads_per_kv();
+    work.start(count, head_len);
+    let end = part.position(count - 1) + 1;
+    for (index, pages) in part.span.pages.chunks(BLOCK_PAGES).enumerate().take(end.div_ceil(BLOCK_TOKENS)) {
+        let start = index * BLOCK_TOKENS;
+        let tokens = BLOCK_TOKENS.min(end - start);
+        // Where a block has fewer pages, the last one stands in; what it gives is masked.
+        let page = |index: usize| pages[index.min(tokens.div_ceil(PAGE_TOKENS) - 1)];
+        let keys: [&[[u16; WIDTH]]; BLOCK_PAGES] = std::array::from_fn(
+            #[inline(always)]
+            |index| &part.cache.keys(page(index), part.layer, part.kv_head).as_chunks().0[..head_len],
+        );
+        let values: [&[[u16; WIDTH]]; BLOCK_PAGES] = std::array::from_fn(
+            #[inline(always)]
+            |index| &part.cache.values(page(index), part.layer, part.kv_head).as_chunks().0[..head_len],
+        );
+        let state = (&mut *work.maximums, &mut *work.totals, &mut *work.results);
+        if count < MIN_QUERIES_TO_WIDEN {
+            attend_block(lanes, part, &Block { keys, values, start, tokens }, state);
+        } else {
+            let keys = widen(lanes, keys, &mut work.keys);
+            let values = widen(lanes, values, &mut work.values);
+            attend_block(lanes, part, &Block { keys, values, start, tokens }, state);
         }
-        gather(lanes, &shares, &keeps, values, head_len, longest, &mut results);
     }
-    for query in 0..QUERIES {
-        let total = lanes.splat(totals[query]);
-        let (chunks, _) = results[query][..head_len].as_chunks();
+    for query in 0..count {
+        let (row, head) = part.place(query);
+        let target = ((part.span.first_row + row) * part.shape.heads + head) * head_len;
+        let total = lanes.splat(work.totals[query]);
+        let (chunks, _) = work.results[query * head_len..][..head_len].as_chunks();
         for (index, chunk) in chunks.iter().enumerate() {
             // SAFETY: the row is one of the output's, as `attend` has checked; no other part has this row and head.
-            let out = unsafe { &mut *part.out.add(targets[query] + index * WIDTH).cast::<[f32; WIDTH]>() };
+            let out = unsafe { &mut *part.out.add(target + index * WIDTH).cast::<[f32; WIDTH]>() };
             lanes.store(lanes.divide(lanes.load(chunk), total), out);
         }
     }
 }
 
-/// How some queries fit the first `tokens` of one page of keys; whole stripes are filled.
+impl Work {
+    fn start(&mut self, queries: usize, head_len: usize) {
+        self.maximums.clear();
+        self.maximums.resize(queries, f32::NEG_INFINITY);
+        self.totals.clear();
+        self.totals.resize(queries, 0.0);
+        self.results.clear();
+        self.results.resize(queries * head_len, 0.0);
+    }
+}
+
+/// Some pages' numbers as f32, one page after the other in `room`.
 #[inline(always)]
-fn score<L: Lanes, const QUERIES: usize>(
+fn widen<'a, L: Lanes>(
+    lanes: L,
+    pages: [&[[u16; WIDTH]]; BLOCK_PAGES],
+    room: &'a mut Vec<f32>,
+) -> [&'a [[f32; WIDTH]]; BLOCK_PAGES] {
+    let len = pages[0].len();
+    room.resize(BLOCK_PAGES * len * WIDTH, 0.0);
+    for (page, room) in pages.iter().zip(room.chunks_exact_mut(len * WIDTH)) {
+        for (bits, out) in page.iter().zip(room.as_chunks_mut().0) {
+            lanes.store(lanes.load_f16(bits), out);
+        }
+    }
+    let room: &'a [[f32; WIDTH]] = room.as_chunks().0;
+    std::array::from_fn(|page| &room[page * len..][..len])
+}
+
+/// Takes one block into account for all queries of a part.
+#[inline(always)]
+fn attend_block<L: Lanes, N: Numbers>(
+    lanes: L,
+    part: &Part<'_>,
+    block: &Block<N>,
+    (maximums, totals, results): (&mut [f32], &mut [f32], &mut [f32]),
+) {
+    let head_len = part.shape.head_len;
+    for first in (0..maximums.len()).step_by(MAX_QUERIES) {
+        let count = MAX_QUERIES.min(maximums.len() - first);
+        let mut state = State {
+            first,
+            maximums: &mut maximums[first..][..count],
+            totals: &mut totals[first..][..count],
+            results: &mut results[first * head_len..][..count * head_len],
+        };
+        match count {
+            1 => attend_together::<L, N, 1>(lanes, part, block, &mut state),
+            2 => attend_together::<L, N, 2>(lanes, part, block, &mut state),
+            3 => attend_together::<L, N, 3>(lanes, part, block, &mut state),
+            _ => attend_together::<L, N, MAX_QUERIES>(lanes, part, block, &mut state),
+        }
+    }
+}
+
+/// A few queries from `first` on, and how far they have come.
+struct State<'a> {
+    first: usize,
+    maximums: &'a mut [f32],
+    totals: &'a mut [f32],
+    results: &'a mut [f32],
+}
+
+#[inline(always)]
+fn attend_together<L: Lanes, N: Numbers, const QUERIES: usize>(
+    lanes: L,
+    part: &Part<'_>,
+    block: &Block<N>,
+    state: &mut State<'_>,
+) {
+    let head_len = part.shape.head_len;
+    let seen: [usize; QUERIES] = std::array::from_fn(|query| {
+        (part.position(state.first + query) + 1).saturating_sub(block.start).min(block.tokens)
+    });
+    // Positions grow from query to query, so the last one sees most.
+    let longest = seen[QUERIES - 1];
+    if longest == 0 {
+        return;
+    }
+    let queries: [&[f32]; QUERIES] = std::array::from_fn(|query| part.query(state.first + query));
+    let scale = lanes.splat(1.0 / (head_len as f32).sqrt());
+    let mut shares = [[0.0_f32; BLOCK_TOKENS]; QUERIES];
+    score(lanes, &queries, &block.keys, longest, scale, &mut shares);
+    let mut keeps = [1.0_f32; QUERIES];
+    for query in 0..QUERIES {
+        if seen[query] == 0 {
+            shares[query] = [0.0; BLOCK_TOKENS];
+            continue;
+        }
+        shares[query][seen[query]..].fill(f32::NEG_INFINITY);
+        keeps[query] = weigh(lanes, &mut shares[query], &mut state.maximums[query], &mut state.totals[query]);
+        shares[query][seen[query]..].fill(0.0);
+    }
+    gather(lanes, &shares, &keeps, &block.values, head_len, longest, state.results);
+}
+
+/// How some queries fit the first `tokens` of a block's keys; whole vectors of tokens are filled.
+#[inline(always)]
+fn score<L: Lanes, N: Numbers, const QUERIES: usize>(
     lanes: L,
     queries: &[&[f32]; QUERIES],
-    keys: &[u16],
+    keys: &[N; BLOCK_PAGES],
     tokens: usize,
     scale: L::Vector,
-    scores: &mut [[f32; PAGE_TOKENS]; QUERIES],
+    scores: &mut [[f32; BLOCK_TOKENS]; QUERIES],
 ) {
     let stripes = tokens.div_ceil(WIDTH);
     let mut stripe = 0;
     // The guard is a constant: what the registers cannot hold is not compiled.
     while L::STRIPES == 4 && stripe + 2 < stripes {
-        score_stripes::<L, QUERIES, 4>(lanes, queries, keys, stripe, scale, scores);
+        score_stripes::<L, N, QUERIES, 4>(lanes, queries, keys, stripe, scale, scores);
         stripe += 4;
     }
     while stripe < stripes {
-        score_stripes::<L, QUERIES, 2>(lanes, queries, keys, stripe, scale, scores);
+        score_stripes::<L, N, QUERIES, 2>(lanes, queries, keys, stripe, scale, scores);
         stripe += 2;
     }
 }
 
 /// The part of `score` for `STRIPES` neighbouring vectors of tokens.
 #[inline(always)]
-fn score_stripes<L: Lanes, const QUERIES: usize, const STRIPES: usize>(
+fn score_stripes<L: Lanes, N: Numbers, const QUERIES: usize, const STRIPES: usize>(
     lanes: L,
     queries: &[&[f32]; QUERIES],
-    keys: &[u16],
+    keys: &[N; BLOCK_PAGES],
     first: usize,
     scale: L::Vector,
-    scores: &mut [[f32; PAGE_TOKENS]; QUERIES],
+    scores: &mut [[f32; BLOCK_TOKENS]; QUERIES],
 ) {
     let head_len = queries[0].len();
-    let stripes: [&[[u16; WIDTH]]; STRIPES] =
-        std::array::from_fn(|stripe| &keys.as_chunks().0[(first + stripe) * head_len..][..head_len]);
+    let stripes: [N; STRIPES] = std::array::from_fn(|stripe| keys[first + stripe]);
     let queries = queries.map(|query| &query[..head_len]);
     let mut sums = [[lanes.splat(0.0); STRIPES]; QUERIES];
-    for value in 0..head_len {
+    for (value, _) in queries[0].iter().enumerate() {
         let keys: [L::Vector; STRIPES] = std::array::from_fn(
             #[inline(always)]
-            |stripe| lanes.load_f16(&stripes[stripe][value]),
+            |stripe| stripes[stripe].vector(lanes, value),
         );
         for query in 0..QUERIES {
             let factor = lanes.splat(queries[query][value]);
@@ -219,9 +373,9 @@ fn score_stripes<L: Lanes, const QUERIES: usize, const STRIPES: usize>(
     }
 }
 
-/// Turns a page's scores into shares under the renewed maximum; returns what earlier results are to be scaled by.
+/// Turns a block's scores into shares under the renewed maximum; returns what earlier results are to be scaled by.
 #[inline(always)]
-fn weigh<L: Lanes>(lanes: L, scores: &mut [f32; PAGE_TOKENS], maximum: &mut f32, total: &mut f32) -> f32 {
+fn weigh<L: Lanes>(lanes: L, scores: &mut [f32; BLOCK_TOKENS], maximum: &mut f32, total: &mut f32) -> f32 {
     let (chunks, _) = scores.as_chunks_mut();
     let mut best = lanes.splat(*maximum);
     for chunk in chunks.iter() {
@@ -230,7 +384,7 @@ fn weigh<L: Lanes>(lanes: L, scores: &mut [f32; PAGE_TOKENS], maximum: &mut f32,
     let best = lanes.largest(best);
     let mut decay = [0.0; WIDTH];
     lanes.store(lanes::exp(lanes, lanes.splat(*maximum - best)), &mut decay);
-    // Nothing came before the first page, so nothing is kept.
+    // Nothing came before the first block, so nothing is kept.
     let keep = if *maximum == f32::NEG_INFINITY { 0.0 } else { decay[0] };
     let shift = lanes.splat(-best);
     let mut sums = lanes.splat(0.0);
@@ -245,66 +399,90 @@ fn weigh<L: Lanes>(lanes: L, scores: &mut [f32; PAGE_TOKENS], maximum: &mut f32,
     keep
 }
 
-/// Adds one page's values, each by its share, to the results so far.
+/// Adds the values of a block's first `tokens`, each by its share, to the results so far.
 #[inline(always)]
-fn gather<L: Lanes, const QUERIES: usize>(
+fn gather<L: Lanes, N: Numbers, const QUERIES: usize>(
     lanes: L,
-    shares: &[[f32; PAGE_TOKENS]; QUERIES],
+    shares: &[[f32; BLOCK_TOKENS]; QUERIES],
     keeps: &[f32; QUERIES],
-    values: &[u16],
+    values: &[N; BLOCK_PAGES],
     head_len: usize,
     tokens: usize,
-    results: &mut [[f32; MAX_HEAD_LEN]; QUERIES],
+    results: &mut [f32],
 ) {
-    let values = &values[..tokens * head_len];
     let per_token = head_len / WIDTH;
     let mut stripe = 0;
     while L::STRIPES == 4 && stripe + 4 <= per_token {
-        gather_stripes::<L, QUERIES, 4>(lanes, shares, keeps, values, (stripe, per_token), results);
+        gather_stripes::<L, N, QUERIES, 4>(
+            lanes,
+            shares,
+            keeps,
+            values,
+            (stripe, per_token, tokens),
+            results,
+        );
         stripe += 4;
     }
     while stripe + 2 <= per_token {
-        gather_stripes::<L, QUERIES, 2>(lanes, shares, keeps, values, (stripe, per_token), results);
+        gather_stripes::<L, N, QUERIES, 2>(
+            lanes,
+            shares,
+            keeps,
+            values,
+            (stripe, per_token, tokens),
+            results,
+        );
         stripe += 2;
     }
     if stripe < per_token {
-        gather_stripes::<L, QUERIES, 1>(lanes, shares, keeps, values, (stripe, per_token), results);
+        gather_stripes::<L, N, QUERIES, 1>(
+            lanes,
+            shares,
+            keeps,
+            values,
+            (stripe, per_token, tokens),
+            results,
+        );
     }
 }
 
-/// The part of `gather` for `STRIPES` neighbouring vectors of a head, the first of them and all of them given.
+/// The part of `gather` for `STRIPES` neighbouring vectors of a head: the first of them, how many a head has, and how
+/// many tokens are meant.
 #[inline(always)]
-fn gather_stripes<L: Lanes, const QUERIES: usize, const STRIPES: usize>(
+fn gather_stripes<L: Lanes, N: Numbers, const QUERIES: usize, const STRIPES: usize>(
     lanes: L,
-    shares: &[[f32; PAGE_TOKENS]; QUERIES],
+    shares: &[[f32; BLOCK_TOKENS]; QUERIES],
     keeps: &[f32; QUERIES],
-    values: &[u16],
-    (first, per_token): (usize, usize),
-    results: &mut [[f32; MAX_HEAD_LEN]; QUERIES],
+    values: &[N; BLOCK_PAGES],
+    (first, per_token, tokens): (usize, usize, usize),
+    results: &mut [f32],
 ) {
+    let results: &mut [[f32; WIDTH]] = results.as_chunks_mut().0;
     let mut sums = [[lanes.splat(0.0); STRIPES]; QUERIES];
     for query in 0..QUERIES {
-        let chunks = &results[query].as_chunks().0[first..];
+        let chunks = &results[query * per_token + first..][..STRIPES];
         for stripe in 0..STRIPES {
             sums[query][stripe] = lanes.multiply(lanes.load(&chunks[stripe]), lanes.splat(keeps[query]));
         }
     }
-    let rows = values.as_chunks::<WIDTH>().0.chunks_exact(per_token);
-    for (token, values) in rows.enumerate().take(PAGE_TOKENS) {
-        let values = &values[first..first + STRIPES];
-        let values: [L::Vector; STRIPES] = std::array::from_fn(
-            #[inline(always)]
-            |stripe| lanes.load_f16(&values[stripe]),
-        );
-        for query in 0..QUERIES {
-            let share = lanes.splat(shares[query][token]);
-            for stripe in 0..STRIPES {
-                sums[query][stripe] = lanes.multiply_add(share, values[stripe], sums[query][stripe]);
+    for (page, values) in values.iter().enumerate().take(tokens.div_ceil(PAGE_TOKENS)) {
+        let start = page * PAGE_TOKENS;
+        for (offset, token) in (start..tokens.min(start + PAGE_TOKENS)).enumerate() {
+            let place = offset * per_token + first;
+            let values: [L::Vector; STRIPES] = std::array::from_fn(
+                #[inline(always)]
+                |stripe| values.vector(lanes, place + stripe),
+            );
+            for query in 0..QUERIES {
+                let share = lanes.splat(shares[query][token]);
+                for stripe in 0..STRIPES {
+                    sums[query][stripe] = lanes.multiply_add(share, values[stripe], sums[query][stripe]);
+                }
             }
         }
     }
-    for (result, sums) in results.iter_mut().zip(&sums) {
-        for (chunk, sum) in result.as_chunks_mut().0[first..].iter_mut().zip(sums) {
+    for (query, sums) in sums.iter().enumerate() {
+        for (chunk, sum) in results[query * per_token + first..].iter_mut().zip(sums) {
             lanes.store(*sum, chunk);
         }
     }
@@ -358,9 +536,9 @@ mod tests {
     #[test]
     fn attention_equals_the_plain_formula_however_the_rows_are_cut() {
         let shape = KvShape { layers: 2, kv_heads: SHAPE.kv_heads, head_len: SHAPE.head_len };
-        let mut cache = KvCache::new(shape, 4).unwrap();
-        let mut ledger = PageLedger::new(4, 0);
-        let mut table = ledger.promise(4, Lane::Any).unwrap();
+        let mut cache = KvCache::new(shape, 10).unwrap();
+        let mut ledger = PageLedger::new(10, 0);
+        let mut table = ledger.promise(10, Lane::Any).unwrap();
         ledger.grow(&mut table, TOKENS);
         for token in 0..TOKENS {
             let place = cache.place(table.pages(), token);
@@ -372,7 +550,7 @@ mod tests {
         let span =
             |first_row, rows| Span { first_row, rows, first_position: first_row, pages: table.pages() };
         for set in InstructionSet::available() {
-            let kernels = Kernels { set, arithmetic: Arithmetic::Fixed, pool: Pool::start(2).unwrap() };
+            let kernels = Kernels::new(set, Arithmetic::Fixed, Pool::start(2).unwrap());
             let queries = Rows { values: &queries, stride: width };
             let mut out = vec![0.0; queries.values.len()];
             kernels.attend(SHAPE, &cache, LAYER, &[span(0, TOKENS)], queries, &mut out);

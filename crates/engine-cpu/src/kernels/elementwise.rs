@@ -95,8 +95,7 @@ mod tests {
 
     fn kernels() -> Vec<Kernels> {
         let sets = InstructionSet::available().into_iter();
-        sets.map(|set| Kernels { set, arithmetic: Arithmetic::Exact, pool: Pool::start(2).unwrap() })
-            .collect()
+        sets.map(|set| Kernels::new(set, Arithmetic::Exact, Pool::start(2).unwrap())).collect()
     }
 
     fn values(len: usize) -> Vec<f32> {

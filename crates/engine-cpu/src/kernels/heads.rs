@@ -177,7 +177,7 @@ mod tests {
     const WIDTH_OF_ALL: usize = (4 + 2 * 2) * 32;
     const STRIDE: usize = WIDTH_OF_ALL + 7;
     const ROWS: usize = 21;
-    const FIRST_POSITION: usize = PAGE_TOKENS - 9;
+    const FIRST_POSITION: usize = 2 * PAGE_TOKENS - 9;
     const LAYER: usize = 1;
     const EPSILON: f32 = 1e-5;
     const FREQUENCIES: [f64; 12] = [1.0, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001];
@@ -208,10 +208,10 @@ mod tests {
 
     fn cache_and_pages() -> (KvCache, PageTable) {
         let shape = KvShape { layers: 2, kv_heads: SHAPE.kv_heads, head_len: SHAPE.head_len };
-        let mut ledger = PageLedger::new(2, 0);
-        let mut table = ledger.promise(2, Lane::Any).unwrap();
+        let mut ledger = PageLedger::new(4, 0);
+        let mut table = ledger.promise(4, Lane::Any).unwrap();
         ledger.grow(&mut table, FIRST_POSITION + ROWS);
-        (KvCache::new(shape, 2).unwrap(), table)
+        (KvCache::new(shape, 4).unwrap(), table)
     }
 
     const TURNS: Turns<'_> = Turns { frequencies: &FREQUENCIES, magnitude: MAGNITUDE };
@@ -225,7 +225,7 @@ mod tests {
         let mut positions = Positions::default();
         positions.set(&mut cache, &[span], TURNS);
         for set in InstructionSet::available() {
-            let kernels = Kernels { set, arithmetic: Arithmetic::Fixed, pool: Pool::start(2).unwrap() };
+            let kernels = Kernels::new(set, Arithmetic::Fixed, Pool::start(2).unwrap());
             let norms = Some((&*query_norm, &*key_norm));
             let rules = HeadRules { shape: SHAPE, bias: Some(&bias), norms, norm_epsilon: EPSILON };
             let mut rows = before.clone();

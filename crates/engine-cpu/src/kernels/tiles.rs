@@ -6,6 +6,7 @@
 //! column, then what an offset of 128 in both bytes of every activation adds to each column's sum.
 
 use super::Kernels;
+use super::weight_memory::Lines;
 use crate::gguf::TensorType;
 use crate::quantised;
 use std::ops::Range;
@@ -60,7 +61,7 @@ pub(super) struct TiledMatrix {
     pub(super) columns: usize,
     pub(super) inputs: usize,
     pub(super) grouping: Grouping,
-    lines: Vec<Line>,
+    lines: Lines,
 }
 
 /// How the tiles of a column's inputs are cut into groups: as evenly as whole tiles allow, the last one shorter.
@@ -110,7 +111,7 @@ impl TiledMatrix {
     pub(super) fn new(kernels: &Kernels, inputs: usize, sources: &[ColumnSource<'_>]) -> Self {
         let columns = sources.iter().map(|source| source.columns).sum::<usize>();
         let grouping = Grouping::of(inputs);
-        let mut lines = vec![Line::ZERO; columns.div_ceil(BLOCK_COLUMNS) * grouping.block_lines()];
+        let mut lines = kernels.weights.take(columns.div_ceil(BLOCK_COLUMNS) * grouping.block_lines());
         kernels.pool.run_pieces(&mut lines, grouping.block_lines(), |block, lines| {
             let mut values = vec![0.0; inputs];
             for column in block * BLOCK_COLUMNS..((block + 1) * BLOCK_COLUMNS).min(columns) {

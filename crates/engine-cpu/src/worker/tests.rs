@@ -106,7 +106,7 @@ impl Drop for Bench {
 
 mod prefix_cache;
 
-const BOUNDS: Bounds = Bounds { context_tokens: 64, slots: 2, queue: 4, pages: 2 };
+const BOUNDS: Bounds = Bounds { context_tokens: 64, slots: 2, queue: 4, pages: 8 };
 
 fn job(prompt: &[u32], max_output_tokens: u32) -> Job {
     Job {
@@ -213,9 +213,9 @@ async fn a_full_queue_refuses_at_once_and_says_when_to_come_back() {
 
 #[tokio::test]
 async fn a_job_waits_until_the_pages_it_may_need_are_free() {
-    let bench = Bench::start(Bounds { context_tokens: 2_048, slots: 3, pages: 40, ..BOUNDS });
+    let bench = Bench::start(Bounds { context_tokens: 2_048, slots: 3, pages: 160, ..BOUNDS });
     bench.allow(1_000);
-    // Each of these may need twenty pages, and there are forty.
+    // Each of these may need eighty pages, and there are 160.
     let jobs: Vec<_> = (0..3).map(|_| bench.submit(job(&[FIRST; 1_200], 20))).collect();
     for generation in jobs {
         assert_eq!(all(generation).await.1.output_tokens, 20);
@@ -224,7 +224,7 @@ async fn a_job_waits_until_the_pages_it_may_need_are_free() {
 
 #[tokio::test]
 async fn a_short_job_passes_a_long_one_that_waits_for_room() {
-    let bench = Bench::start(Bounds { context_tokens: 4_096, slots: 4, queue: 8, pages: 64 });
+    let bench = Bench::start(Bounds { context_tokens: 4_096, slots: 4, queue: 8, pages: 256 });
     let long = || job(&[FIRST; 3_900], 100);
     let first = bench.submit(long());
     bench.allow(1);
@@ -274,7 +274,7 @@ impl StepModel for LoggingModel {
 #[tokio::test]
 async fn accounts_take_turns_by_tokens_and_not_by_who_came_first() {
     let begun = Arc::default();
-    let bench = Bench::with(Bounds { context_tokens: 2_048, slots: 1, queue: 64, pages: 32 }, |permits| {
+    let bench = Bench::with(Bounds { context_tokens: 2_048, slots: 1, queue: 64, pages: 128 }, |permits| {
         LoggingModel { begun: Arc::clone(&begun), scripted: ScriptedModel { permits, logits: Vec::new() } }
     });
     // It keeps the slot until all the others wait.

@@ -8,7 +8,7 @@ use crate::quantised::expand;
 use proptest::prelude::*;
 
 fn kernels(set: InstructionSet, arithmetic: Arithmetic) -> Kernels {
-    Kernels { set, arithmetic, pool: Pool::start(2).unwrap() }
+    Kernels::new(set, arithmetic, Pool::start(2).unwrap())
 }
 
 fn sample_inputs(rows: usize, width: usize) -> Vec<f32> {

@@ -61,7 +61,7 @@ fn remembering(bounds: Bounds) -> (Bench, Arc<AtomicUsize>) {
     (Bench::with(bounds, |_| model), computed)
 }
 
-const BOUNDS: Bounds = Bounds { context_tokens: 1_024, slots: 4, queue: 64, pages: 32 };
+const BOUNDS: Bounds = Bounds { context_tokens: 1_024, slots: 4, queue: 64, pages: 128 };
 
 fn of(account: i64, job: Job) -> Job {
     Job { account: AccountId(account), ..job }
@@ -72,7 +72,7 @@ async fn a_prompt_seen_before_is_not_computed_again_and_other_accounts_gain_noth
     let (bench, computed) = remembering(BOUNDS);
     let prompt: Vec<u32> = (0..200).map(|at| FIRST + at % 20).collect();
     let wanted = letters(&expected(&prompt, 10));
-    let hit = 3 * PAGE_TOKENS as u32;
+    let hit = 12 * PAGE_TOKENS as u32;
     for (account, cached_tokens) in [(1, 0), (1, hit), (2, 0), (2, hit), (1, hit)] {
         let before = computed.load(Ordering::Relaxed);
         let (text, ended) = all(bench.submit(of(account, job(&prompt, 10)))).await;
@@ -93,8 +93,8 @@ async fn sequences_that_begin_alike_and_run_together_compute_each_page_once() {
         assert_eq!(text, letters(&expected(&prompt, 10)));
         cached_tokens += ended.cached_tokens as usize;
     }
-    assert_eq!(cached_tokens, 3 * 3 * PAGE_TOKENS);
-    assert_eq!(computed.load(Ordering::Relaxed), 3 * PAGE_TOKENS + 4 * (200 - 3 * PAGE_TOKENS + 9));
+    assert_eq!(cached_tokens, 3 * 12 * PAGE_TOKENS);
+    assert_eq!(computed.load(Ordering::Relaxed), 12 * PAGE_TOKENS + 4 * (200 - 12 * PAGE_TOKENS + 9));
 }
 
 #[tokio::test]
@@ -117,7 +117,7 @@ async fn what_a_panicking_step_wrote_is_never_served() {
     poisoned.push(POISON);
     poisoned.extend([FIRST; 100]);
     assert!(bench.submit(job(&poisoned, 4)).next().await.is_err());
-    for cached_tokens in [0, 128] {
+    for cached_tokens in [0, 144] {
         let (text, ended) = all(bench.submit(job(&prompt, 4))).await;
         assert_eq!((text, ended.cached_tokens), (letters(&expected(&prompt, 4)), cached_tokens));
     }
@@ -132,7 +132,7 @@ proptest! {
         jobs in proptest::collection::vec((0_i64..3, 0_usize..3, 1_usize..700, 1_u32..120, 0_u8..4), 1..60)
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let (bench, _) = remembering(Bounds { context_tokens: 1_024, slots: 3, queue: 256, pages: 16 });
+        let (bench, _) = remembering(Bounds { context_tokens: 1_024, slots: 3, queue: 256, pages: 64 });
         let mut running = Vec::new();
         for (account, family, prompt_tokens, output_tokens, cancel) in jobs {
             let prompt: Vec<u32> =
