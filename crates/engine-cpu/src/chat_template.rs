@@ -2,19 +2,22 @@
 //! stand. A caller's text is therefore never read by the template, nor searched for special tokens: it cannot open a
 //! turn of its own. What is left per request is to tokenize the two texts and put them between the finished parts.
 //!
-//! `strftime_now` is left undefined, which templates allow for: a prompt that changed with the date would break
-//! "the same request gives the same text".
+//! Three choices where templates differ. A template without a system turn gets the instructions at the head of the user
+//! turn. Thinking is switched off where the template has the switch (`enable_thinking`), so that a reply is the answer.
+//! The date is never given: a prompt that changed with it would break "the same request gives the same text".
 
 use crate::error::Fault;
 use crate::gguf::Metadata;
 use crate::limits::{MAX_SCAFFOLDING_BYTES, TEMPLATE_FUEL};
-use crate::tokenizer::Tokenizer;
+use crate::tokenizer::{Markers, Tokenizer};
 use minijinja::syntax::SyntaxConfig;
-use minijinja::{Environment, Error, ErrorKind, context};
+use minijinja::{Environment, Error, ErrorKind, Value, context};
 
 const TEMPLATE_KEY: &str = "tokenizer.chat_template";
 const TEMPLATE_NAME: &str = "chat";
 const MAX_TEMPLATE_DEPTH: usize = 64;
+/// What stands between the two texts when both are in the user turn.
+const SEPARATOR: &str = "\n\n";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
@@ -27,13 +30,16 @@ enum Turn {
 pub struct ChatTemplate {
     /// What stands before the first text, between the two, and after the second.
     scaffolding: [Vec<u32>; 3],
-    turns: [Gap; 2],
+    gaps: [Gap; 2],
+    /// Whether both texts stand in the user turn.
+    joined: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Gap {
     turn: Turn,
-    after_special: bool,
+    /// Whether the text's tokens are those it has on its own: nothing, a special token or a space stands before it.
+    at_start: bool,
 }
 
 /// A prompt's ids and the count that is billed.
@@ -51,23 +57,20 @@ impl ChatTemplate {
             )
         })?;
         let placeholders = Placeholders::absent_from(source);
-        let rendered = render(source, &placeholders, tokenizer).map_err(|error| {
-            Fault::unsupported(format!(
-                "its chat template does not render an instructions turn and an input turn: {error:#}"
-            ))
-        })?;
+        let rendered = Rendered::new(source, &placeholders, tokenizer.markers())?;
         Self::split(&rendered, &placeholders, tokenizer)
     }
 
-    fn split(rendered: &str, placeholders: &Placeholders, tokenizer: &Tokenizer) -> Result<Self, Fault> {
-        if rendered.len() > MAX_SCAFFOLDING_BYTES {
+    fn split(rendered: &Rendered, placeholders: &Placeholders, tokenizer: &Tokenizer) -> Result<Self, Fault> {
+        let text = rendered.text.as_str();
+        if text.len() > MAX_SCAFFOLDING_BYTES {
             return Err(Fault::unsupported(format!(
                 "its chat template renders {} bytes around the texts",
-                rendered.len()
+                text.len()
             )));
         }
         let place_of = |placeholder: &str, name: &str| {
-            let mut places = rendered.match_indices(placeholder);
+            let mut places = text.match_indices(placeholder);
             match (places.next(), places.next()) {
                 (Some((at, _)), None) => Ok(at),
                 (None, _) => {
@@ -87,18 +90,27 @@ impl ChatTemplate {
             Turn::Input => placeholders.input.len(),
         };
 
-        let mut before = tokenizer.encode_scaffolding(&rendered[..first.0], true);
+        // A tokenizer that puts a space before every text puts this one: it belongs to the word that follows.
+        let without_space = |part: &'_ str| match part.strip_suffix(' ') {
+            Some(shorter) if tokenizer.puts_space_before_text() => (shorter.len(), true),
+            _ => (part.len(), false),
+        };
+        let (before_end, before_spaced) = without_space(&text[..first.0]);
+        let mut before = tokenizer.encode_scaffolding(&text[..before_end], true);
         if let Some(bos) = tokenizer.leading_bos().filter(|bos| before.ids.first() != Some(bos)) {
             before.ids.insert(0, bos);
         }
-        let between = tokenizer.encode_scaffolding(&rendered[first.0 + len_of(first.1)..second.0], false);
-        let after = tokenizer.encode_scaffolding(&rendered[second.0 + len_of(second.1)..], false);
+        let between_text = &text[first.0 + len_of(first.1)..second.0];
+        let (between_end, between_spaced) = without_space(between_text);
+        let between = tokenizer.encode_scaffolding(&between_text[..between_end], false);
+        let after = tokenizer.encode_scaffolding(&text[second.0 + len_of(second.1)..], false);
         Ok(Self {
-            turns: [
-                Gap { turn: first.1, after_special: before.ends_with_special },
-                Gap { turn: second.1, after_special: between.ends_with_special },
+            gaps: [
+                Gap { turn: first.1, at_start: before_spaced || before.ends_with_special },
+                Gap { turn: second.1, at_start: between_spaced || between.ends_with_special },
             ],
             scaffolding: [before.ids, between.ids, after.ids],
+            joined: rendered.joined,
         })
     }
 
@@ -109,16 +121,23 @@ impl ChatTemplate {
 
     /// The prompt for two texts. Each is counted on its own; the scaffolding is not counted.
     pub fn render(&self, tokenizer: &Tokenizer, instructions: &str, input: &str) -> RenderedPrompt {
+        let [before, between, after] = &self.scaffolding;
+        let [first, mut second] = self.gaps;
+        let mut between = between.as_slice();
+        if self.joined && (instructions.is_empty() || input.is_empty()) {
+            // One text alone in the user turn: nothing to part it from.
+            (between, second.at_start) = (&[], first.at_start);
+        }
         let mut input_tokens = 0;
-        let mut token_ids = self.scaffolding[0].clone();
-        for (gap, after) in self.turns.iter().zip(&self.scaffolding[1..]) {
+        let mut token_ids = before.clone();
+        for (gap, after) in [(first, between), (second, after)] {
             let text = match gap.turn {
                 Turn::Instructions => instructions,
                 Turn::Input => input,
             };
             let alone = tokenizer.encode_text(text);
             input_tokens += alone.len();
-            if gap.after_special || tokenizer.is_context_free() {
+            if gap.at_start || tokenizer.is_context_free() {
                 token_ids.extend(alone);
             } else {
                 token_ids.extend(tokenizer.encode_text_after_text(text));
@@ -129,10 +148,11 @@ impl ChatTemplate {
     }
 }
 
-/// Stand-ins for the two texts that do not occur in the template.
+/// Stand-ins for the two texts, and for the date, that do not occur in the template.
 struct Placeholders {
     instructions: String,
     input: String,
+    date: String,
 }
 
 impl Placeholders {
@@ -143,11 +163,45 @@ impl Placeholders {
         while source.contains(&padding) {
             padding.push('x');
         }
-        Self { instructions: format!("instructions{padding}end"), input: format!("input{padding}end") }
+        let named = |name: &str| format!("{name}{padding}end");
+        Self { instructions: named("instructions"), input: named("input"), date: named("date") }
     }
 }
 
-fn render(source: &str, placeholders: &Placeholders, tokenizer: &Tokenizer) -> Result<String, Error> {
+/// The template with placeholders in it.
+struct Rendered {
+    text: String,
+    joined: bool,
+}
+
+impl Rendered {
+    fn new(source: &str, placeholders: &Placeholders, markers: &Markers) -> Result<Self, Fault> {
+        let Placeholders { instructions, input, date } = placeholders;
+        let turn = |role: &str, content: &str| context! { role => role, content => content };
+        let two_turns = [turn("system", instructions), turn("user", input)];
+        let one_turn = [turn("user", &format!("{instructions}{SEPARATOR}{input}"))];
+        let (text, joined) = match render(source, &two_turns, date, markers) {
+            Ok(text) => (text, false),
+            Err(error) => match render(source, &one_turn, date, markers) {
+                Ok(text) => (text, true),
+                Err(_) => {
+                    return Err(Fault::unsupported(format!(
+                        "its chat template does not render an instructions turn and an input turn: {error:#}"
+                    )));
+                }
+            },
+        };
+        if text.contains(date.as_str()) {
+            return Err(Fault::unsupported(
+                "its chat template tells the date, so prompts would change with it",
+            ));
+        }
+        Ok(Self { text, joined })
+    }
+}
+
+/// Renders without a date, and only where the template insists on one with a stand-in for it.
+fn render(source: &str, messages: &[Value], date: &str, markers: &Markers) -> Result<String, Error> {
     let mut environment = Environment::new();
     // The settings that published templates are written for.
     environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
@@ -158,17 +212,20 @@ fn render(source: &str, placeholders: &Placeholders, tokenizer: &Tokenizer) -> R
         Err(Error::new(ErrorKind::InvalidOperation, message))
     });
     environment.add_template(TEMPLATE_NAME, source)?;
-    let messages = vec![
-        context! { role => "system", content => placeholders.instructions.as_str() },
-        context! { role => "user", content => placeholders.input.as_str() },
-    ];
-    let markers = tokenizer.markers();
-    environment.get_template(TEMPLATE_NAME)?.render(context! {
+    let values = context! {
         messages => messages,
         add_generation_prompt => true,
+        enable_thinking => false,
         bos_token => markers.bos.as_str(),
         eos_token => markers.eos.as_str(),
-    })
+    };
+    match environment.get_template(TEMPLATE_NAME)?.render(&values) {
+        Err(error) if error.kind() == ErrorKind::UnknownFunction => {}
+        result => return result,
+    }
+    let date = date.to_owned();
+    environment.add_function("strftime_now", move |_format: String| date.clone());
+    environment.get_template(TEMPLATE_NAME)?.render(&values)
 }
 
 #[cfg(test)]
@@ -242,6 +299,71 @@ mod tests {
         let twice = "{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}";
         assert!(refusal(Some(twice)).contains("repeats"));
         assert!(refusal(Some("{{ raise_exception('no system turn') }}")).contains("no system turn"));
+    }
+
+    #[test]
+    fn a_template_without_a_system_turn_gets_the_instructions_in_the_user_turn() {
+        let users_only = "{% for m in messages %}{% if m.role != 'user' %}{{ raise_exception('users only') }}{% endif %}\
+            <|start|>{{ m.content }}<|stop|>{% endfor %}";
+        let (tokenizer, template) = load(Some(users_only)).unwrap();
+        let text_of = |instructions: &str, input: &str| {
+            let ids = template.render(&tokenizer, instructions, input).token_ids;
+            let bytes: Vec<u8> = ids.iter().flat_map(|id| tokenizer.token_bytes(*id)).copied().collect();
+            String::from_utf8(bytes).unwrap()
+        };
+        assert_eq!(text_of("Be brief.", "Why?"), "Be brief.\n\nWhy?");
+        assert_eq!((text_of("", "Why?").as_str(), text_of("Why?", "").as_str()), ("Why?", "Why?"));
+    }
+
+    #[test]
+    fn thinking_is_switched_off_where_there_is_a_switch() {
+        let switch = format!("{PLAIN}{{% if enable_thinking is false %}}off{{% endif %}}");
+        let with_switch = load(Some(&switch)).unwrap().1.scaffolding_tokens();
+        assert_eq!(with_switch, load(Some(PLAIN)).unwrap().1.scaffolding_tokens() + 3);
+    }
+
+    #[test]
+    fn a_template_that_tells_the_date_is_refused_and_one_that_only_asks_for_it_is_not() {
+        let asks = format!("{{% set today = strftime_now('%Y') %}}{PLAIN}");
+        assert!(load(Some(&asks)).is_ok());
+        let can_do_without =
+            format!("{{% if strftime_now is defined %}}{{{{ strftime_now('%Y') }}}}{{% endif %}}{PLAIN}");
+        assert!(load(Some(&can_do_without)).is_ok());
+        let tells = format!("{{{{ strftime_now('%Y') }}}}{PLAIN}");
+        assert!(refusal(Some(&tells)).contains("tells the date"));
+    }
+
+    /// A row of `prompts.jsonl`: what jinja2 makes of a published template.
+    #[derive(serde::Deserialize)]
+    struct Published {
+        template: String,
+        bos: String,
+        eos: String,
+        instructions: String,
+        input: String,
+        prompt: String,
+    }
+
+    #[test]
+    fn published_templates_render_as_jinja2_renders_them() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/architectures");
+        let rows = std::fs::read_to_string(format!("{folder}/prompts.jsonl")).unwrap();
+        let mut count = 0;
+        for row in rows.lines() {
+            let row: Published = serde_json::from_str(row).unwrap();
+            let source =
+                std::fs::read_to_string(format!("{folder}/templates/{}.jinja", row.template)).unwrap();
+            let placeholders = Placeholders::absent_from(&source);
+            let rendered =
+                Rendered::new(&source, &placeholders, &Markers { bos: row.bos, eos: row.eos }).unwrap();
+            let prompt = rendered
+                .text
+                .replace(&placeholders.instructions, &row.instructions)
+                .replace(&placeholders.input, &row.input);
+            assert_eq!(prompt, row.prompt, "{}", row.template);
+            count += 1;
+        }
+        assert_eq!(count, 28);
     }
 
     #[test]

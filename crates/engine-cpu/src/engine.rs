@@ -5,13 +5,13 @@ use crate::error::{Fault, LoadError};
 use crate::forward::Forward;
 use crate::gguf::Gguf;
 use crate::kernels::Kernels;
-use crate::kernels::{KvCache, KvShape};
+use crate::kernels::KvCache;
 use crate::kv::pages_for;
 use crate::limits::{
     DEFAULT_KV_BYTES, DEFAULT_QUEUE, DEFAULT_SLOTS, MAX_KV_BYTES, MAX_QUEUE, MAX_SLOTS, MAX_THREADS,
     PAGE_TOKENS, SHORT_LANE_PAGES,
 };
-use crate::model::Model;
+use crate::model::{HyperParameters, Model};
 use crate::tokenizer::Tokenizer;
 use crate::worker::{Bounds, Requests, Worker, WorkerMetrics};
 use chancery_domain::Clock;
@@ -73,7 +73,7 @@ impl CpuEngine {
 
         let hyper_parameters = &model.hyper_parameters;
         let kv_shape = hyper_parameters.kv_shape();
-        let bounds = choose_bounds(path, options, hyper_parameters.context_tokens, kv_shape)?;
+        let bounds = choose_bounds(path, options, hyper_parameters)?;
         let context_tokens = u32::try_from(bounds.context_tokens).unwrap_or(u32::MAX);
         if template.scaffolding_tokens() >= bounds.context_tokens {
             return Err(LoadError::Option {
@@ -94,6 +94,7 @@ impl CpuEngine {
 
         tracing::info!(
             model = %hyper_parameters.name,
+            architecture = hyper_parameters.architecture.name(),
             parameters = model.parameters(),
             context_tokens,
             slots = bounds.slots,
@@ -179,9 +180,10 @@ impl Engine for CpuEngine {
 fn choose_bounds(
     path: &Path,
     options: &LoadOptions,
-    model_context: usize,
-    kv_shape: KvShape,
+    hyper_parameters: &HyperParameters,
 ) -> Result<Bounds, LoadError> {
+    let model_context = hyper_parameters.context_tokens;
+    let kv_shape = hyper_parameters.kv_shape();
     let unsupported = |what: &str| LoadError::refused(path, Fault::unsupported(what));
     let page_bytes =
         kv_shape.page_bytes().ok_or_else(|| unsupported("its key-value cache is beyond counting"))?;
@@ -191,7 +193,7 @@ fn choose_bounds(
             let reason = if asked < 2 {
                 Some("a prompt and a reply need at least one token each".to_owned())
             } else if asked as usize > model_context {
-                Some(format!("the model was made for {model_context}"))
+                Some(hyper_parameters.context_reason.clone())
             } else if pages_for(asked as usize) > pages_within(MAX_KV_BYTES) {
                 Some(format!("its key-value cache would be larger than {MAX_KV_BYTES} bytes"))
             } else {

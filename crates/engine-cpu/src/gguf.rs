@@ -188,6 +188,21 @@ mod tests {
     }
 
     #[test]
+    fn a_number_format_that_is_not_read_is_refused_by_its_name() {
+        let kind_of = |code: u32| {
+            let mut bytes = GgufWriter::new().tensor("t", &[32], TensorType::F32, &[0; 128]).finish();
+            // After the magic number, the version, two counts, the name and one dimension.
+            bytes[24 + 9 + 4 + 8..][..4].copy_from_slice(&code.to_le_bytes());
+            read(&bytes).map(drop)
+        };
+        assert!(kind_of(0).is_ok());
+        for (code, name) in [(11, "Q3_K"), (23, "IQ4_XS"), (99, "99")] {
+            let message = kind_of(code).unwrap_err().to_string();
+            assert!(message.contains(&format!("format {name}")) && message.contains("upstream"), "{message}");
+        }
+    }
+
+    #[test]
     fn a_key_or_tensor_given_twice_is_refused() {
         let keys = GgufWriter::new().u32("a", 1).u32("a", 2).finish();
         assert!(matches!(read(&keys), Err(Fault::Malformed(_))));

@@ -7,7 +7,7 @@ mod pre_tokenizer;
 mod sentence_piece;
 
 use crate::error::Fault;
-use crate::gguf::Metadata;
+use crate::gguf::{Array, Metadata, Value};
 use crate::limits::{MAX_SPECIAL_TOKENS, MAX_VOCABULARY};
 use byte_level::ByteLevel;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -31,6 +31,15 @@ const END_MARKERS: [&str; 6] =
 /// Keys that name a token which ends a turn.
 const END_KEYS: [&str; 3] =
     ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
+
+/// Keys that change the text before it is tokenized, or the choice of the next token.
+const SWITCHES_THAT_MUST_BE_OFF: [&str; 3] = [
+    "tokenizer.ggml.remove_extra_whitespaces",
+    "tokenizer.ggml.normalizer.lowercase",
+    "tokenizer.ggml.normalizer.strip_accents",
+];
+const LISTS_THAT_MUST_BE_EMPTY: [&str; 2] =
+    ["tokenizer.ggml.precompiled_charsmap", "tokenizer.ggml.suppress_tokens"];
 
 enum Algorithm {
     ByteLevel(ByteLevel),
@@ -87,6 +96,7 @@ impl Tokenizer {
             return Err(Fault::malformed(format!("a token has the unknown type {other}")));
         }
         let vocabulary = Vocabulary { tokens, types };
+        refuse_other_tokenizing(metadata)?;
 
         let (algorithm, default_add_bos) = match metadata.string("tokenizer.ggml.model")? {
             "gpt2" => {
@@ -192,6 +202,14 @@ impl Tokenizer {
         matches!(self.algorithm, Algorithm::ByteLevel(_))
     }
 
+    /// Whether text on its own is tokenized with a space before it.
+    pub(crate) fn puts_space_before_text(&self) -> bool {
+        match &self.algorithm {
+            Algorithm::ByteLevel(_) => false,
+            Algorithm::SentencePiece(sentence_piece) => sentence_piece.adds_space_prefix(),
+        }
+    }
+
     fn append_text(&self, text: &str, at_start: bool, ids: &mut Vec<u32>) {
         match &self.algorithm {
             Algorithm::ByteLevel(byte_level) => byte_level.append(text, ids),
@@ -227,9 +245,10 @@ impl Tokenizer {
         Scaffolding { ids, ends_with_special: rest.is_empty() && after_special }
     }
 
+    /// Text that begins with a space gets no second one.
     fn append_plain(&self, text: &str, after_special: bool, ids: &mut Vec<u32>) {
         if !text.is_empty() {
-            self.append_text(text, after_special, ids);
+            self.append_text(text, after_special && !text.starts_with(' '), ids);
         }
     }
 
@@ -256,6 +275,26 @@ impl Tokenizer {
 
     pub(crate) fn markers(&self) -> &Markers {
         &self.texts_of_markers
+    }
+}
+
+/// Refuses the keys whose value asks for what these tokenizers do not do.
+fn refuse_other_tokenizing(metadata: &Metadata) -> Result<(), Fault> {
+    for key in SWITCHES_THAT_MUST_BE_OFF {
+        if metadata.optional(key, Metadata::bool)?.unwrap_or(false) {
+            return Err(Fault::unsupported(format!("its tokenizer's `{key}` is on")));
+        }
+    }
+    match LISTS_THAT_MUST_BE_EMPTY.into_iter().find(|key| metadata.get(key).is_some_and(is_filled)) {
+        None => Ok(()),
+        Some(key) => Err(Fault::unsupported(format!("its tokenizer has `{key}`"))),
+    }
+}
+
+fn is_filled(value: &Value) -> bool {
+    match value {
+        Value::Array(Array::Integers(items)) => !items.is_empty(),
+        _ => true,
     }
 }
 

@@ -62,6 +62,35 @@ impl TensorType {
         Self::ALL.into_iter().find(|kind| kind.code() == code)
     }
 
+    /// What the format calls a type that this engine does not read.
+    fn name_of_other(code: u32) -> Option<&'static str> {
+        Some(match code {
+            9 => "Q8_1",
+            10 => "Q2_K",
+            11 => "Q3_K",
+            15 => "Q8_K",
+            16 => "IQ2_XXS",
+            17 => "IQ2_XS",
+            18 => "IQ3_XXS",
+            19 => "IQ1_S",
+            20 => "IQ4_NL",
+            21 => "IQ3_S",
+            22 => "IQ2_S",
+            23 => "IQ4_XS",
+            24 => "I8",
+            25 => "I16",
+            26 => "I32",
+            27 => "I64",
+            28 => "F64",
+            29 => "IQ1_M",
+            34 => "TQ1_0",
+            35 => "TQ2_0",
+            39 => "MXFP4",
+            40 => "NVFP4",
+            _ => return None,
+        })
+    }
+
     /// Values in one block; a row is a whole number of blocks.
     pub fn block_len(self) -> usize {
         match self {
@@ -139,8 +168,9 @@ pub(super) fn read_infos<R: Read>(
         }
         let code = reader.u32(&name)?;
         let kind = TensorType::from_code(code).ok_or_else(|| {
+            let format = TensorType::name_of_other(code).map_or(code.to_string(), str::to_owned);
             Fault::unsupported(format!(
-                "the tensor `{name}` has number format {code}, which this engine does not read"
+                "the tensor `{name}` has the number format {format}, which this engine does not read"
             ))
         })?;
         if !dimensions[0].is_multiple_of(kind.block_len()) {

@@ -7,6 +7,7 @@ use super::{Vocabulary, token_type};
 use crate::error::Fault;
 use crate::gguf::Metadata;
 use rustc_hash::FxHashMap;
+use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
 pub(super) struct ByteLevel {
     pre_tokenizer: PreTokenizer,
@@ -67,6 +68,14 @@ impl ByteLevel {
     }
 
     pub(super) fn append(&self, text: &str, ids: &mut Vec<u32>) {
+        if self.pre_tokenizer.composes() && is_nfc_quick(text.chars()) != IsNormalized::Yes {
+            self.append_words(&text.nfc().collect::<String>(), ids);
+        } else {
+            self.append_words(text, ids);
+        }
+    }
+
+    fn append_words(&self, text: &str, ids: &mut Vec<u32>) {
         let mut symbols = Vec::new();
         self.pre_tokenizer.split(text, &mut |word| {
             if let Some(id) = self.words.get(word.as_bytes()) {

@@ -7,6 +7,7 @@ pub(super) struct PreTokenizer {
     /// Applied in order, each to the fragments that the one before left; no stage sees past its fragment.
     stages: &'static [Stage],
     takes_whole_words: bool,
+    composes: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -23,6 +24,7 @@ enum Stage {
     Llama3 {
         digits: usize,
     },
+    Tekken,
 }
 
 impl PreTokenizer {
@@ -36,11 +38,17 @@ impl PreTokenizer {
                 (&[Stage::Llama3 { digits: 3 }], true)
             }
             "qwen2" | "deepseek-r1-qwen" => (&[Stage::Llama3 { digits: 1 }], false),
+            "tekken" => (&[Stage::Tekken], true),
             "gpt-2" | "phi-2" | "mpt" | "olmo" => (&[Stage::Gpt2], false),
             "default" => (&[Stage::Punctuation, Stage::Gpt2, Stage::Numbers, Stage::ThreeDigits], false),
             _ => return None,
         };
-        Some(Self { stages, takes_whole_words })
+        Some(Self { stages, takes_whole_words, composes: name == "qwen2" })
+    }
+
+    /// Whether text is put into Unicode's composed form (NFC) before it is cut, as Qwen's published tokenizer does.
+    pub(super) fn composes(&self) -> bool {
+        self.composes
     }
 
     /// Whether a word that is a token is taken as it is, without merges.
@@ -70,6 +78,7 @@ fn split_by<'a>(stages: &[Stage], text: &'a str, word: &mut dyn FnMut(&'a str)) 
             Stage::ThreeDigits => three_digits_or_gap(rest),
             Stage::Gpt2 => gpt2_word(rest),
             Stage::Llama3 { digits } => llama3_word(rest, *digits),
+            Stage::Tekken => tekken_word(rest),
         };
         let (fragment, after) = rest.split_at(len);
         split_by(later, fragment, word);
@@ -148,10 +157,6 @@ fn three_digits_or_gap(text: &str) -> usize {
     }
 }
 
-fn is_other(_: char, class: Class) -> bool {
-    class == Class::Other
-}
-
 /// The length of a contraction at the start of `text`: `'s`, `'t`, `'m`, `'d`, `'re`, `'ve`, `'ll`.
 fn contraction_len(text: &str, any_case: bool) -> Option<usize> {
     let bytes = text.as_bytes();
@@ -212,17 +217,74 @@ fn llama3_word(text: &str, digits: usize) -> usize {
             .last()
             .unwrap_or(len);
     }
+    signs_or_spaces(text, |character| matches!(character, '\r' | '\n'))
+}
+
+/// ` ?[^\s\p{L}\p{N}]+[trailing]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+fn signs_or_spaces(text: &str, trailing: impl Fn(char) -> bool) -> usize {
     let body = text.strip_prefix(' ').unwrap_or(text);
-    let others = run_len(body, is_other);
-    if others > 0 {
-        let newlines = run_len(&body[others..], |character, _| matches!(character, '\r' | '\n'));
-        return text.len() - body.len() + others + newlines;
+    let signs = run_len(body, |_, class| class == Class::Other);
+    if signs > 0 {
+        let after = run_len(&body[signs..], |character, _| trailing(character));
+        return text.len() - body.len() + signs + after;
     }
     let run = run_len(text, |_, class| class == Class::Space);
     match text[..run].rfind(['\r', '\n']) {
         Some(last_newline) => last_newline + 1,
         None => spaces_len(text),
     }
+}
+
+/// Whether a character may stand in a word's upper part, `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]`, and in its lower part,
+/// `[\p{Ll}\p{Lm}\p{Lo}\p{M}]`.
+fn case_of(character: char) -> (bool, bool) {
+    match get_general_category(character) {
+        GeneralCategory::UppercaseLetter | GeneralCategory::TitlecaseLetter => (true, false),
+        GeneralCategory::LowercaseLetter => (false, true),
+        GeneralCategory::ModifierLetter
+        | GeneralCategory::OtherLetter
+        | GeneralCategory::NonspacingMark
+        | GeneralCategory::SpacingMark
+        | GeneralCategory::EnclosingMark => (true, true),
+        _ => (false, false),
+    }
+}
+
+/// `[upper]*[lower]+`: as many of the upper part as leave one for the lower.
+fn upper_then_lower(text: &str) -> Option<usize> {
+    let upper = run_len(text, |character, _| case_of(character).0);
+    match run_len(&text[upper..], |character, _| case_of(character).1) {
+        // What may be either is given back to the lower part; nothing behind it may.
+        0 => text[..upper]
+            .char_indices()
+            .rfind(|(_, character)| case_of(*character).1)
+            .map(|(at, character)| at + character.len_utf8()),
+        lower => Some(upper + lower),
+    }
+}
+
+/// `[upper]+[lower]*`, where `[upper]*[lower]+` has already failed: then no lower part follows.
+fn upper_alone(text: &str) -> Option<usize> {
+    Some(run_len(text, |character, _| case_of(character).0)).filter(|len| *len > 0)
+}
+
+/// `[^\r\n\p{L}\p{N}]?[upper]*[lower]+|[^\r\n\p{L}\p{N}]?[upper]+[lower]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|
+/// \s+(?!\S)|\s+`
+fn tekken_word(text: &str) -> usize {
+    let Some((character, class, len)) = first(text) else {
+        return 0;
+    };
+    if class == Class::Number {
+        return len;
+    }
+    let may_lead = class != Class::Letter && !matches!(character, '\r' | '\n');
+    for word in [upper_then_lower as fn(&str) -> Option<usize>, upper_alone] {
+        let led = if may_lead { word(&text[len..]).map(|rest| len + rest) } else { None };
+        if let Some(len) = led.or_else(|| word(text)) {
+            return len;
+        }
+    }
+    signs_or_spaces(text, |character| matches!(character, '\r' | '\n' | '/'))
 }
 
 #[cfg(test)]
@@ -262,6 +324,14 @@ mod tests {
     }
 
     #[test]
+    fn tekken_cuts_where_lower_case_ends_and_keeps_slashes_with_signs() {
+        assert_eq!(words("tekken", "HTTPServer mcDonald A1"), ["HTTPServer", " mc", "Donald", " A", "1"]);
+        assert_eq!(words("tekken", "a/b ->//\n x"), ["a", "/b", " ->//\n", " x"]);
+        // A character without case ends the upper part and begins a lower one.
+        assert_eq!(words("tekken", "AB漢CD"), ["AB漢", "CD"]);
+    }
+
+    #[test]
     fn the_default_cuts_punctuation_first_and_numbers_in_threes() {
         assert_eq!(words("default", "a,b 12345"), ["a", ",", "b", " ", "123", "45"]);
     }
@@ -269,7 +339,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_words_are_the_text_whatever_it_is(text in "\\PC*|[ \\n\\r\\t0-9a-z'Ａ²é漢!]*") {
-            for name in ["smollm", "llama-bpe", "qwen2", "gpt-2", "default"] {
+            for name in ["smollm", "llama-bpe", "qwen2", "tekken", "gpt-2", "default"] {
                 let words = words(name, &text);
                 prop_assert_eq!(words.concat(), text.as_str());
                 prop_assert!(words.iter().all(|word| !word.is_empty()));

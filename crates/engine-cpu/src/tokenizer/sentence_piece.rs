@@ -26,9 +26,6 @@ impl SentencePiece {
                 scores.len()
             )));
         }
-        if metadata.optional("tokenizer.ggml.remove_extra_whitespaces", Metadata::bool)?.unwrap_or(false) {
-            return Err(Fault::unsupported("the tokenizer removes spaces from the text"));
-        }
         let mut pieces = FxHashMap::default();
         let mut byte_ids = [NO_TOKEN; 256];
         let mut longest_piece = 0;
@@ -50,6 +47,10 @@ impl SentencePiece {
         let add_space_prefix =
             metadata.optional("tokenizer.ggml.add_space_prefix", Metadata::bool)?.unwrap_or(true);
         Ok(Self { pieces, byte_ids, longest_piece, add_space_prefix })
+    }
+
+    pub(super) fn adds_space_prefix(&self) -> bool {
+        self.add_space_prefix
     }
 
     /// `at_start`: nothing, or a special token, stands before the text.
@@ -115,13 +116,24 @@ pub(super) fn bytes_of(text: &str, kind: i64) -> Box<[u8]> {
 
 #[cfg(test)]
 mod tests {
+    use crate::error::Fault;
     use crate::gguf::Gguf;
     use crate::gguf::writer::GgufWriter;
     use crate::tokenizer::Tokenizer;
     use std::io::Cursor;
 
-    /// A small vocabulary: control, bytes, characters and pieces with scores.
     fn tokenizer() -> Tokenizer {
+        load(writer()).unwrap()
+    }
+
+    fn load(writer: GgufWriter) -> Result<Tokenizer, Fault> {
+        let bytes = writer.finish();
+        let len = bytes.len() as u64;
+        Tokenizer::from_metadata(Gguf::read(Cursor::new(bytes), len)?.metadata())
+    }
+
+    /// A small vocabulary: control, bytes, characters and pieces with scores.
+    fn writer() -> GgufWriter {
         let mut tokens: Vec<String> = vec!["<unk>".into(), "<s>".into(), "</s>".into()];
         let mut types = vec![2, 3, 3];
         let mut scores = vec![0.0; 3];
@@ -144,15 +156,12 @@ mod tests {
             scores.push(score);
         }
         let tokens: Vec<&str> = tokens.iter().map(String::as_str).collect();
-        let bytes = GgufWriter::new()
+        GgufWriter::new()
             .string("tokenizer.ggml.model", "llama")
             .strings("tokenizer.ggml.tokens", &tokens)
             .i32s("tokenizer.ggml.token_type", &types)
             .f32s("tokenizer.ggml.scores", &scores)
             .u32("tokenizer.ggml.eos_token_id", 2)
-            .finish();
-        let len = bytes.len() as u64;
-        Tokenizer::from_metadata(Gguf::read(Cursor::new(bytes), len).unwrap().metadata()).unwrap()
     }
 
     fn pieces(text: &str) -> Vec<String> {
@@ -174,6 +183,26 @@ mod tests {
     fn characters_outside_the_vocabulary_become_bytes() {
         let tokenizer = tokenizer();
         assert_eq!(tokenizer.encode_text_after_text("é"), [3 + 0xc3, 3 + 0xa9]);
+    }
+
+    #[test]
+    fn what_changes_the_text_or_the_choice_of_tokens_is_refused_by_name() {
+        let switches = ["remove_extra_whitespaces", "normalizer.lowercase", "normalizer.strip_accents"];
+        for switch in switches.map(|name| format!("tokenizer.ggml.{name}")) {
+            assert!(load(writer().bool(&switch, false)).is_ok());
+            assert!(load(writer().bool(&switch, true)).unwrap_err().to_string().contains(&switch));
+        }
+        for list in ["precompiled_charsmap", "suppress_tokens"].map(|name| format!("tokenizer.ggml.{name}")) {
+            assert!(load(writer().i32s(&list, &[])).is_ok());
+            assert!(load(writer().i32s(&list, &[7])).unwrap_err().to_string().contains(&list));
+        }
+    }
+
+    #[test]
+    fn scaffolding_that_begins_with_a_space_gets_no_second_one() {
+        let tokenizer = tokenizer();
+        let spaced = tokenizer.encode_scaffolding("<s> ab", true).ids;
+        assert_eq!(spaced, tokenizer.encode_scaffolding("<s>ab", true).ids);
     }
 
     #[test]

@@ -1,8 +1,10 @@
-//! The engine on real weights. The model's path comes in `CHANCERY_TEST_MODEL`.
+//! The engine on real weights, whose path comes in `CHANCERY_TEST_MODEL`, and on small random models of every
+//! architecture.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod accuracy;
+mod architectures;
 mod generation;
 mod hostile_files;
 mod tokenizer;

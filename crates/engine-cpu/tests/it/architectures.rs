@@ -1,0 +1,204 @@
+//! Every architecture on a small random model, against what `transformers`, `tokenizers`, `sentencepiece` and `jinja2`
+//! make of the same weights, vocabularies and templates (`fixtures/architectures/make_fixtures.py`).
+
+use crate::rows;
+use chancery_domain::{AccountId, SystemClock};
+use chancery_engine::{Engine, Event, Job, Sampling};
+use chancery_engine_cpu::{CpuEngine, Evaluation, Gguf, LoadError, LoadOptions, Tokenizer};
+use serde::Deserialize;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+const MODELS: usize = 11;
+const TOKENIZERS: usize = 6;
+const CONTEXT_TOKENS: usize = 128;
+/// Where Ministral 3 begins to scale its attention, in its file.
+const MINISTRAL_CONTEXT: u32 = 192;
+/// The reference rounds keys and values as the cache does, so nothing differs but the order of additions in f32 (seen:
+/// 0.0005, over all tokens of the vocabulary, however unlikely).
+const MAX_ERROR_OF_EXACT: f64 = 0.001;
+/// Weights rounded to eight bits move a random model more than a trained one (seen: 0.34).
+const MAX_ERROR_OF_SERVED: f64 = 0.4;
+
+/// A row of `log_probabilities.jsonl`.
+#[derive(Deserialize)]
+struct Reference {
+    model: String,
+    tokens: Vec<u32>,
+    log_probabilities: Vec<AtPosition>,
+    greedy_prompt: Vec<u32>,
+    greedy: Vec<u32>,
+}
+
+#[derive(Deserialize)]
+struct AtPosition {
+    position: usize,
+    values: Vec<f64>,
+}
+
+#[derive(Deserialize)]
+struct TokensRow {
+    tokenizer: String,
+    text: String,
+    ids: Vec<u32>,
+}
+
+#[derive(Deserialize)]
+struct PromptRow {
+    model: String,
+    instructions: String,
+    input: String,
+    ids: Vec<u32>,
+}
+
+fn fixture(name: &str) -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "tests/fixtures/architectures", name].iter().collect()
+}
+
+fn references() -> Vec<Reference> {
+    let references: Vec<Reference> = rows(include_str!("../fixtures/architectures/log_probabilities.jsonl"));
+    assert_eq!(references.len(), MODELS);
+    references
+}
+
+fn model(name: &str) -> PathBuf {
+    fixture(&format!("{name}.gguf"))
+}
+
+type Load = fn(&std::path::Path, usize, usize) -> Result<Evaluation, LoadError>;
+
+/// The worst difference from the reference, when the prompt is read at once and when it is read token by token after
+/// its first half.
+fn worst_errors(load: Load, reference: &Reference) -> [f64; 2] {
+    let mut evaluation = load(&model(&reference.model), CONTEXT_TOKENS, 2).unwrap();
+    let at_once = evaluation.extend_each(&reference.tokens);
+    evaluation.restart();
+    let (first, rest) = reference.tokens.split_at(reference.tokens.len() / 2);
+    let mut one_by_one = evaluation.extend_each(first);
+    one_by_one.extend(rest.iter().map(|token| evaluation.extend(&[*token])));
+    [at_once, one_by_one].map(|along| {
+        let differences = reference.log_probabilities.iter().flat_map(|AtPosition { position, values }| {
+            assert_eq!(values.len(), along[*position].len());
+            values.iter().zip(&along[*position]).map(|(wanted, got)| (wanted - got).abs())
+        });
+        differences.fold(0.0, f64::max)
+    })
+}
+
+#[test]
+fn exact_log_probabilities_equal_those_of_transformers_in_prompts_and_replies() {
+    for reference in references() {
+        let errors = worst_errors(Evaluation::load_exact, &reference);
+        println!("{}, exact: {errors:.5?}", reference.model);
+        assert!(errors.iter().all(|error| *error < MAX_ERROR_OF_EXACT), "{}: {errors:?}", reference.model);
+    }
+}
+
+#[test]
+fn served_log_probabilities_stay_near_those_of_transformers() {
+    for reference in references() {
+        let errors = worst_errors(Evaluation::load, &reference);
+        println!("{}, served: {errors:.5?}", reference.model);
+        assert!(errors.iter().all(|error| *error < MAX_ERROR_OF_SERVED), "{}: {errors:?}", reference.model);
+    }
+}
+
+fn best(log_probabilities: &[f64]) -> u32 {
+    let ids = 0..log_probabilities.len();
+    ids.max_by(|a, b| log_probabilities[*a].total_cmp(&log_probabilities[*b])).unwrap() as u32
+}
+
+#[test]
+fn greedy_continuations_equal_those_of_transformers() {
+    for Reference { model: name, greedy_prompt, greedy, .. } in references() {
+        for load in [Evaluation::load as Load, Evaluation::load_exact] {
+            let mut evaluation = load(&model(&name), CONTEXT_TOKENS, 2).unwrap();
+            let mut next = best(&evaluation.extend(&greedy_prompt));
+            for (step, wanted) in greedy.iter().enumerate() {
+                assert_eq!(next, *wanted, "{name}, step {step}");
+                next = best(&evaluation.extend(&[next]));
+            }
+        }
+    }
+}
+
+#[test]
+fn token_ids_equal_those_of_the_published_kinds_of_tokenizer() {
+    let rows: Vec<TokensRow> = rows(include_str!("../fixtures/architectures/tokens.jsonl"));
+    let mut tokenizers = 0;
+    for of_one in rows.chunk_by(|a, b| a.tokenizer == b.tokenizer) {
+        tokenizers += 1;
+        let name = &of_one[0].tokenizer;
+        let file = Gguf::open(&fixture(&format!("tokenizer-{name}.gguf"))).unwrap();
+        let tokenizer = Tokenizer::from_metadata(file.metadata()).unwrap();
+        for TokensRow { text, ids, .. } in of_one {
+            assert_eq!(tokenizer.encode_text(text), *ids, "{name}: {text:?}");
+        }
+    }
+    assert_eq!(tokenizers, TOKENIZERS);
+}
+
+fn engine(name: &str) -> CpuEngine {
+    let options = LoadOptions { threads: Some(2), ..LoadOptions::default() };
+    CpuEngine::load(&model(name), &options, Arc::new(SystemClock)).unwrap()
+}
+
+#[test]
+fn prompts_equal_the_published_templates_tokenized_as_a_whole() {
+    let rows: Vec<PromptRow> = rows(include_str!("../fixtures/architectures/model_prompts.jsonl"));
+    assert_eq!(rows.len(), 2 * MODELS);
+    for of_one in rows.chunk_by(|a, b| a.model == b.model) {
+        let engine = engine(&of_one[0].model);
+        for PromptRow { model, instructions, input, ids } in of_one {
+            let prompt = engine.prepare(instructions, input).unwrap();
+            assert_eq!(*prompt.token_ids, **ids, "{model}: {input:?}");
+            let alone = [instructions, input].map(|text| engine.tokenizer().encode_text(text).len() as u32);
+            assert_eq!(prompt.input_tokens, alone.iter().sum::<u32>(), "{model}: {input:?}");
+        }
+    }
+}
+
+#[test]
+fn a_context_beyond_what_is_exact_is_refused_with_the_reason() {
+    assert_eq!(engine("ministral-3").context_tokens(), MINISTRAL_CONTEXT);
+    let options = LoadOptions { context_tokens: Some(MINISTRAL_CONTEXT + 1), ..LoadOptions::default() };
+    let error = CpuEngine::load(&model("ministral-3"), &options, Arc::new(SystemClock)).unwrap_err();
+    assert!(error.to_string().contains("beyond 192 the model scales its attention"), "{error}");
+}
+
+#[test]
+fn vector_kernels_give_the_same_bits_for_every_architecture() {
+    for Reference { model: name, tokens, .. } in references() {
+        let mut first: Option<Vec<Vec<f64>>> = None;
+        for kernel in ["amx", "avx512", "avx2"] {
+            match Evaluation::load_on(kernel, &model(&name), CONTEXT_TOKENS, 2) {
+                Ok(mut evaluation) => {
+                    let along = evaluation.extend_each(&tokens);
+                    assert!(first.get_or_insert_with(|| along.clone()) == &along, "{name} on {kernel}");
+                }
+                Err(error) => assert!(error.to_string().contains("this machine cannot run it"), "{error}"),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_architecture_serves_jobs() {
+    for Reference { model, .. } in references() {
+        let engine = engine(&model);
+        let job = Job {
+            account: AccountId(1),
+            prompt: engine.prepare("Be terse.", "x").unwrap(),
+            max_output_tokens: 4,
+            sampling: Sampling::GREEDY,
+            stop: Vec::new(),
+        };
+        let mut generation = engine.start(job).unwrap();
+        let ended = loop {
+            if let Event::Ended(ended) = generation.next().await.unwrap() {
+                break ended;
+            }
+        };
+        assert!(ended.output_tokens <= 4, "{model}");
+    }
+}
