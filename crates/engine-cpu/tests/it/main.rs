@@ -5,6 +5,7 @@
 mod accuracy;
 mod generation;
 mod hostile_files;
+mod speculation;
 mod tokenizer;
 
 use chancery_domain::SystemClock;
