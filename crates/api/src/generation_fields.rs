@@ -3,9 +3,12 @@
 use crate::error::ApiError;
 use crate::fields::Fields;
 use chancery_metering::GenerateRequest;
+use std::num::NonZeroU32;
 
 /// Bounds on the optional fields.
 const MAX_TEMPERATURE: f64 = 2.0;
+/// As many as the largest vocabularies have, several times over.
+const MAX_TOP_K: u32 = 1 << 20;
 const MAX_STOP_STRINGS: usize = 4;
 const MAX_STOP_BYTES: usize = 256;
 
@@ -17,7 +20,9 @@ pub(crate) fn parse(body: &[u8]) -> Result<GenerateRequest, ApiError> {
     let max_output_tokens = fields.required_integer("max_output_tokens", 1)?;
     let stream = fields.optional_bool("stream")?.unwrap_or(false);
     let temperature = fields.optional_number("temperature")?.unwrap_or(0.0);
+    let top_k = fields.optional_integer("top_k", 1)?;
     let top_p = fields.optional_number("top_p")?.unwrap_or(1.0);
+    let min_p = fields.optional_number("min_p")?.unwrap_or(0.0);
     let seed = fields.optional_integer("seed", 0)?;
     let stop = fields.optional_strings("stop")?;
     fields.refuse_the_rest()?;
@@ -36,8 +41,21 @@ pub(crate) fn parse(body: &[u8]) -> Result<GenerateRequest, ApiError> {
             format!("`temperature` must be from 0 to {MAX_TEMPERATURE}"),
         ));
     }
+    let top_k = match top_k {
+        None => None,
+        Some(count) => match u32::try_from(count).ok().filter(|count| *count <= MAX_TOP_K) {
+            Some(count) => NonZeroU32::new(count),
+            None => {
+                let reason = format!("`top_k` must be from 1 to {MAX_TOP_K}");
+                return Err(ApiError::invalid_value("top_k", reason));
+            }
+        },
+    };
     if !(top_p > 0.0 && top_p <= 1.0) {
         return Err(ApiError::invalid_value("top_p", "`top_p` must be above 0 and at most 1"));
+    }
+    if !(0.0..=1.0).contains(&min_p) {
+        return Err(ApiError::invalid_value("min_p", "`min_p` must be from 0 to 1"));
     }
     if stop.len() > MAX_STOP_STRINGS || stop.iter().any(|text| text.is_empty() || text.len() > MAX_STOP_BYTES)
     {
@@ -51,7 +69,9 @@ pub(crate) fn parse(body: &[u8]) -> Result<GenerateRequest, ApiError> {
         input,
         max_output_tokens,
         temperature: temperature as f32,
+        top_k,
         top_p: top_p as f32,
+        min_p: min_p as f32,
         seed,
         stop,
     })
@@ -99,6 +119,9 @@ mod tests {
             ("max_output_tokens", "true"),
             ("stream", "\"yes\""),
             ("temperature", "\"hot\""),
+            ("top_k", "\"40\""),
+            ("top_k", "2.5"),
+            ("min_p", "false"),
             ("stop", "[1]"),
             ("seed", "1.5"),
         ] {
@@ -117,6 +140,11 @@ mod tests {
             ("temperature", "-0.1"),
             ("top_p", "0"),
             ("top_p", "1.5"),
+            ("top_k", "0"),
+            ("top_k", "-1"),
+            ("top_k", "1048577"),
+            ("min_p", "-0.1"),
+            ("min_p", "1.5"),
             ("seed", "-1"),
             ("stop", r#"["a","b","c","d","e"]"#),
             ("stop", r#"[""]"#),
@@ -125,6 +153,15 @@ mod tests {
             let (code, named, _) = refusal(&with(field, value));
             assert_eq!((code, named.as_deref()), ("invalid_value", Some(field)), "{field} = {value}");
         }
+    }
+
+    #[test]
+    fn what_narrows_the_draw_is_taken_over_and_left_out_it_narrows_nothing() {
+        let plain = parse(GOOD.as_bytes()).unwrap();
+        assert_eq!((plain.top_k, plain.top_p, plain.min_p), (None, 1.0, 0.0));
+        let body = GOOD.replace(":8}", r#":8,"temperature":0.5,"top_k":1048576,"top_p":0.25,"min_p":1}"#);
+        let narrow = parse(body.as_bytes()).unwrap();
+        assert_eq!((narrow.top_k, narrow.top_p, narrow.min_p), (NonZeroU32::new(MAX_TOP_K), 0.25, 1.0));
     }
 
     #[test]

@@ -4,18 +4,20 @@
 
 /// What one token added.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Shown {
-    pub text: String,
+pub struct Shown<'a> {
+    pub text: &'a str,
     /// A stop string has appeared; it and what follows are left out.
     pub stopped: bool,
 }
 
+/// Its buffers are kept from token to token; they grow to the longest token and the longest stop string.
 #[derive(Debug)]
 pub struct Detokenizer {
     /// The beginning of a character.
     unfinished: Vec<u8>,
-    /// Whole characters that may be the beginning of a stop string.
-    held: String,
+    /// What the last token let be shown, and behind it whole characters that may be the beginning of a stop string.
+    text: String,
+    shown: usize,
     stops: Vec<StopMatcher>,
 }
 
@@ -24,34 +26,35 @@ impl Detokenizer {
     pub fn new(stops: &[String]) -> Self {
         Self {
             unfinished: Vec::new(),
-            held: String::new(),
+            text: String::new(),
+            shown: 0,
             stops: stops.iter().filter(|stop| !stop.is_empty()).map(|stop| StopMatcher::new(stop)).collect(),
         }
     }
 
-    pub fn push(&mut self, bytes: &[u8]) -> Shown {
-        let scanned = self.held.len();
+    pub fn push(&mut self, bytes: &[u8]) -> Shown<'_> {
+        self.text.drain(..self.shown);
+        let scanned = self.text.len();
         self.unfinished.extend_from_slice(bytes);
-        let finished = decode_finished(&self.unfinished, &mut self.held);
+        let finished = decode_finished(&self.unfinished, &mut self.text);
         self.unfinished.drain(..finished);
 
-        for (index, byte) in self.held.bytes().enumerate().skip(scanned) {
+        for (index, byte) in self.text.bytes().enumerate().skip(scanned) {
             // Of several that end here, the longest began first.
             let longest = self.stops.iter_mut().filter_map(|stop| stop.advance(byte)).max();
             if let Some(len) = longest {
-                let mut text = std::mem::take(&mut self.held);
-                text.truncate(index + 1 - len);
-                return Shown { text, stopped: true };
+                self.shown = index + 1 - len;
+                return Shown { text: &self.text[..self.shown], stopped: true };
             }
         }
-        let held_len = self.stops.iter().map(|stop| stop.matched).max().unwrap_or(0);
-        let held = self.held.split_off(self.held.len() - held_len);
-        Shown { text: std::mem::replace(&mut self.held, held), stopped: false }
+        let held = self.stops.iter().map(|stop| stop.matched).max().unwrap_or(0);
+        self.shown = self.text.len() - held;
+        Shown { text: &self.text[..self.shown], stopped: false }
     }
 
     /// What was held back, when the reply ends without a stop string.
-    pub fn finish(self) -> String {
-        self.held
+    pub fn held_back(&self) -> &str {
+        &self.text[self.shown..]
     }
 }
 
@@ -126,12 +129,12 @@ mod tests {
         let mut text = String::new();
         for piece in pieces {
             let shown = detokenizer.push(piece);
-            text += &shown.text;
+            text += shown.text;
             if shown.stopped {
                 return (text, true);
             }
         }
-        (text + &detokenizer.finish(), false)
+        (text + detokenizer.held_back(), false)
     }
 
     #[test]
@@ -140,7 +143,7 @@ mod tests {
         assert_eq!(detokenizer.push(&"é".as_bytes()[..1]).text, "");
         assert_eq!(detokenizer.push(&"é".as_bytes()[1..]).text, "é");
         assert_eq!(detokenizer.push(&"漢".as_bytes()[..2]).text, "");
-        assert_eq!(detokenizer.finish(), "");
+        assert_eq!(detokenizer.held_back(), "");
     }
 
     #[test]
@@ -162,12 +165,83 @@ mod tests {
         assert_eq!(show(&["c", "bc"], [b"abcd".as_slice()]), ("a".to_owned(), true));
     }
 
+    /// The text of these bytes, without a last character that may still be finished.
+    fn finished(bytes: &[u8]) -> String {
+        let mut text = String::from_utf8_lossy(bytes).into_owned();
+        let unfinished = bytes.utf8_chunks().last().map_or(&[][..], |chunk| chunk.invalid());
+        if std::str::from_utf8(unfinished).is_err_and(|error| error.error_len().is_none()) {
+            text.pop();
+        }
+        text
+    }
+
+    /// Where the first stop string to be complete begins; of several complete at once, the longest.
+    fn first_stop(text: &str, stops: &[String]) -> Option<usize> {
+        let ends = (0..=text.len()).filter(|end| text.is_char_boundary(*end));
+        let begins = ends.map(|end| {
+            let complete = stops.iter().filter(|stop| text[..end].ends_with(stop.as_str()));
+            complete.map(|stop| end - stop.len()).min()
+        });
+        begins.flatten().next()
+    }
+
+    /// How much of the text's end may be the beginning of a stop string.
+    fn may_be_stop(text: &str, stops: &[String]) -> usize {
+        let beginnings = stops.iter().flat_map(|stop| (1..stop.len()).map(|len| &stop.as_bytes()[..len]));
+        beginnings
+            .filter(|beginning| text.as_bytes().ends_with(beginning))
+            .map(<[u8]>::len)
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Pieces of characters, whole ones, and bytes that are in none.
+    fn token() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            6 => "[abé漢😀]{0,3}".prop_map(String::into_bytes),
+            3 => ("[é漢😀]", 1_usize..4).prop_map(|(text, cut)| text.as_bytes()[..cut.min(text.len())].to_vec()),
+            3 => ("[é漢😀]", 1_usize..4).prop_map(|(text, cut)| text.as_bytes()[cut.min(text.len() - 1)..].to_vec()),
+            1 => proptest::collection::vec(any::<u8>(), 1..4),
+        ]
+    }
+
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+        /// The whole promise, after every token: what was shown is the text so far up to a stop string, or all of it
+        /// but what may still become a character or a stop string, and not a byte less.
         #[test]
-        fn what_is_shown_does_not_depend_on_how_the_text_is_cut(
-            text in "[abé漢]{0,40}", stop in "[abé]{1,4}", cuts in proptest::collection::vec(1_usize..5, 0..40),
+        fn all_text_is_shown_as_soon_as_it_is_certain_and_none_before(
+            tokens in proptest::collection::vec(token(), 0..30),
+            stops in proptest::collection::vec("[abé漢😀]{1,4}", 0..4),
         ) {
-            let bytes = text.as_bytes();
+            let mut detokenizer = Detokenizer::new(&stops);
+            let (mut bytes, mut shown) = (Vec::new(), String::new());
+            for token in &tokens {
+                bytes.extend_from_slice(token);
+                let Shown { text, stopped } = detokenizer.push(token);
+                shown += text;
+                let whole = finished(&bytes);
+                if let Some(at) = first_stop(&whole, &stops) {
+                    prop_assert!(stopped);
+                    prop_assert_eq!(&shown, &whole[..at]);
+                    return Ok(());
+                }
+                prop_assert!(!stopped);
+                let held = may_be_stop(&whole, &stops);
+                prop_assert_eq!(&shown, &whole[..whole.len() - held]);
+                prop_assert_eq!(detokenizer.held_back(), &whole[whole.len() - held..]);
+            }
+        }
+
+        #[test]
+        fn what_is_shown_does_not_depend_on_how_the_bytes_are_cut(
+            tokens in proptest::collection::vec(token(), 0..30),
+            stops in proptest::collection::vec("[abé漢😀]{1,4}", 0..4),
+            cuts in proptest::collection::vec(1_usize..5, 0..40),
+        ) {
+            let bytes = tokens.concat();
+            let stops: Vec<&str> = stops.iter().map(String::as_str).collect();
             let mut pieces = Vec::new();
             let mut at = 0;
             for cut in cuts {
@@ -176,21 +250,7 @@ mod tests {
                 at = end;
             }
             pieces.push(&bytes[at..]);
-            let wanted = match text.find(&stop) {
-                Some(at) => (text[..at].to_owned(), true),
-                None => (text.clone(), false),
-            };
-            prop_assert_eq!(show(&[&stop], pieces), wanted);
-        }
-
-        #[test]
-        fn any_bytes_are_shown_as_the_standard_replacement_would(bytes: Vec<u8>, cut: prop::sample::Index) {
-            let cut = cut.index(bytes.len() + 1);
-            let (shown, _) = show(&[], [&bytes[..cut], &bytes[cut..]]);
-            let whole = String::from_utf8_lossy(&bytes);
-            // At most the unfinished character at the end is missing.
-            let unfinished_left_out = whole.strip_suffix(char::REPLACEMENT_CHARACTER);
-            prop_assert!(whole == shown || unfinished_left_out == Some(&shown));
+            prop_assert_eq!(show(&stops, pieces), show(&stops, tokens.iter().map(Vec::as_slice)));
         }
     }
 }

@@ -8,8 +8,8 @@ use crate::kernels::Kernels;
 use crate::kernels::KvCache;
 use crate::kv::pages_for;
 use crate::limits::{
-    DEFAULT_KV_BYTES, DEFAULT_QUEUE, DEFAULT_SLOTS, MAX_KV_BYTES, MAX_QUEUE, MAX_SLOTS, MAX_THREADS,
-    PAGE_TOKENS, SHORT_LANE_PAGES,
+    DEFAULT_KV_BYTES, DEFAULT_QUEUE, DEFAULT_SLOTS, MAX_FREE_ROWS, MAX_KV_BYTES, MAX_QUEUE, MAX_SLOTS,
+    MAX_THREADS, PAGE_TOKENS, SHORT_LANE_PAGES,
 };
 use crate::model::{HyperParameters, Model};
 use crate::tokenizer::Tokenizer;
@@ -34,6 +34,8 @@ pub struct LoadOptions {
     pub queue: Option<usize>,
     /// Threads that calculate, the model's owner included.
     pub threads: Option<usize>,
+    /// Rows up to which a step is filled with drafted tokens; 1 means that none are drafted. It never changes a text.
+    pub free_rows: Option<usize>,
 }
 
 /// One loaded model. Dropping it fails what still runs and waits for its threads.
@@ -68,6 +70,7 @@ impl CpuEngine {
             thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS)
         })?;
         let kernels = Kernels::start(threads)?;
+        let free_rows = bounded(path, "free_rows", options.free_rows, MAX_FREE_ROWS, || kernels.free_rows())?;
         let model = Model::from_gguf(&mut file, tokenizer.vocabulary_len(), &kernels).map_err(refused)?;
         drop(file);
 
@@ -112,14 +115,16 @@ impl CpuEngine {
             metrics::gauge!("chancery_engine_queue_depth", "model" => label.clone()),
         ));
         let worker = Worker::new(
-            Forward::new(model, kernels, cache),
+            Forward::new(model, kernels, cache).with_free_rows(free_rows),
             Arc::clone(&tokenizer),
             Arc::clone(&requests),
             clock,
             WorkerMetrics {
                 running: metrics::gauge!("chancery_engine_running", "model" => label.clone()),
                 steps: metrics::counter!("chancery_engine_steps_total", "model" => label.clone()),
-                cached_tokens: metrics::counter!("chancery_engine_cached_tokens_total", "model" => label),
+                cached_tokens: metrics::counter!("chancery_engine_cached_tokens_total", "model" => label.clone()),
+                drafted_tokens: metrics::counter!("chancery_engine_drafted_tokens_total", "model" => label.clone()),
+                accepted_tokens: metrics::counter!("chancery_engine_accepted_draft_tokens_total", "model" => label),
             },
         );
         let worker = thread::Builder::new()

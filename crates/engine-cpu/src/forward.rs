@@ -5,7 +5,9 @@ mod watch;
 
 pub use watch::{StepTimes, Watch};
 
-use crate::kernels::{Before, HeadRules, Inputs, Kernels, KvCache, Positions, Rows, Span, Turns, padded};
+use crate::kernels::{
+    Before, HeadRules, Inputs, Kernels, KvCache, LogitRows, Positions, Rows, Span, Survey, Turns, padded,
+};
 use crate::kv::PageId;
 use crate::model::{HeadNorms, HyperParameters, Layer, Model};
 
@@ -21,18 +23,24 @@ pub struct Segment<'a> {
     pub logits_rows: usize,
 }
 
-/// Rows of logits, as many for each segment as it wanted, in their order.
-#[derive(Clone, Copy, Debug)]
+/// Rows of logits, as many for each segment as it wanted, in their order, and the kernels that know how to read them.
+#[derive(Debug)]
 pub struct Logits<'a> {
-    pub values: &'a [f32],
+    pub values: &'a mut [f32],
     pub stride: usize,
     pub vocabulary: usize,
+    pub kernels: &'a Kernels,
 }
 
-impl<'a> Logits<'a> {
-    pub fn rows(&self) -> impl Iterator<Item = &'a [f32]> {
-        let vocabulary = self.vocabulary;
-        self.values.chunks_exact(self.stride).map(move |row| &row[..vocabulary])
+impl Logits<'_> {
+    pub fn rows(&self) -> impl Iterator<Item = &[f32]> {
+        self.values.chunks_exact(self.stride).map(|row| &row[..self.vocabulary])
+    }
+
+    /// What is known of each row; weights take the place of logits where the row's temperature is above zero.
+    pub fn survey(&mut self, temperatures: &[f32], surveys: &mut Vec<Survey>) {
+        let Self { stride, vocabulary, kernels, .. } = *self;
+        kernels.survey(LogitRows { values: self.values, stride, vocabulary }, temperatures, surveys);
     }
 }
 
@@ -42,6 +50,9 @@ pub trait StepModel: Send + 'static {
     /// When a token is outside the vocabulary, the pages do not reach the last position, or a segment wants more rows of
     /// logits than it has tokens.
     fn step(&mut self, segments: &[Segment<'_>]) -> Logits<'_>;
+
+    /// Rows up to which one more costs a step little; 1 where each costs as much as the first.
+    fn free_rows(&self) -> usize;
 }
 
 /// A model with its cache and its room to work in.
@@ -52,6 +63,7 @@ pub struct Forward {
     cache: KvCache,
     room: Room,
     watch: Watch,
+    free_rows: usize,
 }
 
 /// Buffers that are kept from step to step; each is as long as the largest step so far needed. Rows of products are
@@ -71,7 +83,13 @@ struct Room {
 
 impl Forward {
     pub fn new(model: Model, kernels: Kernels, cache: KvCache) -> Self {
-        Self { model, kernels, cache, room: Room::default(), watch: Watch::default() }
+        let free_rows = kernels.free_rows();
+        Self { model, kernels, cache, room: Room::default(), watch: Watch::default(), free_rows }
+    }
+
+    /// The same with another number of free rows than the kernels'.
+    pub fn with_free_rows(self, free_rows: usize) -> Self {
+        Self { free_rows, ..self }
     }
 
     pub fn set_watch(&mut self, watch: Watch) {
@@ -86,7 +104,7 @@ impl Forward {
 
 impl StepModel for Forward {
     fn step(&mut self, segments: &[Segment<'_>]) -> Logits<'_> {
-        let Self { model, kernels, cache, room, watch } = self;
+        let Self { model, kernels, cache, room, watch, .. } = self;
         watch.restart();
         let hyper_parameters = &model.hyper_parameters;
         let width = hyper_parameters.width;
@@ -125,7 +143,12 @@ impl StepModel for Forward {
             kernels.multiply(&room.inputs, &model.output, &mut room.logits, Before::Replaced);
             watch.lap(|times| &mut times.products);
         }
-        Logits { values: &room.logits, stride: logits_stride, vocabulary: hyper_parameters.vocabulary }
+        let vocabulary = hyper_parameters.vocabulary;
+        Logits { values: &mut room.logits, stride: logits_stride, vocabulary, kernels }
+    }
+
+    fn free_rows(&self) -> usize {
+        self.free_rows
     }
 }
 

@@ -13,6 +13,7 @@ mod key_values;
 mod lanes;
 mod pool;
 mod product;
+mod sampling;
 mod tiles;
 mod weight_memory;
 #[cfg(target_arch = "x86_64")]
@@ -24,6 +25,7 @@ pub use heads::{HeadRules, Positions, Turns};
 pub use inputs::Inputs;
 pub use key_values::{KvCache, KvShape};
 pub use product::{Before, Matrix, padded};
+pub use sampling::{BLOCK_TOKENS, LogitRows, Survey};
 pub use tiles::ColumnSource;
 
 use crate::error::LoadError;
@@ -176,6 +178,26 @@ impl Kernels {
 
     pub fn name(&self) -> &'static str {
         self.set.name()
+    }
+
+    /// Rows up to which one more costs a step little beside reading the weights. docs/engine.md has what each costs.
+    pub fn free_rows(&self) -> usize {
+        match self.set {
+            // The rows of a tile.
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Amx(_) => 16,
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Avx512(_) => 8,
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Avx2(_) => 4,
+            InstructionSet::Portable(_) => 1,
+        }
+    }
+
+    /// The kernels that this machine can run, for tests that hold one against the other.
+    #[cfg(test)]
+    pub fn available_names() -> impl Iterator<Item = &'static str> {
+        InstructionSet::available().into_iter().map(InstructionSet::name)
     }
 }
 

@@ -22,6 +22,7 @@ mod prefix_cache;
 mod quantised;
 mod sampler;
 mod scheduler;
+mod speculation;
 mod tokenizer;
 mod worker;
 

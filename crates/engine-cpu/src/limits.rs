@@ -59,6 +59,15 @@ pub const PREFILL_TOKENS_BESIDE_DECODE: usize = 64;
 /// Prompt tokens per step while nobody is generating.
 pub const PREFILL_TOKENS_ALONE: usize = 256;
 
+/// Rows that a step may be filled up to with drafted tokens.
+pub const MAX_FREE_ROWS: usize = 64;
+/// Tokens that one sequence may have drafted in one step.
+pub const MAX_DRAFT_TOKENS: usize = 15;
+/// How far back a draft is looked for: it bounds what a step spends on looking.
+pub const MAX_LOOKUP_TOKENS: usize = 4_096;
+/// Longest pause after drafts that were all wrong.
+pub const MAX_DRAFT_PAUSE_STEPS: u32 = 32;
+
 /// Bounds of the advice given with a refusal.
 pub const MIN_RETRY_AFTER_S: u32 = 1;
 pub const MAX_RETRY_AFTER_S: u32 = 60;

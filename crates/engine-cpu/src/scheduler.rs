@@ -20,12 +20,14 @@ pub struct Pending<P> {
 ///
 /// A page that several would fill alike is computed by one, and the others wait for it: by the oldest prompt if it is
 /// among them, otherwise by the shortest. So nobody waits for one that is served after itself.
-pub fn plan_step<P: Eq + Hash>(running: &[Pending<P>]) -> Vec<usize> {
-    let mut shares: Vec<usize> =
-        running.iter().map(|pending| usize::from(pending.prompt_left == 0)).collect();
+///
+/// The shares go into a buffer of the caller's; nothing else is allocated when no prompt is left.
+pub fn plan_step<P: Eq + Hash>(running: &[Pending<P>], shares: &mut Vec<usize>) {
+    shares.clear();
+    shares.extend(running.iter().map(|pending| usize::from(pending.prompt_left == 0)));
     let decoding = shares.contains(&1);
     let mut budget = if decoding { PREFILL_TOKENS_BESIDE_DECODE } else { PREFILL_TOKENS_ALONE };
-    let Some(oldest) = running.iter().position(|pending| pending.prompt_left > 0) else { return shares };
+    let Some(oldest) = running.iter().position(|pending| pending.prompt_left > 0) else { return };
     shares[oldest] = running[oldest].prompt_left.min(budget.div_ceil(2));
     budget -= shares[oldest];
 
@@ -43,7 +45,13 @@ pub fn plan_step<P: Eq + Hash>(running: &[Pending<P>]) -> Vec<usize> {
         shares[index] += more;
         budget -= more;
     }
-    shares
+}
+
+/// How many drafted tokens each of `drafting` sequences may add to a step that has `rows` already: equal parts of what
+/// is missing to `free_rows`, the number of rows up to which one more costs next to nothing. So drafts stop as the
+/// batch fills up, and never stand beside a prompt.
+pub fn drafts_each(rows: usize, drafting: usize, free_rows: usize) -> usize {
+    free_rows.saturating_sub(rows).checked_div(drafting).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -54,7 +62,25 @@ mod tests {
     /// A step of prompts that have nothing in common.
     fn plan(prompt_left: &[usize]) -> Vec<usize> {
         let pending = |left: &usize| Pending::<u32> { prompt_left: *left, next_page: None };
-        plan_step(&prompt_left.iter().map(pending).collect::<Vec<_>>())
+        shares(&prompt_left.iter().map(pending).collect::<Vec<_>>())
+    }
+
+    fn shares(running: &[Pending<u32>]) -> Vec<usize> {
+        // What an earlier step left behind must not count.
+        let mut shares = vec![7; 3];
+        plan_step(running, &mut shares);
+        shares
+    }
+
+    #[test]
+    fn drafts_fill_a_step_up_to_its_free_rows_and_stop_when_the_batch_is_full() {
+        assert_eq!(drafts_each(1, 1, 16), 15);
+        assert_eq!(drafts_each(4, 4, 16), 3);
+        assert_eq!(drafts_each(4, 2, 16), 6, "the others draw, or have nothing to go by");
+        assert_eq!(drafts_each(16, 16, 16), 0);
+        assert_eq!(drafts_each(1 + PREFILL_TOKENS_BESIDE_DECODE, 1, 16), 0);
+        assert_eq!(drafts_each(1, 1, 1), 0);
+        assert_eq!(drafts_each(1, 0, 16), 0);
     }
 
     #[test]
@@ -75,21 +101,21 @@ mod tests {
     fn a_page_that_several_need_is_computed_by_one_of_them() {
         let pending = |prompt_left, page: u32| Pending { prompt_left, next_page: Some(page) };
         let all = PREFILL_TOKENS_ALONE;
-        assert_eq!(plan_step(&[pending(5_000, 1), pending(900, 1), pending(800, 1)]), [all, 0, 0]);
+        assert_eq!(shares(&[pending(5_000, 1), pending(900, 1), pending(800, 1)]), [all, 0, 0]);
         let half = all / 2;
-        assert_eq!(plan_step(&[pending(5_000, 1), pending(900, 2), pending(800, 2)]), [half, 0, half]);
+        assert_eq!(shares(&[pending(5_000, 1), pending(900, 2), pending(800, 2)]), [half, 0, half]);
     }
 
     proptest! {
         #[test]
         fn a_step_is_bounded_and_always_moves_the_oldest(
-            running in proptest::collection::vec((0_usize..600, proptest::option::of(0_u8..4)), 1..100)
+            running in proptest::collection::vec((0_usize..600, proptest::option::of(0_u32..4)), 1..100)
         ) {
             let running: Vec<_> = running
                 .into_iter()
                 .map(|(prompt_left, next_page)| Pending { prompt_left, next_page: next_page.filter(|_| prompt_left > 0) })
                 .collect();
-            let shares = plan_step(&running);
+            let shares = shares(&running);
             let in_prompt = || running.iter().zip(&shares).filter(|(pending, _)| pending.prompt_left > 0);
             let decodes = in_prompt().count() < running.len();
             let most = if decodes { PREFILL_TOKENS_BESIDE_DECODE } else { PREFILL_TOKENS_ALONE };
@@ -101,7 +127,7 @@ mod tests {
                 let left = pending.prompt_left;
                 prop_assert!(*share <= left.max(1) && (left > 0 || *share == 1));
             }
-            for page in 0..4 {
+            for page in 0..4_u32 {
                 let computing = in_prompt().filter(|(pending, share)| pending.next_page == Some(page) && **share > 0);
                 prop_assert!(computing.count() <= 1);
             }

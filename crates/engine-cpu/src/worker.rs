@@ -2,7 +2,8 @@
 //! 1. `Requests::submit` puts the job into the bounded queue, or refuses it at once.
 //! 2. The worker takes it when it is its account's turn, a slot is free and the pages it may need at most can be
 //!    promised to it; a job that has waited too long is refused instead.
-//! 3. Each step moves all running sequences together: the next part of a prompt, or the next token of a reply. Pages of
+//! 3. Each step moves all running sequences together: the next part of a prompt, or the next token of a reply; where few
+//!    run, tokens that the reply may go on with are drafted and checked in the same step (see `speculation`). Pages of
 //!    the prompt that the account's prefix cache holds are taken from there instead, at the start and between steps.
 //!    Every page that a step completed goes into that cache, generated tokens included: they begin the next prompt
 //!    when a reply is followed up.
@@ -11,20 +12,23 @@
 //! A panic in a step fails the generations that were running, through their sinks; the worker then goes on with the
 //! next ones, and with an empty prefix cache, because nobody knows what that step wrote. Whether a caller is gone is asked before every step, of the waiting as well as of the running.
 
-use crate::detokenizer::Detokenizer;
+mod sequence;
+
 use crate::fair_queue::{FairQueue, NextUp, Taken};
 use crate::forward::{Segment, StepModel};
+use crate::kernels::Survey;
 use crate::kv::{Lane, PageLedger, PageTable, pages_for};
 use crate::limits::{
     FAIR_QUANTUM_TOKENS, MAX_RETRY_AFTER_S, MAX_WAIT, MIN_RETRY_AFTER_S, SHORT_JOB_PAGES, SHORT_LANE_PAGES,
 };
 use crate::prefix_cache::PageKey;
-use crate::sampler::Sampler;
-use crate::scheduler::{Pending, plan_step};
+use crate::sampler::SamplerRoom;
+use crate::scheduler::{Pending, drafts_each, plan_step};
 use crate::tokenizer::Tokenizer;
-use chancery_domain::{AccountId, Clock};
+use chancery_domain::Clock;
 use chancery_engine::{Ended, EngineError, Generation, GenerationSink, Job, StopReason};
 use metrics::{Counter, Gauge};
+use sequence::{Sequence, Start, reply_limit};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -137,69 +141,6 @@ impl State {
     }
 }
 
-/// One running generation.
-struct Sequence {
-    account: AccountId,
-    /// What its account paid for it in the queue, in tokens.
-    paid: u32,
-    sink: GenerationSink,
-    /// The prompt, and behind it what was generated.
-    tokens: Vec<u32>,
-    prompt_tokens: usize,
-    /// Tokens whose keys and values are in the pages.
-    computed: usize,
-    /// Those of the prompt that did not have to be computed.
-    from_cache: usize,
-    generated: u32,
-    /// How many tokens may be generated, and what it means to reach that.
-    limit: u32,
-    limit_reason: StopReason,
-    pages: PageTable,
-    sampler: Sampler,
-    text: Detokenizer,
-    started: Instant,
-}
-
-impl Sequence {
-    fn prompt_left(&self) -> usize {
-        self.prompt_tokens.saturating_sub(self.computed)
-    }
-
-    fn prompt(&self) -> &[u32] {
-        &self.tokens[..self.prompt_tokens]
-    }
-
-    fn pending(&self) -> Pending<PageKey> {
-        let prompt_left = self.prompt_left();
-        let next_page =
-            if prompt_left > 0 { self.pages.next_reusable(self.account, self.prompt()) } else { None };
-        Pending { prompt_left, next_page }
-    }
-
-    /// Tokens of work: those of the prompt that were computed, and those that were generated.
-    fn used_tokens(&self) -> u32 {
-        let prompt = self.computed.min(self.prompt_tokens) - self.from_cache;
-        u32::try_from(prompt).unwrap_or(u32::MAX).saturating_add(self.generated)
-    }
-
-    /// Takes a chosen token; the reason when it was the last.
-    fn accept(&mut self, token: u32, tokenizer: &Tokenizer) -> Option<StopReason> {
-        if tokenizer.ends_generation(token) {
-            return Some(StopReason::Complete);
-        }
-        self.tokens.push(token);
-        self.generated += 1;
-        let shown = self.text.push(tokenizer.token_bytes(token));
-        if !shown.text.is_empty() {
-            self.sink.text(shown.text);
-        }
-        if shown.stopped {
-            return Some(StopReason::StopSequence);
-        }
-        (self.generated >= self.limit).then_some(self.limit_reason)
-    }
-}
-
 pub struct Worker<M> {
     model: M,
     tokenizer: Arc<Tokenizer>,
@@ -207,9 +148,33 @@ pub struct Worker<M> {
     clock: Arc<dyn Clock>,
     ledger: PageLedger,
     running: Vec<Sequence>,
+    room: Room,
     running_gauge: Gauge,
     steps: Counter,
     cached_tokens: Counter,
+    drafted_tokens: Counter,
+    accepted_tokens: Counter,
+}
+
+/// Buffers that are kept from step to step. A step in which no job comes or goes, no prompt is read and no page begins
+/// or is completed allocates nothing.
+#[derive(Default)]
+struct Room {
+    pending: Vec<Pending<PageKey>>,
+    shares: Vec<usize>,
+    /// Empty between steps.
+    segments: Vec<Segment<'static>>,
+    /// Of every row of logits.
+    temperatures: Vec<f32>,
+    surveys: Vec<Survey>,
+    sampler: SamplerRoom,
+    ended: Vec<(usize, StopReason)>,
+}
+
+/// The same buffer without its contents, and so without what they borrowed: collecting in place keeps the allocation.
+fn emptied(mut segments: Vec<Segment<'_>>) -> Vec<Segment<'static>> {
+    segments.clear();
+    segments.into_iter().map(|_| unreachable!("there are none")).collect()
 }
 
 /// Where the worker's numbers go.
@@ -218,6 +183,9 @@ pub struct WorkerMetrics {
     pub steps: Counter,
     /// Prompt tokens that the prefix cache saved.
     pub cached_tokens: Counter,
+    /// Tokens that were guessed, and those of them that proved right.
+    pub drafted_tokens: Counter,
+    pub accepted_tokens: Counter,
 }
 
 impl<M: StepModel> Worker<M> {
@@ -229,7 +197,8 @@ impl<M: StepModel> Worker<M> {
         metrics: WorkerMetrics,
     ) -> Self {
         let ledger = PageLedger::new(requests.bounds.pages, SHORT_LANE_PAGES);
-        let WorkerMetrics { running: running_gauge, steps, cached_tokens } = metrics;
+        let WorkerMetrics { running: running_gauge, steps, cached_tokens, drafted_tokens, accepted_tokens } =
+            metrics;
         Self {
             model,
             tokenizer,
@@ -237,9 +206,12 @@ impl<M: StepModel> Worker<M> {
             clock,
             ledger,
             running: Vec::new(),
+            room: Room::default(),
             running_gauge,
             steps,
             cached_tokens,
+            drafted_tokens,
+            accepted_tokens,
         }
     }
 
@@ -306,23 +278,8 @@ impl<M: StepModel> Worker<M> {
                 self.ledger.release(pages);
                 break;
             };
-            let (limit, limit_reason) = reply_limit(&job, requests.bounds.context_tokens);
-            self.running.push(Sequence {
-                account,
-                paid,
-                sink,
-                tokens: job.prompt.token_ids.to_vec(),
-                prompt_tokens: job.prompt.token_ids.len(),
-                computed: 0,
-                from_cache: 0,
-                generated: 0,
-                limit,
-                limit_reason,
-                pages,
-                sampler: Sampler::new(job.sampling),
-                text: Detokenizer::new(&job.stop),
-                started: now,
-            });
+            let start = Start { account, paid, sink, pages, started: now };
+            self.running.push(Sequence::new(&job, requests.bounds.context_tokens, start));
         }
         state.running = self.running.len();
         requests.queue_depth.set(state.queue.len() as f64);
@@ -368,56 +325,63 @@ impl<M: StepModel> Worker<M> {
     /// page may be what another was about to compute.
     fn reuse(&mut self) {
         for sequence in self.running.iter_mut().filter(|sequence| sequence.prompt_left() > 0) {
-            let prompt = &sequence.tokens[..sequence.prompt_tokens];
-            let computed =
-                self.ledger.reuse(&mut sequence.pages, sequence.account, prompt, sequence.computed);
-            sequence.from_cache += computed - sequence.computed;
-            sequence.computed = computed;
+            sequence.reuse(&mut self.ledger);
         }
     }
 
     fn step(&mut self) {
         self.reuse();
-        let pending: Vec<Pending<PageKey>> = self.running.iter().map(Sequence::pending).collect();
-        let shares = plan_step(&pending);
-        let prompt_left: Vec<usize> = self.running.iter().map(Sequence::prompt_left).collect();
-        for (sequence, share) in self.running.iter_mut().zip(&shares) {
-            self.ledger.grow(&mut sequence.pages, sequence.computed + share);
+        self.plan();
+        let Self { model, tokenizer, ledger, running, room, .. } = self;
+        for (sequence, share) in running.iter_mut().zip(&room.shares) {
+            ledger.grow(&mut sequence.pages, sequence.computed + share);
         }
-        let moving = || shares.iter().enumerate().filter(|(_, share)| **share > 0);
-        let segments: Vec<Segment<'_>> = moving()
-            .map(|(index, share)| {
-                let sequence = &self.running[index];
-                Segment {
-                    tokens: &sequence.tokens[sequence.computed..][..*share],
-                    first_position: sequence.computed,
-                    pages: sequence.pages.pages(),
-                    logits_rows: usize::from(prompt_left[index] <= *share),
-                }
-            })
-            .collect();
-        let logits = self.model.step(&segments);
+        let mut segments: Vec<Segment<'_>> = std::mem::take(&mut room.segments);
+        room.temperatures.clear();
+        for (sequence, share) in running.iter().zip(&room.shares).filter(|(_, share)| **share > 0) {
+            let segment = sequence.segment(*share);
+            room.temperatures.extend(std::iter::repeat_n(sequence.temperature(), segment.logits_rows));
+            segments.push(segment);
+        }
+        let mut logits = model.step(&segments);
+        room.segments = emptied(segments);
+        logits.survey(&room.temperatures, &mut room.surveys);
 
-        let mut rows = logits.rows();
-        let mut ended = Vec::new();
-        for (index, share) in moving() {
-            let sequence = &mut self.running[index];
-            sequence.computed += share;
+        let mut rows = room.surveys.iter().zip(logits.rows());
+        room.ended.clear();
+        for (index, share) in room.shares.iter().enumerate().filter(|(_, share)| **share > 0) {
+            let sequence = &mut running[index];
+            match sequence.logits_rows(*share) {
+                0 => sequence.computed += share,
+                wanted => {
+                    let mut rows = rows.by_ref().take(wanted);
+                    if let Some(reason) = sequence.take(&mut rows, &mut room.sampler, tokenizer) {
+                        room.ended.push((index, reason));
+                    }
+                    // What follows a wrong draft says nothing.
+                    rows.for_each(drop);
+                }
+            }
             let computed = &sequence.tokens[..sequence.computed];
-            self.ledger.keep(&mut sequence.pages, sequence.account, computed);
-            if prompt_left[index] > *share {
-                continue;
-            }
-            let Some(row) = rows.next() else { break };
-            let token = sequence.sampler.choose(row);
-            if let Some(reason) = sequence.accept(token, &self.tokenizer) {
-                ended.push((index, reason));
-            }
+            ledger.keep(&mut sequence.pages, sequence.account, computed);
         }
         drop(rows);
         // From the back, so that the places of the others stay right.
-        for (index, reason) in ended.into_iter().rev() {
+        while let Some((index, reason)) = self.room.ended.pop() {
             self.end(index, reason);
+        }
+    }
+
+    /// How many tokens each sequence gets in this step, drafts included.
+    fn plan(&mut self) {
+        let Self { model, running, room, .. } = self;
+        room.pending.clear();
+        room.pending.extend(running.iter().map(Sequence::pending));
+        plan_step(&room.pending, &mut room.shares);
+        let ready = running.iter().filter(|sequence| sequence.may_draft()).count();
+        let most = drafts_each(room.shares.iter().sum(), ready, model.free_rows());
+        for (sequence, share) in running.iter_mut().zip(&mut room.shares) {
+            *share += sequence.draft(most);
         }
     }
 
@@ -426,7 +390,7 @@ impl<M: StepModel> Worker<M> {
         let unused = sequence.paid.saturating_sub(sequence.used_tokens());
         self.ledger.release(sequence.pages);
         if reason != StopReason::StopSequence {
-            let rest = sequence.text.finish();
+            let rest = sequence.text.held_back();
             if !rest.is_empty() {
                 sequence.sink.text(rest);
             }
@@ -438,22 +402,13 @@ impl<M: StepModel> Worker<M> {
         state.running = self.running.len();
         drop(state);
         self.cached_tokens.increment(sequence.from_cache as u64);
+        self.drafted_tokens.increment(sequence.drafting.drafted_total());
+        self.accepted_tokens.increment(sequence.drafting.right_total());
         sequence.sink.end(Ended {
             reason,
             output_tokens: sequence.generated,
             cached_tokens: u32::try_from(sequence.from_cache).unwrap_or(u32::MAX),
         });
-    }
-}
-
-/// How many tokens a reply may have, and why it ends there.
-fn reply_limit(job: &Job, context_tokens: usize) -> (u32, StopReason) {
-    let room = context_tokens.saturating_sub(job.prompt.token_ids.len());
-    let room = u32::try_from(room).unwrap_or(u32::MAX);
-    if job.max_output_tokens <= room {
-        (job.max_output_tokens, StopReason::MaxOutputTokens)
-    } else {
-        (room, StopReason::ContextLength)
     }
 }
 

@@ -2,14 +2,15 @@
 //! `Generation`, or calling `cancel`, asks the engine to stop at its next step.
 
 use crate::{EngineError, StopReason};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
 
 /// What a running generation tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// New text: whole characters only, never part of a stop string. It may be several tokens' worth.
+    /// New text: whole characters only, never part of a stop string. It is several tokens' worth where the caller asks
+    /// more rarely than the engine makes them.
     Text(String),
     /// The last event.
     Ended(Ended),
@@ -25,38 +26,95 @@ pub struct Ended {
     pub cached_tokens: u32,
 }
 
-/// Makes the two ends. The channel has no bound of its own: it never holds more than one reply, and a reply is
-/// bounded by `max_output_tokens`.
+/// Makes the two ends. Between them lies the text that the caller has not taken yet: never more than one reply, and a
+/// reply is bounded by `max_output_tokens`.
 pub fn channel() -> (GenerationSink, Generation) {
-    let (sender, receiver) = mpsc::unbounded_channel();
-    let cancelled = Arc::new(AtomicBool::new(false));
-    (
-        GenerationSink { sender, cancelled: Arc::clone(&cancelled), ended: false },
-        Generation { receiver, cancelled },
-    )
+    let between = Arc::new(Between {
+        waiting: Mutex::new(Waiting {
+            text: String::with_capacity(TEXT_ROOM_BYTES),
+            outcome: Outcome::Running,
+        }),
+        changed: Notify::new(),
+        cancelled: AtomicBool::new(false),
+    });
+    (GenerationSink { between: Arc::clone(&between), ended: false }, Generation { between, spare: None })
+}
+
+/// Room for text that waits, in each of the two buffers that go back and forth. The caller makes them, so an engine
+/// allocates only for a caller who has fallen this far behind, and then ever more rarely.
+const TEXT_ROOM_BYTES: usize = 256;
+
+#[derive(Debug)]
+struct Between {
+    waiting: Mutex<Waiting>,
+    changed: Notify,
+    cancelled: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    text: String,
+    outcome: Outcome,
+}
+
+#[derive(Debug)]
+enum Outcome {
+    Running,
+    Known(Result<Ended, EngineError>),
+    Told,
+}
+
+impl Between {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn settle(&self, outcome: Result<Ended, EngineError>) {
+        self.lock().outcome = Outcome::Known(outcome);
+        self.changed.notify_one();
+    }
 }
 
 /// The caller's end.
 #[derive(Debug)]
 pub struct Generation {
-    receiver: mpsc::UnboundedReceiver<Result<Event, EngineError>>,
-    cancelled: Arc<AtomicBool>,
+    between: Arc<Between>,
+    /// The buffer that takes the place of the next text. Made outside the lock, so that the engine never waits for it.
+    spare: Option<String>,
 }
 
 impl Generation {
-    /// The next event. After `Ended` or an error there is no further one.
+    /// The next event: all the text since the last one, or the end. After `Ended` or an error there is no further one.
     pub async fn next(&mut self) -> Result<Event, EngineError> {
-        match self.receiver.recv().await {
-            Some(event) => event,
-            None => {
-                Err(EngineError::Failed("the engine dropped the generation without ending it".to_owned()))
+        loop {
+            if let Some(event) = self.take() {
+                return event;
             }
+            self.between.changed.notified().await;
+        }
+    }
+
+    /// What there is now.
+    fn take(&mut self) -> Option<Result<Event, EngineError>> {
+        let spare = self.spare.take().unwrap_or_else(|| String::with_capacity(TEXT_ROOM_BYTES));
+        let mut waiting = self.between.lock();
+        if !waiting.text.is_empty() {
+            return Some(Ok(Event::Text(std::mem::replace(&mut waiting.text, spare))));
+        }
+        match std::mem::replace(&mut waiting.outcome, Outcome::Told) {
+            Outcome::Running => {
+                waiting.outcome = Outcome::Running;
+                self.spare = Some(spare);
+                None
+            }
+            Outcome::Known(outcome) => Some(outcome.map(Event::Ended)),
+            Outcome::Told => Some(Err(EngineError::Failed("the generation has ended already".to_owned()))),
         }
     }
 
     /// Asks the engine to stop; the `Ended` event still comes, and says how much was generated.
     pub fn cancel(&self) {
-        self.cancelled.store(true, Ordering::Release);
+        self.between.cancelled.store(true, Ordering::Release);
     }
 }
 
@@ -69,30 +127,30 @@ impl Drop for Generation {
 /// The engine's end.
 #[derive(Debug)]
 pub struct GenerationSink {
-    sender: mpsc::UnboundedSender<Result<Event, EngineError>>,
-    cancelled: Arc<AtomicBool>,
+    between: Arc<Between>,
     ended: bool,
 }
 
 impl GenerationSink {
     /// Whether the caller no longer wants the rest; to be asked before every step.
     pub fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Acquire)
+        self.between.cancelled.load(Ordering::Acquire)
     }
 
-    pub fn text(&self, text: String) {
-        // A caller that is gone has cancelled; the engine sees that at its next step.
-        let _ = self.sender.send(Ok(Event::Text(text)));
+    /// Adds to the text that the caller takes next.
+    pub fn text(&self, text: &str) {
+        self.between.lock().text.push_str(text);
+        self.between.changed.notify_one();
     }
 
     pub fn end(mut self, ended: Ended) {
         self.ended = true;
-        let _ = self.sender.send(Ok(Event::Ended(ended)));
+        self.between.settle(Ok(ended));
     }
 
     pub fn fail(mut self, error: EngineError) {
         self.ended = true;
-        let _ = self.sender.send(Err(error));
+        self.between.settle(Err(error));
     }
 }
 
@@ -100,7 +158,7 @@ impl GenerationSink {
 impl Drop for GenerationSink {
     fn drop(&mut self) {
         if !self.ended {
-            let _ = self.sender.send(Err(EngineError::Failed("the engine stopped in the middle".to_owned())));
+            self.between.settle(Err(EngineError::Failed("the engine stopped in the middle".to_owned())));
         }
     }
 }
@@ -112,10 +170,41 @@ mod tests {
     #[tokio::test]
     async fn a_dropped_sink_fails_the_generation_instead_of_hanging_it() {
         let (sink, mut generation) = channel();
-        sink.text("Dear".to_owned());
+        sink.text("Dear");
         drop(sink);
         assert_eq!(generation.next().await, Ok(Event::Text("Dear".to_owned())));
         assert!(matches!(generation.next().await, Err(EngineError::Failed(_))));
+    }
+
+    #[tokio::test]
+    async fn text_that_was_not_taken_comes_in_one_piece_and_before_the_end() {
+        let (sink, mut generation) = channel();
+        let ended = Ended { reason: StopReason::Complete, output_tokens: 3, cached_tokens: 0 };
+        for text in ["Dear", " ", "Ruth"] {
+            sink.text(text);
+        }
+        sink.end(ended);
+        assert_eq!(generation.next().await, Ok(Event::Text("Dear Ruth".to_owned())));
+        assert_eq!(generation.next().await, Ok(Event::Ended(ended)));
+        assert!(matches!(generation.next().await, Err(EngineError::Failed(_))));
+    }
+
+    #[tokio::test]
+    async fn a_caller_who_waits_is_woken_by_every_text_and_by_the_end() {
+        let (sink, mut generation) = channel();
+        let caller = tokio::spawn(async move {
+            let mut texts = String::new();
+            while let Event::Text(text) = generation.next().await.unwrap() {
+                texts += &text;
+            }
+            texts
+        });
+        for _ in 0..500 {
+            sink.text("ab");
+            tokio::task::yield_now().await;
+        }
+        sink.end(Ended { reason: StopReason::Complete, output_tokens: 3, cached_tokens: 0 });
+        assert_eq!(caller.await.unwrap(), "ab".repeat(500));
     }
 
     #[tokio::test]

@@ -8,6 +8,7 @@ pub use generation::{Ended, Event, Generation, GenerationSink, channel};
 pub use scripted::ScriptedEngine;
 
 use chancery_domain::AccountId;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 /// One loaded model.
@@ -51,19 +52,25 @@ pub struct Job {
     pub stop: Vec<String>,
 }
 
-/// How the next token is chosen.
+/// How the next token is chosen. The logits are divided by the temperature; then only the `top_k` likeliest tokens stay;
+/// of these only the likeliest that together hold the share `top_p` of their probability; and of these only those at
+/// least `min_p` times as likely as the likeliest. What stays is drawn from in proportion.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
     /// 0 always takes the likeliest token.
     pub temperature: f32,
-    /// Only the likeliest tokens that together hold this share of the probability are drawn from; 1 means all.
+    /// None keeps all.
+    pub top_k: Option<NonZeroU32>,
+    /// 1 keeps all.
     pub top_p: f32,
+    /// 0 keeps all.
+    pub min_p: f32,
     /// The same seed and the same job draw the same tokens.
     pub seed: u64,
 }
 
 impl Sampling {
-    pub const GREEDY: Self = Self { temperature: 0.0, top_p: 1.0, seed: 0 };
+    pub const GREEDY: Self = Self { temperature: 0.0, top_k: None, top_p: 1.0, min_p: 0.0, seed: 0 };
 }
 
 /// Why a reply ended.

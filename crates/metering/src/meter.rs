@@ -14,6 +14,7 @@ use crate::{Authenticator, Caller, MeterError, Model, Models};
 use chancery_domain::{Clock, HowEnded, Nanos, Randomness, RequestId, UnixMillis, UsageRow};
 use chancery_engine::{Ended, EngineError, Event, Generation, Job, Prompt, Sampling, StopReason};
 use chancery_store::{Store, StoreError, UsageQuery, UsageSum};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -26,7 +27,9 @@ pub struct GenerateRequest {
     pub input: String,
     pub max_output_tokens: u64,
     pub temperature: f32,
+    pub top_k: Option<NonZeroU32>,
     pub top_p: f32,
+    pub min_p: f32,
     /// None draws one.
     pub seed: Option<u64>,
     pub stop: Vec<String>,
@@ -135,13 +138,13 @@ impl Meter {
         if self.draining.is_cancelled() {
             return Err(MeterError::ShuttingDown);
         }
-        let GenerateRequest { temperature, top_p, seed, stop, .. } = request;
+        let GenerateRequest { temperature, top_k, top_p, min_p, seed, stop, .. } = request;
         let seed = seed.unwrap_or_else(|| self.randomness.next_u64());
         let generation = admitted.model.engine.start(Job {
             account: caller.account,
             prompt: admitted.prompt.clone(),
             max_output_tokens: admitted.max_output_tokens,
-            sampling: Sampling { temperature, top_p, seed },
+            sampling: Sampling { temperature, top_k, top_p, min_p, seed },
             stop,
         })?;
         let hung_up = CancellationToken::new();

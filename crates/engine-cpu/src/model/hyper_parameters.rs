@@ -4,8 +4,8 @@ use super::architecture::{Architecture, Keys, TEMPERATURE_SCALE};
 use super::rotation::Rotation;
 use crate::error::Fault;
 use crate::gguf::Metadata;
-use crate::kernels::{AttentionShape, MAX_HEAD_LEN};
 use crate::kernels::KvShape;
+use crate::kernels::{AttentionShape, MAX_HEAD_LEN};
 use crate::limits::{MAX_CONTEXT_TOKENS, MAX_HEADS, MAX_LAYERS, MAX_VOCABULARY, MAX_WIDTH};
 
 /// Widths are whole vectors of this many values.

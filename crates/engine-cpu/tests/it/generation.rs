@@ -12,7 +12,7 @@ const CLOSE: f64 = 0.3;
 /// Instructions on which the model repeats itself without end when there is no input.
 const ENDLESS: &str = "Translate to French.";
 
-fn job(engine: &CpuEngine, instructions: &str, input: &str, max_output_tokens: u32) -> Job {
+pub(crate) fn job(engine: &CpuEngine, instructions: &str, input: &str, max_output_tokens: u32) -> Job {
     Job {
         account: AccountId(1),
         prompt: engine.prepare(instructions, input).unwrap(),
@@ -22,7 +22,7 @@ fn job(engine: &CpuEngine, instructions: &str, input: &str, max_output_tokens: u
     }
 }
 
-async fn all(mut generation: Generation) -> (String, Ended) {
+pub(crate) async fn all(mut generation: Generation) -> (String, Ended) {
     let mut text = String::new();
     loop {
         match generation.next().await.unwrap() {
@@ -85,7 +85,12 @@ async fn the_same_request_gives_the_same_text_alone_and_in_a_full_batch() {
         .zip(0..20)
         .map(|(reference, index)| Job {
             account: AccountId(index % 3),
-            sampling: Sampling { temperature: (index % 2) as f32, top_p: 0.9, seed: index as u64 },
+            sampling: Sampling {
+                temperature: (index % 2) as f32,
+                top_p: 0.9,
+                seed: index as u64,
+                ..Sampling::GREEDY
+            },
             ..job(engine(), &reference.instructions, &reference.input, 12 + index as u32 % 5)
         })
         .collect();
@@ -106,7 +111,7 @@ async fn the_same_request_gives_the_same_text_alone_and_in_a_full_batch() {
 #[tokio::test]
 async fn the_seed_decides_the_text_when_the_temperature_is_not_zero() {
     let draw = |seed| Job {
-        sampling: Sampling { temperature: 1.0, top_p: 0.95, seed },
+        sampling: Sampling { temperature: 1.0, top_p: 0.95, seed, ..Sampling::GREEDY },
         ..job(engine(), "Write a story.", "It is about a ledger.", 24)
     };
     let (first, _) = run(draw(7)).await;

@@ -7,6 +7,7 @@ mod accuracy;
 mod architectures;
 mod generation;
 mod hostile_files;
+mod speculation;
 mod tokenizer;
 
 use chancery_domain::SystemClock;

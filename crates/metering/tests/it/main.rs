@@ -63,7 +63,9 @@ impl Firm {
             input: "What is a ledger?".to_owned(),
             max_output_tokens: 50,
             temperature: 0.0,
+            top_k: None,
             top_p: 1.0,
+            min_p: 0.0,
             seed: None,
             stop: Vec::new(),
         };

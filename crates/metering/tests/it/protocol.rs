@@ -16,7 +16,7 @@ fn end(sink: GenerationSink, reason: StopReason, output_tokens: u32) {
 
 /// Says a word, then waits to be cancelled.
 fn one_word_then_wait(sink: GenerationSink) {
-    sink.text("Dear".to_owned());
+    sink.text("Dear");
     while !sink.is_cancelled() {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -26,8 +26,8 @@ fn one_word_then_wait(sink: GenerationSink) {
 #[tokio::test]
 async fn a_reply_is_in_the_ledger_when_it_is_given() {
     let firm = Firm::with(|_, sink| {
-        sink.text("A ledger ".to_owned());
-        sink.text("is a book.".to_owned());
+        sink.text("A ledger ");
+        sink.text("is a book.");
         end(sink, StopReason::Complete, 5);
     })
     .await;
@@ -60,7 +60,7 @@ async fn what_the_engine_had_cached_is_told_and_does_not_change_the_bill() {
 async fn failed_work_is_not_billed() {
     for panics in [false, true] {
         let firm = Firm::with(move |_, sink| {
-            sink.text("Dear".to_owned());
+            sink.text("Dear");
             if panics {
                 drop(sink);
             } else {

@@ -8,34 +8,57 @@ use proptest::prelude::*;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-struct RememberingModel {
-    pages: HashMap<PageId, [u32; PAGE_TOKENS]>,
-    logits: Vec<f32>,
-    computed: Arc<AtomicUsize>,
+/// Writes down what it did as it goes.
+#[derive(Default)]
+pub(super) struct Record {
+    pub(super) steps: AtomicUsize,
+    /// Tokens computed.
+    pub(super) computed: AtomicUsize,
+    /// The most tokens that a sequence past its prompt had in one step.
+    pub(super) most_at_once: AtomicUsize,
 }
 
-/// What comes after these tokens: any letter but the poison.
-fn next(tokens: impl IntoIterator<Item = u32>) -> u32 {
-    FIRST + tokens.into_iter().fold(7_u32, |sum, token| sum.wrapping_mul(31).wrapping_add(token)) % 25
+pub(super) struct RememberingModel {
+    pub(super) pages: HashMap<PageId, [u32; PAGE_TOKENS]>,
+    pub(super) logits: Vec<f32>,
+    pub(super) free_rows: usize,
+    pub(super) record: Arc<Record>,
 }
 
-fn expected(prompt: &[u32], output_tokens: u32) -> Vec<u32> {
+/// What comes after these tokens: what came nine tokens ago, and at one place in four any letter but the poison. All
+/// tokens before decide which of them it is.
+fn next(tokens: &[u32]) -> u32 {
+    let sum = tokens.iter().fold(7_u32, |sum, token| sum.wrapping_mul(31).wrapping_add(*token));
+    match tokens.len().checked_sub(9) {
+        Some(before) if !(sum / 25).is_multiple_of(4) => tokens[before],
+        _ => FIRST + sum % 25,
+    }
+}
+
+pub(super) fn expected(prompt: &[u32], output_tokens: u32) -> Vec<u32> {
     let mut tokens = prompt.to_vec();
     for _ in 0..output_tokens {
-        tokens.push(next(tokens.iter().copied()));
+        tokens.push(next(&tokens));
     }
     tokens.split_off(prompt.len())
 }
 
-fn letters(tokens: &[u32]) -> String {
+pub(super) fn letters(tokens: &[u32]) -> String {
     tokens.iter().map(|token| char::from(b'a' + (token - FIRST) as u8)).collect()
 }
 
 impl StepModel for RememberingModel {
     fn step(&mut self, segments: &[Segment<'_>]) -> Logits<'_> {
         self.logits.clear();
+        self.record.steps.fetch_add(1, Ordering::Relaxed);
+        let rows: usize = segments.iter().map(|segment| segment.tokens.len()).sum();
+        let drafts = segments.iter().any(|segment| segment.logits_rows > 1);
+        assert!(!drafts || rows <= self.free_rows, "drafts in a step of {rows} rows");
         for segment in segments {
-            self.computed.fetch_add(segment.tokens.len(), Ordering::Relaxed);
+            self.record.computed.fetch_add(segment.tokens.len(), Ordering::Relaxed);
+            if segment.logits_rows > 1 {
+                self.record.most_at_once.fetch_max(segment.logits_rows, Ordering::Relaxed);
+            }
             let poisoned = segment.tokens.contains(&POISON);
             for (position, token) in (segment.first_position..).zip(segment.tokens) {
                 let page =
@@ -46,30 +69,44 @@ impl StepModel for RememberingModel {
             let end = segment.first_position + segment.tokens.len();
             for end in end + 1 - segment.logits_rows..=end {
                 let read = (0..end).map(|at| self.pages[&segment.pages[at / PAGE_TOKENS]][at % PAGE_TOKENS]);
-                let next = next(read) as usize;
+                let next = next(&read.collect::<Vec<_>>()) as usize;
                 self.logits.extend((0..VOCABULARY).map(|id| f32::from(id == next)));
             }
         }
-        Logits { values: &self.logits, stride: VOCABULARY, vocabulary: VOCABULARY }
+        logits_of(&mut self.logits)
+    }
+
+    fn free_rows(&self) -> usize {
+        self.free_rows
     }
 }
 
-fn remembering(bounds: Bounds) -> (Bench, Arc<AtomicUsize>) {
-    let computed = Arc::new(AtomicUsize::new(0));
-    let model =
-        RememberingModel { pages: HashMap::new(), logits: Vec::new(), computed: Arc::clone(&computed) };
-    (Bench::with(bounds, |_| model), computed)
+/// A worker that drafts where a step has fewer than `free_rows`.
+pub(super) fn drafting(bounds: Bounds, free_rows: usize) -> (Bench, Arc<Record>) {
+    let record = Arc::<Record>::default();
+    let model = RememberingModel {
+        pages: HashMap::new(),
+        logits: Vec::new(),
+        free_rows,
+        record: Arc::clone(&record),
+    };
+    (Bench::with(bounds, |_| model), record)
+}
+
+fn remembering(bounds: Bounds) -> (Bench, Arc<Record>) {
+    drafting(bounds, 1)
 }
 
 const BOUNDS: Bounds = Bounds { context_tokens: 1_024, slots: 4, queue: 64, pages: 128 };
 
-fn of(account: i64, job: Job) -> Job {
+pub(super) fn of(account: i64, job: Job) -> Job {
     Job { account: AccountId(account), ..job }
 }
 
 #[tokio::test]
 async fn a_prompt_seen_before_is_not_computed_again_and_other_accounts_gain_nothing() {
-    let (bench, computed) = remembering(BOUNDS);
+    let (bench, record) = remembering(BOUNDS);
+    let computed = &record.computed;
     let prompt: Vec<u32> = (0..200).map(|at| FIRST + at % 20).collect();
     let wanted = letters(&expected(&prompt, 10));
     let hit = 12 * PAGE_TOKENS as u32;
@@ -84,7 +121,7 @@ async fn a_prompt_seen_before_is_not_computed_again_and_other_accounts_gain_noth
 
 #[tokio::test]
 async fn sequences_that_begin_alike_and_run_together_compute_each_page_once() {
-    let (bench, computed) = remembering(BOUNDS);
+    let (bench, record) = remembering(BOUNDS);
     let prompt: Vec<u32> = (0..200).map(|at| FIRST + at % 20).collect();
     let together: Vec<_> = (0..4).map(|_| bench.submit(job(&prompt, 10))).collect();
     let mut cached_tokens = 0;
@@ -94,7 +131,7 @@ async fn sequences_that_begin_alike_and_run_together_compute_each_page_once() {
         cached_tokens += ended.cached_tokens as usize;
     }
     assert_eq!(cached_tokens, 3 * 12 * PAGE_TOKENS);
-    assert_eq!(computed.load(Ordering::Relaxed), 12 * PAGE_TOKENS + 4 * (200 - 12 * PAGE_TOKENS + 9));
+    assert_eq!(record.computed.load(Ordering::Relaxed), 12 * PAGE_TOKENS + 4 * (200 - 12 * PAGE_TOKENS + 9));
 }
 
 #[tokio::test]
