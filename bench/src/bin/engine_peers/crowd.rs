@@ -36,9 +36,11 @@ pub async fn run(
     Ok(Round { replies, seconds, one_token })
 }
 
-/// Brings a server to where it would be after some work: every slot has seen the instructions.
-pub async fn warm(server: &Arc<Server>, clients: usize, prompts: Vec<Prompt>) -> Outcome<()> {
-    ask_all(server, clients, prompts, WARM_TOKENS).await.map(drop)
+/// Brings a server to where it would be after some work, which is that every slot has seen the instructions, and tells the seconds.
+pub async fn warm(server: &Arc<Server>, clients: usize, prompts: Vec<Prompt>) -> Outcome<f64> {
+    let started = SystemClock.monotonic();
+    ask_all(server, clients, prompts, WARM_TOKENS).await?;
+    Ok((SystemClock.monotonic() - started).as_secs_f64())
 }
 
 /// Long enough that the requests of a crowd overlap.

@@ -150,3 +150,31 @@ impl Usage {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_found_in_events_of_both_dialects_and_only_there() {
+        let ours = json!({ "type": "response.output_text.delta", "delta": "Dear" });
+        let theirs = json!({ "choices": [{ "delta": { "content": "Dear" } }] });
+        assert_eq!((text_of(&ours), text_of(&theirs)), (Some("Dear"), Some("Dear")));
+        let opening = json!({ "choices": [{ "delta": { "role": "assistant", "content": null } }] });
+        let closing = json!({ "type": "response.completed", "response": { "usage": {} } });
+        assert_eq!((text_of(&opening), text_of(&closing)), (None, None));
+    }
+
+    #[test]
+    fn usage_is_found_in_whole_replies_and_in_last_events() {
+        let counts = |event: Value| Usage::within(&event).map(|usage| (usage.input, usage.output));
+        let (ours, theirs) = (
+            json!({ "input_tokens": 5, "output_tokens": 2 }),
+            json!({ "prompt_tokens": 5, "completion_tokens": 2 }),
+        );
+        assert_eq!(counts(json!({ "usage": ours })), Some((5, 2)));
+        assert_eq!(counts(json!({ "response": { "usage": ours } })), Some((5, 2)));
+        assert_eq!(counts(json!({ "choices": [], "usage": theirs })), Some((5, 2)));
+        assert_eq!(counts(json!({ "choices": [], "usage": null })), None);
+    }
+}

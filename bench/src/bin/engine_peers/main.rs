@@ -46,9 +46,12 @@ struct Arguments {
     /// Only these prompts
     #[arg(long, value_delimiter = ',')]
     scenario: Vec<Scenario>,
-    /// Only these peers; none leaves us alone
+    /// Only these peers
     #[arg(long, value_delimiter = ',')]
     peers: Option<Vec<Side>>,
+    /// Leave ourselves out, to try settings of theirs
+    #[arg(long)]
+    without_us: bool,
     /// Only with the best instructions of the machine, or only with nothing above AVX2
     #[arg(long)]
     isa: Option<Isa>,
@@ -70,38 +73,40 @@ struct Arguments {
 struct Part {
     isa: Isa,
     scenarios: Vec<Scenario>,
-    rounds: usize,
 }
 
 impl Arguments {
     fn is_everything(&self) -> bool {
-        self.scenario.is_empty() && self.isa.is_none() && self.peers.is_none() && self.rounds.is_none()
+        self.scenario.is_empty()
+            && self.isa.is_none()
+            && self.peers.is_none()
+            && self.rounds.is_none()
+            && !self.without_us
     }
 
+    /// What cannot be done on every machine comes first, so that it fails at once: hiding instruction sets from a program.
     fn parts(&self) -> Vec<Part> {
-        let chosen = |default: &[Scenario]| {
-            if self.scenario.is_empty() { default.to_vec() } else { self.scenario.clone() }
+        let part = |isa, scenarios: &[Scenario]| {
+            let chosen = if self.scenario.is_empty() { scenarios } else { &self.scenario };
+            Part { isa, scenarios: chosen.to_vec() }
         };
         // With everything above AVX2 switched off, one kind of prompt is enough to compare.
-        let best =
-            Part { isa: Isa::Best, scenarios: chosen(&Scenario::ALL), rounds: self.rounds.unwrap_or(2) };
-        let avx2 = Part {
-            isa: Isa::Avx2,
-            scenarios: chosen(&[Scenario::SharedShort]),
-            rounds: self.rounds.unwrap_or(1),
+        let parts = [part(Isa::Avx2, &[Scenario::SharedShort]), part(Isa::Best, &Scenario::ALL)];
+        parts.into_iter().filter(|part| self.isa.is_none_or(|isa| isa == part.isa)).collect()
+    }
+
+    fn rounds(&self, isa: Isa, scenario: Scenario) -> usize {
+        let default = match isa {
+            Isa::Best => scenario.rounds(),
+            Isa::Avx2 => 1,
         };
-        match self.isa {
-            Some(Isa::Best) => vec![best],
-            Some(Isa::Avx2) => vec![avx2],
-            None => vec![best, avx2],
-        }
+        self.rounds.unwrap_or(default)
     }
 
     fn sides(&self) -> Vec<Side> {
         let peers = self.peers.clone().unwrap_or_else(|| vec![Side::Llama, Side::Openvino]);
-        let mut sides = vec![Side::Chancery];
-        sides.extend(peers.into_iter().filter(|side| *side != Side::Chancery));
-        sides
+        let ours = if self.without_us { None } else { Some(Side::Chancery) };
+        ours.into_iter().chain(peers.into_iter().filter(|side| *side != Side::Chancery)).collect()
     }
 
     fn extra_flags(&self, side: Side) -> &[String] {
@@ -136,6 +141,7 @@ async fn compare(arguments: &Arguments) -> Outcome<()> {
     for part in arguments.parts() {
         measure(&part, arguments, &parts, &mut report).await?;
     }
+    report.put_best_first();
     let machine = machine::describe(&parts)?;
     let section = tables::section(&machine, &report);
     println!("\n{section}");
@@ -171,10 +177,12 @@ async fn measure(part: &Part, arguments: &Arguments, parts: &Parts, report: &mut
         let warm_prompts = if scenario.shares_instructions() { most_clients } else { 1 };
         let prompts = numbers.take(*scenario, warm_prompts);
         for server in &servers {
-            crowd::warm(server, warm_prompts, prompts.clone()).await?;
+            let warm_s = crowd::warm(server, warm_prompts, prompts.clone()).await?;
+            eprintln!("{} is warm after {warm_s:.1} s", server.side);
         }
         for clients in &arguments.clients {
-            let figures = measure_load(&servers, *scenario, *clients, part.rounds, &mut numbers).await?;
+            let rounds = arguments.rounds(part.isa, *scenario);
+            let figures = measure_load(&servers, *scenario, *clients, rounds, &mut numbers).await?;
             report.loads.push(Load { isa: part.isa, scenario: *scenario, clients: *clients, figures });
             eprintln!("{}", tables::one_line(&report.loads[report.loads.len() - 1]));
         }

@@ -38,7 +38,7 @@ impl fmt::Display for Side {
 }
 
 /// Which instructions the sides may use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Isa {
     /// The best that the machine has.
     Best,
@@ -70,7 +70,7 @@ impl Server {
         let address = free_address()?;
         let mut command = match side {
             Side::Chancery => chancery(isa, parts, address, folder.path())?,
-            Side::Llama => llama(isa, parts, address),
+            Side::Llama => llama(isa, parts, address)?,
             Side::Openvino => openvino(isa, parts, address)?,
         };
         let log = File::create(folder.path().join("log"))?;
@@ -184,21 +184,21 @@ fn own_dialect(folder: &Path) -> Outcome<Dialect> {
     Ok(Dialect::Chancery { model: field("model")?, key: field("api_key")?, streams: false })
 }
 
-fn llama(isa: Isa, parts: &Parts, address: SocketAddr) -> Command {
+/// The best flags found; docs/benchmarks.md says what was tried.
+fn llama(isa: Isa, parts: &Parts, address: SocketAddr) -> Outcome<Command> {
     let build = match isa {
         Isa::Best => "native",
         Isa::Avx2 => "avx2",
     };
+    let threads = threads()?.to_string();
     let mut command = Command::new(parts.peers.join("llama").join(build).join("llama-server"));
     command.arg("--model").arg(&parts.model);
     command.args(["--host", "127.0.0.1", "--port", &address.port().to_string()]);
     command.args(["--parallel", &SLOTS.to_string(), "--ctx-size", &(SLOTS * CONTEXT_TOKENS).to_string()]);
-    command.args(LLAMA_FLAGS);
-    command
+    command.args(["--threads", &threads, "--threads-batch", &threads]);
+    command.args(["--flash-attn", "on", "--no-kv-unified", "--ubatch-size", "2048", "--cache-ram", "0"]);
+    Ok(command)
 }
-
-/// The best found; docs/benchmarks.md says what was tried.
-const LLAMA_FLAGS: [&str; 6] = ["--threads", "2", "--threads-batch", "2", "--flash-attn", "on"];
 
 fn openvino(isa: Isa, parts: &Parts, address: SocketAddr) -> Outcome<Command> {
     let mut command = Command::new(parts.peers.join("venv/bin/python"));

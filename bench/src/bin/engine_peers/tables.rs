@@ -32,6 +32,15 @@ pub struct Memory {
     pub peak_mb: u64,
 }
 
+impl Report {
+    /// As a reader expects it, whatever was measured first.
+    pub fn put_best_first(&mut self) {
+        self.loads.sort_by_key(|load| load.isa);
+        self.memory.sort_by_key(|memory| memory.isa);
+        self.samples.sort_by_key(|sample| sample.0);
+    }
+}
+
 impl Load {
     pub fn title(&self) -> String {
         title(self.isa, self.scenario)
@@ -71,6 +80,10 @@ pub fn section(machine: &Machine, report: &Report) -> String {
 }
 
 fn write_section(text: &mut String, machine: &Machine, report: &Report) {
+    let _ = writeln!(
+        text,
+        "![Generated tokens per second of Chancery, llama-server and OpenVINO GenAI](results/engine.svg)\n"
+    );
     let Machine { day, cpu, kernel, versions, command, generator_share } = machine;
     let _ = writeln!(text, "{day}. {cpu}, Linux {kernel}. {versions}.");
     let _ = writeln!(

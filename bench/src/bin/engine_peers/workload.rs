@@ -58,14 +58,19 @@ impl Scenario {
         matches!(self, Self::SharedLong | Self::UnsharedLong)
     }
 
-    /// How many requests a round of so many clients has: enough that a client follows one reply with the next request, fewer where
-    /// the prompts alone take long.
+    /// How many requests a round of so many clients has. Where the prompts are mostly known already, every client follows its first
+    /// reply with another request; elsewhere the prompts alone take so long that one each has to do.
     pub fn requests(self, clients: usize) -> usize {
-        match (self.is_long(), clients) {
-            (_, 1) => 3,
-            (false, _) => 2 * clients,
-            (true, _) => clients.max(8),
+        match self {
+            _ if clients == 1 => 3,
+            Self::SharedShort => 2 * clients,
+            _ => clients.max(8),
         }
+    }
+
+    /// How many rounds a run of everything has, so that it ends in about a quarter of an hour.
+    pub fn rounds(self) -> usize {
+        if self.is_long() { 1 } else { 2 }
     }
 }
 
@@ -101,4 +106,20 @@ pub fn prompt(scenario: Scenario, number: usize) -> Prompt {
         1 + number % 90,
     );
     Prompt { instructions: instructions.trim_end().to_owned(), input }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_share_their_instructions_or_differ_from_the_first_words_on() {
+        for scenario in Scenario::ALL {
+            let (one, other) = (prompt(scenario, 7), prompt(scenario, 8));
+            assert_ne!(one.input, other.input);
+            let start = |prompt: &Prompt| prompt.instructions.chars().take(10).collect::<String>();
+            assert_eq!(one.instructions == other.instructions, scenario.shares_instructions());
+            assert_eq!(start(&one) == start(&other), scenario.shares_instructions());
+        }
+    }
 }
