@@ -12,6 +12,7 @@ mod dialect;
 mod figures;
 mod http;
 mod machine;
+mod noise;
 mod page;
 mod server;
 mod tables;
@@ -19,6 +20,7 @@ mod workload;
 
 use crate::crowd::Round;
 use crate::figures::Figures;
+use crate::noise::Watch;
 use crate::server::{Isa, Parts, Server, Side};
 use crate::tables::{Load, Memory, Report};
 use crate::workload::{OUTPUT_TOKENS, Prompt, Scenario, prompt};
@@ -162,6 +164,7 @@ async fn measure(part: &Part, arguments: &Arguments, parts: &Parts, report: &mut
     }
     let most_clients = arguments.clients.iter().copied().max().unwrap_or(1);
     let mut numbers = Numbers::default();
+    let watch = Watch::start(servers.iter().map(|server| server.process()))?;
     for scenario in &part.scenarios {
         let sample_prompt = numbers.take(*scenario, 1);
         for server in &servers {
@@ -187,6 +190,7 @@ async fn measure(part: &Part, arguments: &Arguments, parts: &Parts, report: &mut
             eprintln!("{}", tables::one_line(&report.loads[report.loads.len() - 1]));
         }
     }
+    report.busy_with_others = report.busy_with_others.max(watch.share_of_others()?);
     for server in &servers {
         report.memory.push(Memory { isa: part.isa, side: server.side, peak_mb: server.peak_memory_mb()? });
     }

@@ -94,9 +94,13 @@ impl Server {
         self.dialect.streams()
     }
 
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The most memory that the process ever held.
     pub fn peak_memory_mb(&self) -> Outcome<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM")?;
         Ok(line.trim().trim_end_matches(" kB").trim().parse::<u64>()? / 1024)
     }

@@ -12,6 +12,8 @@ use std::fmt::Write as _;
 pub struct Report {
     pub loads: Vec<Load>,
     pub memory: Vec<Memory>,
+    /// The most that other programs took of the machine in a part of the run.
+    pub busy_with_others: f64,
     /// One reply of each side to each kind of prompt, for a reader to see that all do the same work.
     pub samples: Vec<(Isa, Scenario, Side, Reply)>,
 }
@@ -89,8 +91,9 @@ fn write_section(text: &mut String, machine: &Machine, report: &Report) {
     let _ = writeln!(
         text,
         "{SLOTS} slots and {CONTEXT_TOKENS} tokens of context each on every side; replies of {OUTPUT_TOKENS} tokens, greedy. \
-         The load generator took {:.1} % of one core. Command: `{command}`.\n",
-        generator_share * 100.0
+         The load generator took {:.1} % of one core, other programs {:.1} % of the machine. Command: `{command}`.\n",
+        generator_share * 100.0,
+        report.busy_with_others * 100.0,
     );
     write_ratios(text, &report.loads);
     for loads in report.loads.chunk_by(|a, b| (a.isa, a.scenario) == (b.isa, b.scenario)) {
