@@ -3,13 +3,13 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test check clean
+.PHONY: help run test check bench bench-engine bench-ledger clean
 
 CARGO ?= cargo
 CHANCERY := $(CARGO) run --quiet --release --locked -p chancery --
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 run: ## Fetch the model, build, and start a demonstration server (ARGS="--data DIR" adds options)
 	@scripts/require build
@@ -26,6 +26,19 @@ check: ## The quick loop: format, lints, unit tests
 	@scripts/require build lint
 	@scripts/lint
 	scripts/run-tests --workspace --lib --bins
+
+bench: bench-engine bench-ledger ## Every side-by-side benchmark and every measurement
+
+bench-engine: ## Us against llama-server and OpenVINO GenAI, into bench/RESULTS.md (ARGS="--clients 1,16 …" for a part)
+	@scripts/require build peers
+	$(CARGO) build --release --locked -p chancery -p chancery-bench --bin chancery --bin engine_peers
+	@peers=$$(scripts/bench-peers) && model=$$($(CHANCERY) model pull smollm2-135m) && \
+		target/release/engine_peers --peers-folder "$$peers" --model "$$model" $(ARGS)
+
+bench-ledger: ## Requests settled per second on a fresh SQLite file
+	@scripts/require build
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
+		$(CARGO) run --quiet --release --locked -p chancery-bench --bin settle_rate -- "sqlite:$$folder/rate.db"
 
 clean: ## Remove what was built
 	$(CARGO) clean

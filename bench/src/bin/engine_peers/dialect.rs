@@ -1,0 +1,180 @@
+//! How each kind of server is asked for a reply, and how its reply is read and timed.
+
+use crate::Outcome;
+use crate::http::{self, Events};
+use crate::workload::Prompt;
+use chancery_domain::{Clock, SystemClock};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+#[derive(Clone, Debug)]
+pub enum Dialect {
+    /// Our own `/v1/generate`; `streams` says whether the server takes `stream: true`.
+    Chancery { model: String, key: String, streams: bool },
+    /// `/v1/chat/completions` as llama-server has it. The end marker is ignored, so that every reply has all its tokens.
+    ChatCompletions,
+}
+
+/// One reply and when its parts came.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    pub text: String,
+    pub prompt_tokens: u64,
+    pub output_tokens: u64,
+    pub total: Duration,
+    /// From the request to the first text, and between texts; `None` where the reply came in one piece.
+    pub streamed: Option<Streamed>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Streamed {
+    pub first: Duration,
+    pub gaps: Vec<Duration>,
+}
+
+impl Dialect {
+    pub fn streams(&self) -> bool {
+        match self {
+            Self::Chancery { streams, .. } => *streams,
+            Self::ChatCompletions => true,
+        }
+    }
+
+    pub async fn ask(&self, address: SocketAddr, prompt: &Prompt, max_tokens: u32) -> Outcome<Reply> {
+        let asked_at = SystemClock.monotonic();
+        let response = match self {
+            Self::Chancery { model, key, streams } => {
+                let mut body = json!({
+                    "model": model,
+                    "instructions": prompt.instructions,
+                    "input": prompt.input,
+                    "max_output_tokens": max_tokens,
+                });
+                if *streams {
+                    body["stream"] = true.into();
+                }
+                http::post_json(address, "/v1/generate", Some(key), &body).await?
+            }
+            Self::ChatCompletions => {
+                let body = json!({
+                    "messages": [
+                        { "role": "system", "content": prompt.instructions },
+                        { "role": "user", "content": prompt.input },
+                    ],
+                    "max_tokens": max_tokens,
+                    "stream": true,
+                    "stream_options": { "include_usage": true },
+                    "temperature": 0,
+                    "samplers": ["top_k"],
+                    "top_k": 1,
+                    "ignore_eos": true,
+                    "cache_prompt": true,
+                });
+                http::post_json(address, "/v1/chat/completions", None, &body).await?
+            }
+        };
+        if !response.status().is_success() {
+            let status = response.status();
+            let body = http::read_to_end(response).await?;
+            return Err(format!("{status}: {}", String::from_utf8_lossy(&body)).into());
+        }
+        if self.streams() {
+            read_stream(response, asked_at).await
+        } else {
+            read_whole(response, asked_at).await
+        }
+    }
+}
+
+async fn read_whole(response: hyper::Response<hyper::body::Incoming>, asked_at: Instant) -> Outcome<Reply> {
+    let body: Value = serde_json::from_slice(&http::read_to_end(response).await?)?;
+    let total = SystemClock.monotonic() - asked_at;
+    let usage = Usage::within(&body).ok_or("the reply has no usage")?;
+    let text = body["output_text"].as_str().unwrap_or_default().to_owned();
+    Ok(Reply { text, prompt_tokens: usage.input, output_tokens: usage.output, total, streamed: None })
+}
+
+async fn read_stream(response: hyper::Response<hyper::body::Incoming>, asked_at: Instant) -> Outcome<Reply> {
+    let mut events = Events::of(response);
+    let (mut text, mut usage, mut first, mut last_at, mut gaps) =
+        (String::new(), None, None, asked_at, Vec::new());
+    while let Some(data) = events.next().await? {
+        if data == b"[DONE]" {
+            break;
+        }
+        let now = SystemClock.monotonic();
+        let event: Value = serde_json::from_slice(&data)?;
+        if let Some(delta) = text_of(&event) {
+            match first {
+                None => first = Some(now - asked_at),
+                Some(_) => gaps.push(now - last_at),
+            }
+            last_at = now;
+            text.push_str(delta);
+        }
+        if event["type"] == "response.failed" || !event["error"].is_null() {
+            return Err(format!("the reply failed: {event}").into());
+        }
+        usage = Usage::within(&event).or(usage);
+    }
+    let total = SystemClock.monotonic() - asked_at;
+    let usage = usage.ok_or("the stream ended without usage")?;
+    let first = first.ok_or("the stream had no text")?;
+    let streamed = Some(Streamed { first, gaps });
+    Ok(Reply { text, prompt_tokens: usage.input, output_tokens: usage.output, total, streamed })
+}
+
+/// The piece of text that an event brings, in either dialect.
+fn text_of(event: &Value) -> Option<&str> {
+    if event["type"] == "response.output_text.delta" {
+        return event["delta"].as_str();
+    }
+    event["choices"][0]["delta"]["content"].as_str()
+}
+
+struct Usage {
+    input: u64,
+    output: u64,
+}
+
+impl Usage {
+    /// Ours is at the top of a whole reply and inside `response` in the last event of a stream.
+    fn within(event: &Value) -> Option<Self> {
+        let usage =
+            [&event["usage"], &event["response"]["usage"]].into_iter().find(|usage| usage.is_object())?;
+        let count = |ours: &str, theirs: &str| usage[ours].as_u64().or_else(|| usage[theirs].as_u64());
+        Some(Self {
+            input: count("input_tokens", "prompt_tokens")?,
+            output: count("output_tokens", "completion_tokens")?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_found_in_events_of_both_dialects_and_only_there() {
+        let ours = json!({ "type": "response.output_text.delta", "delta": "Dear" });
+        let theirs = json!({ "choices": [{ "delta": { "content": "Dear" } }] });
+        assert_eq!((text_of(&ours), text_of(&theirs)), (Some("Dear"), Some("Dear")));
+        let opening = json!({ "choices": [{ "delta": { "role": "assistant", "content": null } }] });
+        let closing = json!({ "type": "response.completed", "response": { "usage": {} } });
+        assert_eq!((text_of(&opening), text_of(&closing)), (None, None));
+    }
+
+    #[test]
+    fn usage_is_found_in_whole_replies_and_in_last_events() {
+        let counts = |event: Value| Usage::within(&event).map(|usage| (usage.input, usage.output));
+        let (ours, theirs) = (
+            json!({ "input_tokens": 5, "output_tokens": 2 }),
+            json!({ "prompt_tokens": 5, "completion_tokens": 2 }),
+        );
+        assert_eq!(counts(json!({ "usage": ours })), Some((5, 2)));
+        assert_eq!(counts(json!({ "response": { "usage": ours } })), Some((5, 2)));
+        assert_eq!(counts(json!({ "choices": [], "usage": theirs })), Some((5, 2)));
+        assert_eq!(counts(json!({ "choices": [], "usage": null })), None);
+    }
+}

@@ -1,0 +1,88 @@
+//! What the figures were measured on and with.
+
+use crate::Outcome;
+use crate::server::Parts;
+use chancery_domain::{Clock, SystemClock};
+use std::path::Path;
+use std::process::Command;
+
+#[derive(Debug)]
+pub struct Machine {
+    pub day: String,
+    pub cpu: String,
+    pub kernel: String,
+    pub versions: String,
+    pub command: String,
+    /// The load generator's own part of one core.
+    pub generator_share: f64,
+}
+
+pub fn describe(parts: &Parts) -> Outcome<Machine> {
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo")?;
+    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown");
+    let flags = cpuinfo.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
+    let told: Vec<&str> = ["avx2", "avx512f", "avx512_vnni", "amx_int8", "amx_bf16"]
+        .into_iter()
+        .filter(|told| flags.split(' ').any(|flag| flag == *told))
+        .collect();
+    let cores = std::thread::available_parallelism()?;
+    let made_of = |folder: &Path| -> Outcome<String> {
+        let stamp = std::fs::read_to_string(folder.join("made-of"))?;
+        Ok(stamp.split_whitespace().take(2).collect::<Vec<_>>().join(" "))
+    };
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    Ok(Machine {
+        day: SystemClock.now().to_iso().chars().take(10).collect(),
+        cpu: format!("{cores} cores of {} ({})", model.trim_start_matches([':', ' ', '\t']), told.join(", ")),
+        kernel: release.trim().split('-').next().unwrap_or_default().to_owned(),
+        versions: format!(
+            "Chancery at {}; {}; {}; {}",
+            revision()?,
+            made_of(&parts.peers.join("llama"))?,
+            made_of(&parts.peers.join("venv"))?,
+            compiler()?,
+        ),
+        command: command(),
+        generator_share: own_cpu_share()?,
+    })
+}
+
+/// How to do it again; the two paths are the Makefile's to give.
+fn command() -> String {
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    for path in ["--peers-folder", "--model"] {
+        if let Some(at) = arguments.iter().position(|argument| argument == path) {
+            arguments.drain(at..(at + 2).min(arguments.len()));
+        }
+    }
+    if arguments.is_empty() {
+        return "make bench-engine".to_owned();
+    }
+    format!("make bench-engine ARGS=\"{}\"", arguments.join(" "))
+}
+
+/// The commit, and whether something was changed since.
+fn revision() -> Outcome<String> {
+    let output = Command::new("git").args(["describe", "--always", "--dirty"]).output()?;
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
+
+fn compiler() -> Outcome<String> {
+    let output = Command::new("cc").arg("--version").output()?;
+    Ok(String::from_utf8(output.stdout)?.lines().next().unwrap_or("unknown compiler").to_owned())
+}
+
+/// The time on a processor of this thread, which is all of this program, over the time since it started.
+fn own_cpu_share() -> Outcome<f64> {
+    const TICKS_PER_S: f64 = 100.0;
+    let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat")?;
+    let on_cpu_s = schedstat.split(' ').next().unwrap_or_default().parse::<f64>()? / 1e9;
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    // The name in parentheses may hold spaces; the start time is the 20th field after it.
+    let after_name = stat.rsplit(')').next().unwrap_or_default();
+    let started_s =
+        after_name.split_whitespace().nth(19).ok_or("no start time")?.parse::<f64>()? / TICKS_PER_S;
+    let uptime = std::fs::read_to_string("/proc/uptime")?;
+    let uptime_s: f64 = uptime.split(' ').next().unwrap_or_default().parse()?;
+    Ok(on_cpu_s / (uptime_s - started_s).max(f64::EPSILON))
+}

@@ -1,0 +1,241 @@
+//! Us against the other servers that run the same model file on a CPU: llama-server and OpenVINO GenAI. Each side is asked the same
+//! over HTTP by the same clients, in rounds that take turns; ours with accounts, metering and a durable ledger, as it is by default.
+//!
+//!     make bench-engine                                                      everything; writes bench/RESULTS.md
+//!     make bench-engine ARGS="--clients 1,16 --scenario shared-short --rounds 1"    a part; only prints
+//!
+//! It starts and stops the servers itself. `scripts/bench-peers` makes the others; docs/benchmarks.md says how they are run, and why so.
+
+mod chart;
+mod crowd;
+mod dialect;
+mod figures;
+mod http;
+mod machine;
+mod noise;
+mod page;
+mod server;
+mod tables;
+mod workload;
+
+use crate::crowd::Round;
+use crate::figures::Figures;
+use crate::noise::Watch;
+use crate::server::{Isa, Parts, Server, Side};
+use crate::tables::{Load, Memory, Report};
+use crate::workload::{OUTPUT_TOKENS, Prompt, Scenario, prompt};
+use clap::Parser;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+#[derive(Debug, Parser)]
+#[command(about = "Compares Chancery with other servers of the same model on the CPU")]
+struct Arguments {
+    /// Our release build
+    #[arg(long, default_value = "target/release/chancery")]
+    chancery: PathBuf,
+    /// The folder that scripts/bench-peers printed
+    #[arg(long)]
+    peers_folder: PathBuf,
+    /// The model file, for all sides
+    #[arg(long)]
+    model: PathBuf,
+    /// How many clients at a time
+    #[arg(long, value_delimiter = ',', default_value = "1,4,16,32")]
+    clients: Vec<usize>,
+    /// Only these prompts
+    #[arg(long, value_delimiter = ',')]
+    scenario: Vec<Scenario>,
+    /// Only these peers
+    #[arg(long, value_delimiter = ',')]
+    peers: Option<Vec<Side>>,
+    /// Leave ourselves out, to try settings of theirs
+    #[arg(long)]
+    without_us: bool,
+    /// Only with the best instructions of the machine, or only with nothing above AVX2
+    #[arg(long)]
+    isa: Option<Isa>,
+    /// Rounds of every load; sides take turns within each
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// Further flags for llama-server, to try them
+    #[arg(long, allow_hyphen_values = true, value_delimiter = ' ')]
+    llama_flags: Vec<String>,
+    /// Further flags for bench/peers/openvino_server.py, to try them
+    #[arg(long, allow_hyphen_values = true, value_delimiter = ' ')]
+    openvino_flags: Vec<String>,
+    /// Put what was measured into bench/RESULTS.md, as a run of everything does
+    #[arg(long)]
+    write: bool,
+}
+
+/// A part of the run: some loads on servers that are started once.
+struct Part {
+    isa: Isa,
+    scenarios: Vec<Scenario>,
+}
+
+impl Arguments {
+    fn is_everything(&self) -> bool {
+        self.scenario.is_empty()
+            && self.isa.is_none()
+            && self.peers.is_none()
+            && self.rounds.is_none()
+            && !self.without_us
+    }
+
+    /// What cannot be done on every machine comes first, so that it fails at once: hiding instruction sets from a program.
+    fn parts(&self) -> Vec<Part> {
+        let part = |isa, scenarios: &[Scenario]| {
+            let chosen = if self.scenario.is_empty() { scenarios } else { &self.scenario };
+            Part { isa, scenarios: chosen.to_vec() }
+        };
+        // With everything above AVX2 switched off, one kind of prompt is enough to compare.
+        let parts = [part(Isa::Avx2, &[Scenario::SharedShort]), part(Isa::Best, &Scenario::ALL)];
+        parts.into_iter().filter(|part| self.isa.is_none_or(|isa| isa == part.isa)).collect()
+    }
+
+    fn rounds(&self, isa: Isa, scenario: Scenario) -> usize {
+        let default = match isa {
+            Isa::Best => scenario.rounds(),
+            Isa::Avx2 => 1,
+        };
+        self.rounds.unwrap_or(default)
+    }
+
+    fn sides(&self) -> Vec<Side> {
+        let peers = self.peers.clone().unwrap_or_else(|| vec![Side::Llama, Side::Openvino]);
+        let ours = if self.without_us { None } else { Some(Side::Chancery) };
+        ours.into_iter().chain(peers.into_iter().filter(|side| *side != Side::Chancery)).collect()
+    }
+
+    fn extra_flags(&self, side: Side) -> &[String] {
+        match side {
+            Side::Chancery => &[],
+            Side::Llama => &self.llama_flags,
+            Side::Openvino => &self.openvino_flags,
+        }
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Outcome<()> {
+    let arguments = Arguments::parse();
+    // Ended by a signal, the servers are still stopped, because they are dropped.
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        outcome = compare(&arguments) => outcome,
+        _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
+        _ = terminate.recv() => Err("terminated".into()),
+    }
+}
+
+async fn compare(arguments: &Arguments) -> Outcome<()> {
+    let parts = Parts {
+        chancery: arguments.chancery.clone(),
+        peers: arguments.peers_folder.clone(),
+        openvino_server: "bench/peers/openvino_server.py".into(),
+        model: arguments.model.clone(),
+    };
+    let mut report = Report::default();
+    for part in arguments.parts() {
+        measure(&part, arguments, &parts, &mut report).await?;
+    }
+    report.put_best_first();
+    let machine = machine::describe(&parts)?;
+    let section = tables::section(&machine, &report);
+    println!("\n{section}");
+    if arguments.is_everything() || arguments.write {
+        page::put("bench/RESULTS.md", &section)?;
+        chart::draw(&report, "bench/results/engine.svg")?;
+        eprintln!("written: bench/RESULTS.md, bench/results/engine.svg");
+    }
+    Ok(())
+}
+
+async fn measure(part: &Part, arguments: &Arguments, parts: &Parts, report: &mut Report) -> Outcome<()> {
+    let mut servers = Vec::new();
+    for side in arguments.sides() {
+        let server = Server::start(side, part.isa, parts, arguments.extra_flags(side)).await?;
+        eprintln!("{side} is ready{}", if server.streams() { "" } else { "; it does not stream" });
+        servers.push(Arc::new(server));
+    }
+    let most_clients = arguments.clients.iter().copied().max().unwrap_or(1);
+    let mut numbers = Numbers::default();
+    let watch = Watch::start(servers.iter().map(|server| server.process()))?;
+    for scenario in &part.scenarios {
+        let sample_prompt = numbers.take(*scenario, 1);
+        for server in &servers {
+            let sample = server.ask(&sample_prompt[0], OUTPUT_TOKENS).await?;
+            eprintln!(
+                "{} on {} prompt tokens says: {:?}",
+                server.side,
+                sample.prompt_tokens,
+                start_of(&sample.text)
+            );
+            report.samples.push((part.isa, *scenario, server.side, sample));
+        }
+        let warm_prompts = if scenario.shares_instructions() { most_clients } else { 1 };
+        let prompts = numbers.take(*scenario, warm_prompts);
+        for server in &servers {
+            let warm_s = crowd::warm(server, warm_prompts, prompts.clone()).await?;
+            eprintln!("{} is warm after {warm_s:.1} s", server.side);
+        }
+        for clients in &arguments.clients {
+            let rounds = arguments.rounds(part.isa, *scenario);
+            let figures = measure_load(&servers, *scenario, *clients, rounds, &mut numbers).await?;
+            report.loads.push(Load { isa: part.isa, scenario: *scenario, clients: *clients, figures });
+            eprintln!("{}", tables::one_line(&report.loads[report.loads.len() - 1]));
+        }
+    }
+    report.busy_with_others = report.busy_with_others.max(watch.share_of_others()?);
+    for server in &servers {
+        report.memory.push(Memory { isa: part.isa, side: server.side, peak_mb: server.peak_memory_mb()? });
+    }
+    Ok(())
+}
+
+/// All rounds of one load. The order turns round with each, so that no side always comes first.
+async fn measure_load(
+    servers: &[Arc<Server>],
+    scenario: Scenario,
+    clients: usize,
+    rounds: usize,
+    numbers: &mut Numbers,
+) -> Outcome<Vec<Figures>> {
+    let mut measured: Vec<Vec<Round>> = servers.iter().map(|_| Vec::new()).collect();
+    for round in 0..rounds {
+        let prompts = numbers.take(scenario, scenario.requests(clients));
+        let probes = numbers.take(scenario, clients);
+        let mut order: Vec<usize> = (0..servers.len()).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for side in order {
+            let outcome = crowd::run(&servers[side], clients, prompts.clone(), probes.clone()).await?;
+            measured[side].push(outcome);
+        }
+    }
+    let figures = servers.iter().zip(&measured).map(|(server, rounds)| Figures::of(server.side, rounds));
+    figures.collect::<Option<_>>().ok_or_else(|| "a load without replies".into())
+}
+
+/// Numbers prompts over the whole run, so that none is sent to a side twice.
+#[derive(Default)]
+struct Numbers {
+    used: usize,
+}
+
+impl Numbers {
+    fn take(&mut self, scenario: Scenario, count: usize) -> Vec<Prompt> {
+        let first = self.used;
+        self.used += count;
+        (first..self.used).map(|number| prompt(scenario, number)).collect()
+    }
+}
+
+fn start_of(text: &str) -> String {
+    text.chars().take(100).collect()
+}

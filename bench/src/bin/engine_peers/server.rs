@@ -1,0 +1,222 @@
+//! The sides of the comparison as running servers: started with the same slots, room and threads, watched until ready, stopped when
+//! dropped.
+
+use crate::Outcome;
+use crate::dialect::{Dialect, Reply};
+use crate::http;
+use crate::workload::Prompt;
+use chancery_domain::{Clock, SystemClock};
+use std::fmt;
+use std::fs::File;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Sequences that run together, on every side.
+pub const SLOTS: usize = 32;
+/// The longest prompt and reply together, on every side.
+pub const CONTEXT_TOKENS: usize = 2048;
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+const START_POLL: Duration = Duration::from_millis(50);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Side {
+    Chancery,
+    Llama,
+    Openvino,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Chancery => "Chancery",
+            Self::Llama => "llama-server",
+            Self::Openvino => "OpenVINO GenAI",
+        })
+    }
+}
+
+/// Which instructions the sides may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub enum Isa {
+    /// The best that the machine has.
+    Best,
+    /// Nothing above AVX2.
+    Avx2,
+}
+
+/// Where the parts are.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    pub chancery: PathBuf,
+    pub peers: PathBuf,
+    pub openvino_server: PathBuf,
+    pub model: PathBuf,
+}
+
+pub struct Server {
+    pub side: Side,
+    address: SocketAddr,
+    dialect: Dialect,
+    child: Child,
+    /// Data and log; removed with the server.
+    folder: tempfile::TempDir,
+}
+
+impl Server {
+    pub async fn start(side: Side, isa: Isa, parts: &Parts, extra: &[String]) -> Outcome<Self> {
+        let folder = tempfile::tempdir()?;
+        let address = free_address()?;
+        let mut command = match side {
+            Side::Chancery => chancery(isa, parts, address, folder.path())?,
+            Side::Llama => llama(isa, parts, address)?,
+            Side::Openvino => openvino(isa, parts, address)?,
+        };
+        let log = File::create(folder.path().join("log"))?;
+        command.args(extra).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let child = command.spawn().map_err(|error| format!("{side} does not start: {error}"))?;
+        let mut server = Self { side, address, dialect: Dialect::ChatCompletions, child, folder };
+        server.wait_until_ready().await?;
+        if side == Side::Chancery {
+            server.dialect = own_dialect(server.folder.path())?;
+            server.find_out_whether_it_streams().await;
+        }
+        Ok(server)
+    }
+
+    pub async fn ask(&self, prompt: &Prompt, max_tokens: u32) -> Outcome<Reply> {
+        let reply = self.dialect.ask(self.address, prompt, max_tokens).await;
+        reply.map_err(|error| format!("{}: {error}\n{}", self.side, self.end_of_log()).into())
+    }
+
+    pub fn streams(&self) -> bool {
+        self.dialect.streams()
+    }
+
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The most memory that the process ever held.
+    pub fn peak_memory_mb(&self) -> Outcome<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM")?;
+        Ok(line.trim().trim_end_matches(" kB").trim().parse::<u64>()? / 1024)
+    }
+
+    async fn wait_until_ready(&mut self) -> Outcome<()> {
+        let path = if self.side == Side::Chancery { "/v1/models" } else { "/health" };
+        let deadline = SystemClock.monotonic() + START_TIMEOUT;
+        loop {
+            // Ours answers 401 without a key, which is an answer: the listeners open after the model is loaded.
+            let ready = match http::get(self.address, path).await {
+                Ok(response) => response.status().is_success() || response.status() == 401,
+                Err(_) => false,
+            };
+            if ready {
+                return Ok(());
+            }
+            if let Some(status) = self.child.try_wait()? {
+                return Err(
+                    format!("{} ended while starting: {status}\n{}", self.side, self.end_of_log()).into()
+                );
+            }
+            if SystemClock.monotonic() > deadline {
+                return Err(format!("{} is not ready\n{}", self.side, self.end_of_log()).into());
+            }
+            tokio::time::sleep(START_POLL).await;
+        }
+    }
+
+    async fn find_out_whether_it_streams(&mut self) {
+        let Dialect::Chancery { streams, .. } = &mut self.dialect else { return };
+        *streams = true;
+        let probe = Prompt { instructions: "Answer in one word.".to_owned(), input: "Is it day?".to_owned() };
+        let accepted = self.dialect.ask(self.address, &probe, 2).await.is_ok();
+        if let Dialect::Chancery { streams, .. } = &mut self.dialect {
+            *streams = accepted;
+        }
+    }
+
+    fn end_of_log(&self) -> String {
+        let log = std::fs::read(self.folder.path().join("log")).unwrap_or_default();
+        String::from_utf8_lossy(&log[log.len().saturating_sub(2000)..]).into_owned()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself; there is nothing left to stop then.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn threads() -> Outcome<usize> {
+    Ok(std::thread::available_parallelism()?.get())
+}
+
+/// A port that was free a moment ago.
+fn free_address() -> Outcome<SocketAddr> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+/// The demonstration firm: durable metering on, as it is by default.
+fn chancery(isa: Isa, parts: &Parts, address: SocketAddr, folder: &Path) -> Outcome<Command> {
+    let config = folder.join("chancery.toml");
+    let text = format!(
+        "data = \"data\"\n[api]\nlisten = \"{address}\"\n[ops]\nlisten = \"{}\"\n\
+         [[models]]\nname = \"smollm2-135m\"\nengine = \"embedded\"\nfile = \"{}\"\ncontext_tokens = {CONTEXT_TOKENS}\nslots = {SLOTS}\n\
+         input_per_million = \"0.10\"\noutput_per_million = \"0.40\"\n",
+        free_address()?,
+        parts.model.display(),
+    );
+    std::fs::write(&config, text)?;
+    let mut command = Command::new(&parts.chancery);
+    command.args(["serve", "--demo", "--config"]).arg(config);
+    if isa == Isa::Avx2 {
+        command.env("CHANCERY_KERNEL", "avx2");
+    }
+    Ok(command)
+}
+
+/// What the demonstration firm left for its callers.
+fn own_dialect(folder: &Path) -> Outcome<Dialect> {
+    let demo: serde_json::Value = serde_json::from_slice(&std::fs::read(folder.join("data/demo.json"))?)?;
+    let field = |name: &str| demo[name].as_str().map(str::to_owned).ok_or(format!("demo.json has no {name}"));
+    Ok(Dialect::Chancery { model: field("model")?, key: field("api_key")?, streams: false })
+}
+
+/// The best flags found; docs/benchmarks.md says what was tried.
+fn llama(isa: Isa, parts: &Parts, address: SocketAddr) -> Outcome<Command> {
+    let build = match isa {
+        Isa::Best => "native",
+        Isa::Avx2 => "avx2",
+    };
+    let threads = threads()?.to_string();
+    let mut command = Command::new(parts.peers.join("llama").join(build).join("llama-server"));
+    command.arg("--model").arg(&parts.model);
+    command.args(["--host", "127.0.0.1", "--port", &address.port().to_string()]);
+    command.args(["--parallel", &SLOTS.to_string(), "--ctx-size", &(SLOTS * CONTEXT_TOKENS).to_string()]);
+    command.args(["--threads", &threads, "--threads-batch", &threads]);
+    command.args(["--flash-attn", "on", "--no-kv-unified", "--ubatch-size", "2048", "--cache-ram", "0"]);
+    Ok(command)
+}
+
+fn openvino(isa: Isa, parts: &Parts, address: SocketAddr) -> Outcome<Command> {
+    let mut command = Command::new(parts.peers.join("venv/bin/python"));
+    command.arg(&parts.openvino_server).arg("--model").arg(&parts.model);
+    command.args(["--port", &address.port().to_string(), "--slots", &SLOTS.to_string()]);
+    command.args([
+        "--kv-tokens",
+        &(SLOTS * CONTEXT_TOKENS).to_string(),
+        "--threads",
+        &threads()?.to_string(),
+    ]);
+    if isa == Isa::Avx2 {
+        // It has no switch for all of its kernels, so the processor's own answer is changed.
+        command.env("LD_PRELOAD", parts.peers.join("avx2_only.so"));
+    }
+    Ok(command)
+}
