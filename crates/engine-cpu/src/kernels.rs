@@ -19,7 +19,7 @@ pub use attention::{AttentionShape, MAX_HEAD_LEN, Span};
 pub use elementwise::{Rows, rotate_pairs};
 pub use inputs::Inputs;
 pub use product::{Before, Matrix, padded};
-pub use tiles::ColumnSource;
+pub use tiles::{ColumnSource, laid_out_bytes};
 
 use crate::error::LoadError;
 use inputs::InputForm;

@@ -52,7 +52,7 @@ impl HyperParameters {
         KvShape { layers: self.layers, kv_heads: self.attention.kv_heads, head_len: self.attention.head_len }
     }
 
-    fn from_metadata(metadata: &Metadata, vocabulary: usize) -> Result<Self, Fault> {
+    pub fn from_metadata(metadata: &Metadata, vocabulary: usize) -> Result<Self, Fault> {
         let architecture = metadata.string("general.architecture")?;
         if architecture != ARCHITECTURE {
             return Err(Fault::unsupported(format!(

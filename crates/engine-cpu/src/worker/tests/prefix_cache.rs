@@ -56,9 +56,13 @@ impl StepModel for RememberingModel {
 
 fn remembering(bounds: Bounds) -> (Bench, Arc<AtomicUsize>) {
     let computed = Arc::new(AtomicUsize::new(0));
-    let model =
-        RememberingModel { pages: HashMap::new(), logits: Vec::new(), computed: Arc::clone(&computed) };
-    (Bench::with(bounds, |_| model), computed)
+    let counter = Arc::clone(&computed);
+    let model = move |_| RememberingModel {
+        pages: HashMap::new(),
+        logits: Vec::new(),
+        computed: Arc::clone(&counter),
+    };
+    (Bench::with(bounds, model), computed)
 }
 
 const BOUNDS: Bounds = Bounds { context_tokens: 1_024, slots: 4, queue: 64, pages: 32 };
@@ -117,6 +121,7 @@ async fn what_a_panicking_step_wrote_is_never_served() {
     poisoned.push(POISON);
     poisoned.extend([FIRST; 100]);
     assert!(bench.submit(job(&poisoned, 4)).next().await.is_err());
+    recovery::served_again(&bench).await;
     for cached_tokens in [0, 128] {
         let (text, ended) = all(bench.submit(job(&prompt, 4))).await;
         assert_eq!((text, ended.cached_tokens), (letters(&expected(&prompt, 4)), cached_tokens));
