@@ -3,13 +3,13 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test check clean
+.PHONY: help run test test-arm check clean
 
 CARGO ?= cargo
 CHANCERY := $(CARGO) run --quiet --release --locked -p chancery --
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 run: ## Fetch the model, build, and start a demonstration server (ARGS="--data DIR" adds options)
 	@scripts/require build
@@ -21,6 +21,12 @@ test: ## Run every check and every test, on both databases and the real model
 	@scripts/require build lint test
 	@scripts/lint
 	scripts/with-services scripts/run-tests --workspace
+
+test-arm: ## Test the kernels for 64-bit ARM in an emulator
+	@scripts/require build arm
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER='qemu-aarch64 -L /usr/aarch64-linux-gnu' \
+	$(CARGO) test --locked --target aarch64-unknown-linux-gnu -p chancery-engine-cpu --lib kernels
 
 check: ## The quick loop: format, lints, unit tests
 	@scripts/require build lint
