@@ -4,8 +4,10 @@
 use crate::error::{Fault, LoadError};
 use crate::forward::{Forward, Segment, StepModel, StepTimes, Watch};
 use crate::gguf::Gguf;
+use crate::kernels::KvCache;
 use crate::kernels::{Arithmetic, Kernels};
-use crate::kv::{KvCache, Lane, PageLedger, PageTable, pages_for};
+use crate::kv::{Lane, PageId, PageLedger, PageTable, pages_for};
+use crate::limits::PAGE_TOKENS;
 use crate::model::Model;
 use crate::tokenizer::Tokenizer;
 use chancery_domain::Clock;
@@ -22,6 +24,9 @@ pub struct Evaluation {
     context_tokens: usize,
     vocabulary: usize,
 }
+
+/// Sequences whose step can be timed together.
+const MAX_TIMED_ROWS: usize = 64;
 
 impl Evaluation {
     /// The model as it serves requests.
@@ -52,7 +57,7 @@ impl Evaluation {
         let mut file = Gguf::open(path)?;
         let vocabulary = Tokenizer::from_metadata(file.metadata()).map_err(refused)?.vocabulary_len();
         let model = Model::from_gguf(&mut file, vocabulary, &kernels).map_err(refused)?;
-        let pages = pages_for(context_tokens);
+        let pages = pages_for(context_tokens) + MAX_TIMED_ROWS;
         let beyond = || refused(Fault::unsupported("its key-value cache is beyond counting"));
         let cache = KvCache::new(model.hyper_parameters.kv_shape(), pages).ok_or_else(beyond)?;
         let mut evaluation = Self {
@@ -80,7 +85,7 @@ impl Evaluation {
     /// When there are no tokens, one is outside the vocabulary, or they pass the end of the context.
     pub fn extend(&mut self, tokens: &[u32]) -> Vec<f64> {
         let first_position = self.append(tokens);
-        let segment = Segment { tokens, first_position, pages: self.pages.pages(), wants_logits: true };
+        let segment = Segment { tokens, first_position, pages: self.pages.pages(), logits_rows: 1 };
         self.forward.step(&[segment]).rows().next().map(log_probabilities).unwrap_or_default()
     }
 
@@ -90,20 +95,13 @@ impl Evaluation {
     /// As `extend` does.
     pub fn extend_each(&mut self, tokens: &[u32]) -> Vec<Vec<f64>> {
         let first_position = self.append(tokens);
-        let segments: Vec<Segment<'_>> = (first_position..)
-            .zip(tokens.chunks(1))
-            .map(|(first_position, tokens)| Segment {
-                tokens,
-                first_position,
-                pages: self.pages.pages(),
-                wants_logits: true,
-            })
-            .collect();
-        self.forward.step(&segments).rows().map(log_probabilities).collect()
+        let pages = self.pages.pages();
+        let segment = Segment { tokens, first_position, pages, logits_rows: tokens.len() };
+        self.forward.step(&[segment]).rows().map(log_probabilities).collect()
     }
 
     /// Takes the time of one step of `rows` sequences, one token each, at the context's end. What they say makes no
-    /// difference: all share the one sequence's pages.
+    /// difference: all share the one sequence's pages but the last.
     ///
     /// # Panics
     /// As `extend` does.
@@ -111,14 +109,26 @@ impl Evaluation {
         if self.cached < self.context_tokens {
             self.extend(&vec![1; self.context_tokens - self.cached]);
         }
-        let segment = Segment {
-            tokens: &[1],
-            first_position: self.context_tokens - 1,
-            pages: self.pages.pages(),
-            wants_logits: true,
-        };
+        let shared = self.pages.pages();
+        let mut spare = self.ledger.promise(rows, Lane::Any).unwrap_or_default();
+        self.ledger.grow(&mut spare, rows * PAGE_TOKENS);
+        let tables: Vec<Vec<PageId>> = spare
+            .pages()
+            .iter()
+            .map(|last| shared[..shared.len() - 1].iter().copied().chain([*last]).collect())
+            .collect();
+        let segments: Vec<Segment<'_>> = tables
+            .iter()
+            .map(|pages| Segment {
+                tokens: &[1],
+                first_position: self.context_tokens - 1,
+                pages,
+                logits_rows: 1,
+            })
+            .collect();
         self.forward.set_watch(Watch::new(Arc::clone(clock)));
-        self.forward.step(&vec![segment; rows]);
+        self.forward.step(&segments);
+        self.ledger.release(spare);
         self.forward.step_times()
     }
 

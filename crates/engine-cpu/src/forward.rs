@@ -5,10 +5,10 @@ mod watch;
 
 pub use watch::{StepTimes, Watch};
 
-use crate::kernels::{Before, Inputs, Kernels, Rows, Span, padded, rotate_pairs};
-use crate::kv::{KvCache, PageId};
+use crate::kernels::{Before, HeadRules, Inputs, Kernels, KvCache, Positions, Rows, Span, Turns, padded};
+use crate::kv::PageId;
 use crate::limits::ENGINE_OVERHEAD_BYTES;
-use crate::model::{HyperParameters, Layer, Model};
+use crate::model::{HeadNorms, HyperParameters, Layer, Model};
 
 /// The next tokens of one sequence.
 #[derive(Clone, Copy, Debug)]
@@ -18,11 +18,11 @@ pub struct Segment<'a> {
     pub first_position: usize,
     /// Pages up to the last of them.
     pub pages: &'a [PageId],
-    /// Whether the logits after the last token are wanted.
-    pub wants_logits: bool,
+    /// After how many of them, counted from the last, the logits are wanted.
+    pub logits_rows: usize,
 }
 
-/// Rows of logits, one for each segment that wanted one, in their order.
+/// Rows of logits, as many for each segment as it wanted, in their order.
 #[derive(Clone, Copy, Debug)]
 pub struct Logits<'a> {
     pub values: &'a [f32],
@@ -40,7 +40,8 @@ impl<'a> Logits<'a> {
 /// What the worker steps: the real model, or a scripted one in tests.
 pub trait StepModel: Send + 'static {
     /// # Panics
-    /// When a token is outside the vocabulary or the pages do not reach the last position.
+    /// When a token is outside the vocabulary, the pages do not reach the last position, or a segment wants more rows of
+    /// logits than it has tokens.
     fn step(&mut self, segments: &[Segment<'_>]) -> Logits<'_>;
 }
 
@@ -63,8 +64,7 @@ struct Room {
     query_key_value: Vec<f32>,
     attended: Vec<f32>,
     gate_up: Vec<f32>,
-    cosines: Vec<f32>,
-    sines: Vec<f32>,
+    positions: Positions,
     inputs: Inputs,
     last_rows: Vec<f32>,
     logits: Vec<f32>,
@@ -100,7 +100,11 @@ impl StepModel for Forward {
         for (token, hidden) in tokens.zip(room.hidden.chunks_exact_mut(stride)) {
             model.embedding.read(*token, &mut hidden[..width]);
         }
-        room.set_angles(&hyper_parameters.rope_frequencies, &spans);
+        let turns = Turns {
+            frequencies: &hyper_parameters.rope_frequencies,
+            magnitude: hyper_parameters.rope_magnitude,
+        };
+        room.positions.set(cache, &spans, turns);
         let step = Step { kernels, hyper_parameters, spans: &spans };
         for (index, layer) in model.layers.iter().enumerate() {
             room.attend(&step, cache, layer, index, watch);
@@ -108,9 +112,9 @@ impl StepModel for Forward {
         }
 
         room.last_rows.clear();
-        for (segment, span) in segments.iter().zip(&spans).filter(|(segment, _)| segment.wants_logits) {
-            let last = span.first_row + segment.tokens.len() - 1;
-            room.last_rows.extend_from_slice(&room.hidden[last * stride..][..stride]);
+        for (segment, span) in segments.iter().zip(&spans) {
+            let end = (span.first_row + span.rows) * stride;
+            room.last_rows.extend_from_slice(&room.hidden[end - segment.logits_rows * stride..end]);
         }
         let wanted = room.last_rows.len() / stride;
         let logits_stride = padded(hyper_parameters.vocabulary);
@@ -181,21 +185,6 @@ impl Room {
         self.gate_up.resize(rows * padded(2 * feed_forward), 0.0);
     }
 
-    /// The cosines and sines of every row's position, the same for all layers and heads.
-    fn set_angles(&mut self, frequencies: &[f64], spans: &[Span<'_>]) {
-        self.cosines.clear();
-        self.sines.clear();
-        for span in spans {
-            for position in span.first_position..span.first_position + span.rows {
-                for frequency in frequencies {
-                    let (sine, cosine) = (position as f64 * frequency).sin_cos();
-                    self.cosines.push(cosine as f32);
-                    self.sines.push(sine as f32);
-                }
-            }
-        }
-    }
-
     fn attend(
         &mut self,
         step: &Step<'_>,
@@ -210,7 +199,6 @@ impl Room {
         let query_width = attention.heads * head_len;
         let kv_width = attention.kv_heads * head_len;
         let stride = padded(query_width + 2 * kv_width);
-        let pairs = hyper_parameters.rope_frequencies.len();
 
         let hidden = Rows { values: &self.hidden, stride: padded(width) };
         kernels.normalise(hidden, &layer.attention_norm, norm_epsilon, &mut self.inputs);
@@ -218,18 +206,13 @@ impl Room {
         let products = &mut self.query_key_value;
         kernels.multiply(&self.inputs, &layer.query_key_value, products, Before::Replaced);
         watch.lap(|times| &mut times.products);
-        for span in spans {
-            for offset in 0..span.rows {
-                let row = span.first_row + offset;
-                let cosines = &self.cosines[row * pairs..][..pairs];
-                let sines = &self.sines[row * pairs..][..pairs];
-                let row = &mut self.query_key_value[row * stride..][..query_width + 2 * kv_width];
-                let (rotated, values) = row.split_at_mut(query_width + kv_width);
-                rotate_pairs(rotated, head_len, cosines, sines);
-                let keys = &rotated[query_width..];
-                cache.write(span.pages, layer_index, span.first_position + offset, keys, values);
-            }
-        }
+        let rules = HeadRules {
+            shape: attention,
+            bias: layer.query_key_value_bias.as_deref(),
+            norms: layer.head_norms.as_ref().map(|HeadNorms { query, key }| (&**query, &**key)),
+            norm_epsilon,
+        };
+        kernels.finish_heads(rules, &self.positions, cache, layer_index, products, stride);
         watch.lap(|times| &mut times.rest);
         let queries = Rows { values: &self.query_key_value, stride };
         kernels.attend(attention, cache, layer_index, spans, queries, &mut self.attended);

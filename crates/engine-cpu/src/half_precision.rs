@@ -1,7 +1,7 @@
 //! 16-bit floating point as bits: IEEE half precision and bfloat16. Portable; the kernels have instructions for it.
 
 /// Largest finite half-precision value.
-const MAX_F16: f32 = 65_504.0;
+pub const MAX_F16: f32 = 65_504.0;
 
 pub fn f16_to_f32(bits: u16) -> f32 {
     let sign = u32::from(bits & 0x8000) << 16;

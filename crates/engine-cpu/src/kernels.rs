@@ -1,13 +1,15 @@
 //! The arithmetic. Products have a kernel for each instruction set; all else is written once over sixteen `Lanes` and
-//! compiled for AVX-512, AVX2, NEON and any machine. Which one runs is found out when the engine starts. Every row's result
-//! is reduced in one fixed order that does not depend on the other rows, so a request's text is the same alone and in
-//! a full batch.
+//! compiled for AVX-512, AVX2, NEON and any machine. Which one runs is found out when the engine starts. Every row's
+//! result is reduced in one fixed order that does not depend on the other rows, so a request's text is the same alone
+//! and in a full batch.
 
 #![expect(unsafe_code, reason = "vector instructions, and threads that write disjoint parts of one buffer")]
 
 mod attention;
 mod elementwise;
+mod heads;
 mod inputs;
+mod key_values;
 mod lanes;
 #[cfg(target_arch = "aarch64")]
 mod neon;
@@ -18,8 +20,10 @@ mod tiles;
 mod x86;
 
 pub use attention::{AttentionShape, MAX_HEAD_LEN, Span};
-pub use elementwise::{Rows, rotate_pairs};
+pub use elementwise::Rows;
+pub use heads::{HeadRules, Positions, Turns};
 pub use inputs::Inputs;
+pub use key_values::{KvCache, KvShape};
 pub use product::{Before, Matrix, padded};
 pub use tiles::{ColumnSource, laid_out_bytes};
 

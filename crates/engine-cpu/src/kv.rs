@@ -1,10 +1,9 @@
-//! The key-value cache: pages of `PAGE_TOKENS` positions from one pool, allocated when first used and used again when
-//! freed. `PageLedger` says who holds which page and is all that scheduling needs; `KvCache` holds the numbers.
+//! Who holds which page of the key-value cache: all that scheduling needs to know of it. The numbers are in
+//! `kernels::KvCache`.
 //!
 //! Every page is in one of three places: free; in one table, being written; or complete, in the prefix cache, where any
 //! number of tables of one account may read it, or none.
 
-use crate::half_precision::f32_to_f16_finite;
 use crate::limits::PAGE_TOKENS;
 use crate::prefix_cache::{PageKey, PrefixCache};
 use chancery_domain::AccountId;
@@ -12,8 +11,12 @@ use chancery_domain::AccountId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageId(u32);
 
-#[cfg(test)]
 impl PageId {
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    #[cfg(test)]
     pub fn numbered(number: u32) -> Self {
         Self(number)
     }
@@ -191,85 +194,6 @@ impl PageLedger {
         self.budget(lane).promised -= promised;
         self.cache.let_go(&pages[..cached]);
         self.free.extend(pages.into_iter().skip(cached));
-    }
-}
-
-/// The shape of what is kept for each token.
-#[derive(Clone, Copy, Debug)]
-pub struct KvShape {
-    pub layers: usize,
-    pub kv_heads: usize,
-    pub head_len: usize,
-}
-
-impl KvShape {
-    /// Half-precision values in a page; `None` when that is beyond counting.
-    pub fn page_len(self) -> Option<usize> {
-        let per_head = self.head_len.checked_mul(2)?.checked_mul(PAGE_TOKENS)?;
-        per_head.checked_mul(self.kv_heads)?.checked_mul(self.layers)
-    }
-
-    pub fn page_bytes(self) -> Option<u64> {
-        u64::try_from(self.page_len()?).ok()?.checked_mul(size_of::<u16>() as u64)
-    }
-}
-
-/// Keys and values in half precision. Within a page: by layer, by head, keys before values. A head's keys lie value
-/// by value with the tokens side by side, its values token by token: the orders in which attention reads them.
-#[derive(Debug)]
-pub struct KvCache {
-    shape: KvShape,
-    head_page_len: usize,
-    page_len: usize,
-    /// Empty until first used.
-    pages: Vec<Box<[u16]>>,
-}
-
-impl KvCache {
-    /// `None` when the shape is beyond counting.
-    pub fn new(shape: KvShape, pages: usize) -> Option<Self> {
-        let page_len = shape.page_len()?;
-        Some(Self {
-            shape,
-            head_page_len: shape.head_len * PAGE_TOKENS,
-            page_len,
-            pages: (0..pages).map(|_| Box::default()).collect(),
-        })
-    }
-
-    fn head_start(&self, layer: usize, kv_head: usize) -> usize {
-        (layer * self.shape.kv_heads + kv_head) * 2 * self.head_page_len
-    }
-
-    pub fn keys(&self, page: PageId, layer: usize, kv_head: usize) -> &[u16] {
-        &self.pages[page.0 as usize][self.head_start(layer, kv_head)..][..self.head_page_len]
-    }
-
-    pub fn values(&self, page: PageId, layer: usize, kv_head: usize) -> &[u16] {
-        &self.pages[page.0 as usize][self.head_start(layer, kv_head) + self.head_page_len..]
-            [..self.head_page_len]
-    }
-
-    /// Stores the keys and values of all heads for one token.
-    pub fn write(&mut self, pages: &[PageId], layer: usize, position: usize, keys: &[f32], values: &[f32]) {
-        let (page, slot) = (pages[position / PAGE_TOKENS].0 as usize, position % PAGE_TOKENS);
-        if self.pages[page].is_empty() {
-            self.pages[page] = vec![0; self.page_len].into();
-        }
-        let head_len = self.shape.head_len;
-        for (kv_head, (keys, values)) in
-            keys.chunks_exact(head_len).zip(values.chunks_exact(head_len)).enumerate()
-        {
-            let start = self.head_start(layer, kv_head);
-            let (key_page, value_page) =
-                self.pages[page][start..][..2 * self.head_page_len].split_at_mut(self.head_page_len);
-            for (place, key) in key_page[slot..].iter_mut().step_by(PAGE_TOKENS).zip(keys) {
-                *place = f32_to_f16_finite(*key);
-            }
-            for (place, value) in value_page[slot * head_len..][..head_len].iter_mut().zip(values) {
-                *place = f32_to_f16_finite(*value);
-            }
-        }
     }
 }
 

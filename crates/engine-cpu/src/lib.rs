@@ -24,8 +24,8 @@ mod prefix_cache;
 mod quantised;
 mod sampler;
 mod scheduler;
+mod step_turns;
 mod tokenizer;
-mod turns;
 mod worker;
 
 pub use engine::CpuEngine;

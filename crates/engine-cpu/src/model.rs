@@ -3,8 +3,8 @@
 
 use crate::error::Fault;
 use crate::gguf::{Gguf, Metadata, TensorInfo, TensorType};
+use crate::kernels::KvShape;
 use crate::kernels::{AttentionShape, ColumnSource, Kernels, MAX_HEAD_LEN, Matrix};
-use crate::kv::KvShape;
 use crate::limits::{MAX_CONTEXT_TOKENS, MAX_HEADS, MAX_LAYERS, MAX_VOCABULARY, MAX_WIDTH};
 use crate::quantised;
 use std::collections::HashSet;
@@ -44,6 +44,8 @@ pub struct HyperParameters {
     pub norm_epsilon: f32,
     /// The angle by which each pair of a head turns from one position to the next.
     pub rope_frequencies: Vec<f64>,
+    /// What rotated values are multiplied by besides.
+    pub rope_magnitude: f64,
     pub vocabulary: usize,
 }
 
@@ -141,9 +143,17 @@ impl HyperParameters {
             rope_frequencies: (0..rotated / 2)
                 .map(|pair| f64::from(rope_base).powf(-2.0 * pair as f64 / rotated as f64))
                 .collect(),
+            rope_magnitude: 1.0,
             vocabulary,
         })
     }
+}
+
+/// The weights by which each head of queries and of keys is normalised on its own; all heads share them.
+#[derive(Debug)]
+pub struct HeadNorms {
+    pub query: Vec<f32>,
+    pub key: Vec<f32>,
 }
 
 #[derive(Debug)]
@@ -151,6 +161,9 @@ pub struct Layer {
     pub attention_norm: Vec<f32>,
     /// Queries, keys and values side by side.
     pub query_key_value: Matrix,
+    /// What is added to those products, in their order.
+    pub query_key_value_bias: Option<Vec<f32>>,
+    pub head_norms: Option<HeadNorms>,
     pub attention_output: Matrix,
     pub feed_forward_norm: Vec<f32>,
     /// Gates and ups side by side.
@@ -222,6 +235,8 @@ impl Model {
                             (&name("attn_v"), kv_width),
                         ],
                     )?,
+                    query_key_value_bias: None,
+                    head_norms: None,
                     attention_output: tensors.matrix(
                         kernels,
                         query_width,

@@ -22,7 +22,7 @@ use crate::limits::{
 };
 use crate::memory::{Available, MemoryNeed, Readable};
 use crate::model::HyperParameters;
-use crate::turns::Turns;
+use crate::step_turns::StepTurns;
 use crate::worker::Bounds;
 use std::fmt;
 use std::io::{Read, Seek};
@@ -53,7 +53,7 @@ pub struct Plan {
     pub(crate) threads: usize,
     pub(crate) need: MemoryNeed,
     /// Shared with the models that it was planned with.
-    pub(crate) turns: Turns,
+    pub(crate) turns: StepTurns,
 }
 
 impl Plan {
@@ -76,7 +76,7 @@ impl Plan {
         });
         let least = demands.iter().map(Demand::least_bytes).fold(0, u64::saturating_add);
         let share = usable_bytes.saturating_sub(least) / (models.len() as u64).max(1);
-        let turns = Turns::default();
+        let turns = StepTurns::default();
         let plans: Vec<Self> = demands.iter().map(|demand| demand.plan(share, &turns)).collect();
         let needed = plans.iter().map(|plan| plan.need.total_bytes()).fold(0, u64::saturating_add);
         match available {
@@ -261,7 +261,7 @@ impl<'a> Demand<'a> {
     }
 
     /// What the model gets when it may have `share` more than the least.
-    fn plan(&self, share: u64, turns: &Turns) -> Plan {
+    fn plan(&self, share: u64, turns: &StepTurns) -> Plan {
         let room = self.kv_bytes(self.least_pages()).saturating_add(share);
         let context_tokens = self.context_tokens.unwrap_or_else(|| {
             let made_for = self.hyper_parameters.context_tokens.min(MAX_CHOSEN_CONTEXT_TOKENS);

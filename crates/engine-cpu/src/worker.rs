@@ -426,7 +426,7 @@ impl<M: StepModel> Worker<M> {
                     tokens: &sequence.tokens[sequence.computed..][..*share],
                     first_position: sequence.computed,
                     pages: sequence.pages.pages(),
-                    wants_logits: prompt_left[index] <= *share,
+                    logits_rows: usize::from(prompt_left[index] <= *share),
                 }
             })
             .collect();

@@ -3,10 +3,11 @@
 //! its prompt was cut into steps, nor on the queries beside it.
 
 use super::elementwise::Rows;
+use super::key_values::KvCache;
 use super::lanes::{self, Lanes, WIDTH};
 use super::pool::SharedPointer;
 use super::{Kernels, dispatch};
-use crate::kv::{KvCache, PageId};
+use crate::kv::PageId;
 use crate::limits::PAGE_TOKENS;
 
 /// Queries that share one pass over the keys and values.
@@ -161,8 +162,7 @@ fn attend_together<L: Lanes, const QUERIES: usize>(lanes: L, part: &Part<'_>, fi
     }
 }
 
-/// How some queries fit the first `tokens` of one page of keys, which lie value by value for all its tokens; whole
-/// stripes are filled.
+/// How some queries fit the first `tokens` of one page of keys; whole stripes are filled.
 #[inline(always)]
 fn score<L: Lanes, const QUERIES: usize>(
     lanes: L,
@@ -195,15 +195,15 @@ fn score_stripes<L: Lanes, const QUERIES: usize, const STRIPES: usize>(
     scale: L::Vector,
     scores: &mut [[f32; PAGE_TOKENS]; QUERIES],
 ) {
-    const PER_VALUE: usize = PAGE_TOKENS / WIDTH;
     let head_len = queries[0].len();
-    let keys: &[[[u16; WIDTH]; PER_VALUE]] = keys.as_chunks().0.as_chunks().0;
+    let stripes: [&[[u16; WIDTH]]; STRIPES] =
+        std::array::from_fn(|stripe| &keys.as_chunks().0[(first + stripe) * head_len..][..head_len]);
     let queries = queries.map(|query| &query[..head_len]);
     let mut sums = [[lanes.splat(0.0); STRIPES]; QUERIES];
-    for (value, keys) in keys[..head_len].iter().enumerate() {
+    for value in 0..head_len {
         let keys: [L::Vector; STRIPES] = std::array::from_fn(
             #[inline(always)]
-            |stripe| lanes.load_f16(&keys[first + stripe]),
+            |stripe| lanes.load_f16(&stripes[stripe][value]),
         );
         for query in 0..QUERIES {
             let factor = lanes.splat(queries[query][value]);
@@ -227,7 +227,7 @@ fn weigh<L: Lanes>(lanes: L, scores: &mut [f32; PAGE_TOKENS], maximum: &mut f32,
     for chunk in chunks.iter() {
         best = lanes.maximum(best, lanes.load(chunk));
     }
-    let best = lanes::largest(lanes, best);
+    let best = lanes.largest(best);
     let mut decay = [0.0; WIDTH];
     lanes.store(lanes::exp(lanes, lanes.splat(*maximum - best)), &mut decay);
     // Nothing came before the first page, so nothing is kept.
@@ -241,7 +241,7 @@ fn weigh<L: Lanes>(lanes: L, scores: &mut [f32; PAGE_TOKENS], maximum: &mut f32,
         lanes.store(share, chunk);
     }
     *maximum = best;
-    *total = *total * keep + lanes::sum(lanes, sums);
+    *total = *total * keep + lanes.sum(sums);
     keep
 }
 
@@ -315,7 +315,9 @@ mod tests {
     use super::super::{Arithmetic, InstructionSet, Pool};
     use super::*;
     use crate::half_precision::{f16_to_f32, f32_to_f16_finite};
-    use crate::kv::{KvShape, Lane, PageLedger};
+    use crate::kernels::KvShape;
+    use crate::kernels::lanes::Portable;
+    use crate::kv::{Lane, PageLedger};
 
     const SHAPE: AttentionShape = AttentionShape { heads: 6, kv_heads: 2, head_len: 48 };
     const TOKENS: usize = 150;
@@ -361,7 +363,9 @@ mod tests {
         let mut table = ledger.promise(4, Lane::Any).unwrap();
         ledger.grow(&mut table, TOKENS);
         for token in 0..TOKENS {
-            cache.write(table.pages(), LAYER, token, &keys(token), &values(token));
+            let place = cache.place(table.pages(), token);
+            // SAFETY: nobody else has the cache.
+            unsafe { cache.write(Portable, place, LAYER, &keys(token), &values(token)) };
         }
         let width = SHAPE.heads * SHAPE.head_len;
         let queries: Vec<f32> = (0..TOKENS * width).map(|index| wave(index * 31 + 5)).collect();

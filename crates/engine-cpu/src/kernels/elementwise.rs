@@ -1,4 +1,4 @@
-//! What happens to each row on its own: normalisation, the gated activation, rotation by position.
+//! What happens to each row on its own: normalisation and the gated activation.
 
 use super::inputs::Inputs;
 use super::lanes::{self, Lanes};
@@ -44,21 +44,36 @@ impl Kernels {
     }
 }
 
+/// What a row is multiplied by, so that its root mean square becomes 1.
 #[inline(always)]
-fn rms_norm<L: Lanes>(lanes: L, (row, weights, epsilon, out): (&[f32], &[f32], f32, &mut [f32])) {
-    let (row_chunks, _) = row.as_chunks();
+fn inverse_of_size<L: Lanes>(lanes: L, row: &[f32], epsilon: f32) -> L::Vector {
     let mut squares = lanes.splat(0.0);
-    for chunk in row_chunks {
+    for chunk in row.as_chunks().0 {
         let values = lanes.load(chunk);
         squares = lanes.multiply_add(values, values, squares);
     }
-    let mean = lanes::sum(lanes, squares) / row.len() as f32;
-    let scale = lanes.splat(1.0 / (mean + epsilon).sqrt());
+    let mean = lanes.sum(squares) / row.len() as f32;
+    lanes.splat(1.0 / (mean + epsilon).sqrt())
+}
+
+#[inline(always)]
+fn rms_norm<L: Lanes>(lanes: L, (row, weights, epsilon, out): (&[f32], &[f32], f32, &mut [f32])) {
+    let scale = inverse_of_size(lanes, row, epsilon);
+    let (row_chunks, _) = row.as_chunks();
     let (weight_chunks, _) = weights.as_chunks();
     let (out_chunks, _) = out.as_chunks_mut();
     for ((chunk, weights), out) in row_chunks.iter().zip(weight_chunks).zip(out_chunks) {
         let scaled = lanes.multiply(lanes.load(chunk), scale);
         lanes.store(lanes.multiply(scaled, lanes.load(weights)), out);
+    }
+}
+
+#[inline(always)]
+pub(super) fn rms_norm_in_place<L: Lanes>(lanes: L, (row, weights, epsilon): (&mut [f32], &[f32], f32)) {
+    let scale = inverse_of_size(lanes, row, epsilon);
+    for (chunk, weights) in row.as_chunks_mut().0.iter_mut().zip(weights.as_chunks().0) {
+        let scaled = lanes.multiply(lanes.load(chunk), scale);
+        lanes.store(lanes.multiply(scaled, lanes.load(weights)), chunk);
     }
 }
 
@@ -73,19 +88,7 @@ fn swiglu<L: Lanes>(lanes: L, (gate, up, out): (&[f32], &[f32], &mut [f32])) {
     }
 }
 
-/// Rotates neighbouring pairs of each head by the angles of one position; values past the angles stay.
-pub fn rotate_pairs(heads: &mut [f32], head_len: usize, cosines: &[f32], sines: &[f32]) {
-    for head in heads.chunks_exact_mut(head_len) {
-        for ((pair, cosine), sine) in head.chunks_exact_mut(2).zip(cosines).zip(sines) {
-            let (first, second) = (pair[0], pair[1]);
-            pair[0] = first * cosine - second * sine;
-            pair[1] = first * sine + second * cosine;
-        }
-    }
-}
-
 #[cfg(test)]
-#[expect(clippy::float_cmp, reason = "these results are exact")]
 mod tests {
     use super::super::{Arithmetic, InstructionSet, Pool};
     use super::*;
@@ -131,12 +134,5 @@ mod tests {
                 assert!((f64::from(*out) - wanted).abs() < 1e-5, "{}", kernels.name());
             }
         }
-    }
-
-    #[test]
-    fn rotation_turns_pairs_and_leaves_the_rest() {
-        let mut head = [1.0, 0.0, 0.0, 2.0, 5.0, 6.0];
-        rotate_pairs(&mut head, 6, &[0.0, 0.0], &[1.0, 1.0]);
-        assert_eq!(head, [0.0, 1.0, -2.0, 0.0, 5.0, 6.0]);
     }
 }

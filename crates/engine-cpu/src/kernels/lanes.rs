@@ -2,7 +2,7 @@
 //! that the machine can do it, so its methods are safe to call. Methods are always inlined: only inside a function
 //! that is compiled for the instruction set do they become single instructions.
 
-use crate::half_precision::f16_to_f32;
+use crate::half_precision::{f16_to_f32, f32_to_f16_finite};
 
 /// Floats in a vector.
 pub(super) const WIDTH: usize = 16;
@@ -26,6 +26,42 @@ pub(super) trait Lanes: Copy + Send + Sync {
     fn multiply_add(self, a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector;
     /// `value × 2^n`, where `shifted` is `n + EXPONENT_SHIFT`.
     fn scale_by_power(self, value: Self::Vector, shifted: Self::Vector) -> Self::Vector;
+    /// All lanes added: the upper half to the lower, and so on until one is left.
+    fn sum(self, vector: Self::Vector) -> f32;
+    /// The largest lane; lanes are numbers.
+    fn largest(self, vector: Self::Vector) -> f32;
+    /// Neighbouring lanes change places.
+    fn swap_pairs(self, vector: Self::Vector) -> Self::Vector;
+    /// Stores as `f32_to_f16_finite` rounds.
+    fn store_f16(self, vector: Self::Vector, bits: &mut [u16; WIDTH]);
+
+    /// Rounds each lane to an integer, ties to even, and stores its two bytes, each offset by 128 to be unsigned.
+    #[inline(always)]
+    fn store_bytes(self, vector: Self::Vector, high: &mut [u8; WIDTH], low: &mut [u8; WIDTH]) {
+        let mut values = [0.0; WIDTH];
+        self.store(vector, &mut values);
+        for lane in 0..WIDTH {
+            let offset = round(values[lane]) + 128;
+            high[lane] = ((offset >> 8) + 128) as u8;
+            low[lane] = offset as u8;
+        }
+    }
+
+    /// Rounds each lane to an integer, ties to even, and stores it.
+    #[inline(always)]
+    fn store_words(self, vector: Self::Vector, words: &mut [i16; WIDTH]) {
+        let mut values = [0.0; WIDTH];
+        self.store(vector, &mut values);
+        for lane in 0..WIDTH {
+            words[lane] = round(values[lane]) as i16;
+        }
+    }
+}
+
+/// The nearest integer of a number within 2^22, ties to even.
+#[inline(always)]
+fn round(value: f32) -> i32 {
+    (value + EXPONENT_SHIFT).to_bits().wrapping_sub(EXPONENT_SHIFT.to_bits()).cast_signed()
 }
 
 /// Adding this rounds a small float to an integer and leaves it in the lowest bits.
@@ -50,32 +86,6 @@ pub(super) fn exp<L: Lanes>(lanes: L, x: L::Vector) -> L::Vector {
     }
     let sum = lanes.multiply_add(sum, lanes.multiply(r, r), lanes.add(r, lanes.splat(1.0)));
     lanes.scale_by_power(sum, shifted)
-}
-
-/// All lanes added in a fixed order.
-#[inline(always)]
-pub(super) fn sum<L: Lanes>(lanes: L, vector: L::Vector) -> f32 {
-    let mut values = [0.0; WIDTH];
-    lanes.store(vector, &mut values);
-    let mut width = WIDTH / 2;
-    while width > 0 {
-        for lane in 0..width {
-            values[lane] += values[lane + width];
-        }
-        width /= 2;
-    }
-    values[0]
-}
-
-#[inline(always)]
-pub(super) fn largest<L: Lanes>(lanes: L, vector: L::Vector) -> f32 {
-    let mut values = [0.0; WIDTH];
-    lanes.store(vector, &mut values);
-    let mut best = values[0];
-    for value in values {
-        best = if value > best { value } else { best };
-    }
-    best
 }
 
 /// Plain arrays: for any machine, and what the others are tested against.
@@ -151,10 +161,38 @@ impl Lanes for Portable {
     fn scale_by_power(self, value: Self::Vector, shifted: Self::Vector) -> Self::Vector {
         each_lane!(lane => f32::from_bits(value[lane].to_bits().wrapping_add(shifted[lane].to_bits() << 23)))
     }
+
+    #[inline(always)]
+    fn sum(self, mut vector: Self::Vector) -> f32 {
+        let mut width = WIDTH / 2;
+        while width > 0 {
+            for lane in 0..width {
+                vector[lane] += vector[lane + width];
+            }
+            width /= 2;
+        }
+        vector[0]
+    }
+
+    #[inline(always)]
+    fn largest(self, vector: Self::Vector) -> f32 {
+        vector.into_iter().fold(vector[0], |best, value| if value > best { value } else { best })
+    }
+
+    #[inline(always)]
+    fn swap_pairs(self, vector: Self::Vector) -> Self::Vector {
+        each_lane!(lane => vector[lane ^ 1])
+    }
+
+    #[inline(always)]
+    fn store_f16(self, vector: Self::Vector, bits: &mut [u16; WIDTH]) {
+        *bits = vector.map(f32_to_f16_finite);
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::{InstructionSet, dispatch};
     use super::*;
 
     #[test]
@@ -171,5 +209,53 @@ mod tests {
     fn the_exponential_of_the_largest_and_least_stays_a_number() {
         assert!(exp(Portable, [f32::MAX; WIDTH])[0].is_finite());
         assert!(exp(Portable, [f32::MIN; WIDTH])[0] < 1e-37);
+    }
+
+    type Stored = ([f32; WIDTH], [u16; WIDTH], [[u8; WIDTH]; 2], [i16; WIDTH], [f32; 2]);
+
+    #[inline(always)]
+    fn store_all<L: Lanes>(lanes: L, (values, stored): (&[f32; WIDTH], &mut Stored)) {
+        let vector = lanes.load(values);
+        lanes.store(lanes.swap_pairs(vector), &mut stored.0);
+        lanes.store_f16(vector, &mut stored.1);
+        let [high, low] = &mut stored.2;
+        lanes.store_bytes(vector, high, low);
+        lanes.store_words(vector, &mut stored.3);
+        stored.4 = [lanes.sum(vector), lanes.largest(vector)];
+    }
+
+    #[test]
+    fn every_instruction_set_rounds_and_adds_as_the_portable_code_does() {
+        let mut sample: Vec<f32> = (-33_000..33_000).map(|step| step as f32 * 0.985).collect();
+        sample.extend(
+            (0..4_096).flat_map(|step| [step as f32 * 0.25, step as f32 * -1e-7, step as f32 * 1.5e-5]),
+        );
+        sample.retain(|value| value.abs() <= 32_512.0);
+        for values in sample.as_chunks().0 {
+            let mut wanted = Stored::default();
+            store_all(Portable, (values, &mut wanted));
+            for set in InstructionSet::available() {
+                let mut stored = Stored::default();
+                dispatch!(set, store_all, (values, &mut stored), (&[f32; WIDTH], &mut Stored));
+                assert!(stored == wanted, "{}: {values:?}", set.name());
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn store_halves<L: Lanes>(lanes: L, (values, bits): (&[f32; WIDTH], &mut [u16; WIDTH])) {
+        lanes.store_f16(lanes.load(values), bits);
+    }
+
+    #[test]
+    fn a_stored_half_is_always_finite() {
+        let mut values = [f32::NAN; WIDTH];
+        values[1..7].copy_from_slice(&[f32::INFINITY, f32::NEG_INFINITY, 1e6, -1e6, 65_519.0, -65_520.0]);
+        let wanted = values.map(f32_to_f16_finite);
+        for set in InstructionSet::available() {
+            let mut bits = [1; WIDTH];
+            dispatch!(set, store_halves, (&values, &mut bits), (&[f32; WIDTH], &mut [u16; WIDTH]));
+            assert_eq!(bits, wanted, "{}", set.name());
+        }
     }
 }

@@ -22,7 +22,7 @@ use exact::ExactMatrix;
 use std::ops::Range;
 
 /// Tasks for each thread: enough to even out what each gets done, few enough to read weights in long runs.
-const TASKS_PER_THREAD: usize = 8;
+const TASKS_PER_THREAD: usize = 4;
 
 /// Weights, in the form of the kernels that made it.
 #[derive(Debug)]
@@ -173,11 +173,11 @@ fn portable(strip: &Strip<'_>) {
 
 fn portable_tile(block: Block<'_>, words: &[[Line; 2]], tile: usize) -> [f32; TILE_COLUMNS] {
     let mut sums = [0.0_f32; TILE_COLUMNS];
-    let tiles = block.grouping.tiles;
-    for group in 0..block.grouping.groups {
-        let lines = &block.lines[group * (tiles * PAIR_LINES + super::tiles::TRAILER_LINES)..];
+    for group in 0..block.grouping.groups() {
+        let tiles = block.grouping.group(group);
+        let lines = &block.lines[block.grouping.lines_before(group)..];
         let mut totals = [0_i32; TILE_COLUMNS];
-        for (index, words) in words[group * tiles..][..tiles].iter().enumerate() {
+        for (index, words) in words[tiles.clone()].iter().enumerate() {
             let quads = words.iter().flat_map(|line| line.0.as_chunks::<8>().0);
             let lines = &lines[(index * 2 + tile) * TILE_LINES..][..TILE_LINES];
             for (line, quad) in lines.iter().zip(quads) {
@@ -189,7 +189,7 @@ fn portable_tile(block: Block<'_>, words: &[[Line; 2]], tile: usize) -> [f32; TI
                 }
             }
         }
-        let scales = lines[tiles * PAIR_LINES + tile].0.as_chunks::<4>().0;
+        let scales = lines[tiles.len() * PAIR_LINES + tile].0.as_chunks::<4>().0;
         for ((sum, total), scale) in sums.iter_mut().zip(totals).zip(scales) {
             *sum = (total as f32).mul_add(f32::from_ne_bytes(*scale), *sum);
         }

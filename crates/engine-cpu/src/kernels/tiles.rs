@@ -8,6 +8,7 @@
 use super::Kernels;
 use crate::gguf::TensorType;
 use crate::quantised;
+use std::ops::Range;
 
 /// Columns of a tile.
 pub(super) const TILE_COLUMNS: usize = 16;
@@ -23,6 +24,11 @@ pub(super) const TILE_LINES: usize = TILE_INPUTS / LINE_INPUTS;
 pub(super) const PAIR_LINES: usize = 2 * TILE_LINES;
 /// Lines after a group's tiles: 32 scales, then 32 corrections, four bytes each.
 pub(super) const TRAILER_LINES: usize = 4;
+/// Tiles of a group at most, in columns of up to so many tiles, and in longer ones. A scale should serve many inputs,
+/// for every group costs time, but not too many, for all their weights are rounded by the largest of them; the rows
+/// that long columns are multiplied by have the larger outliers. docs/engine.md has the accuracy. A group's sum stays
+/// within 32 bits up to eight tiles.
+const MAX_GROUP_TILES: [(usize, usize); 2] = [(9, 5), (usize::MAX, 3)];
 const MAX_WEIGHT: f32 = 127.0;
 /// Numbers whose largest is below this count as zero: its inverse would not be a number.
 pub(super) const MIN_LARGEST: f32 = 1e-30;
@@ -57,28 +63,39 @@ pub(super) struct TiledMatrix {
     lines: Vec<Line>,
 }
 
-/// How a column's inputs are cut: `groups` groups of `tiles` tiles each.
+/// How the tiles of a column's inputs are cut into groups: as evenly as whole tiles allow, the last one shorter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grouping {
-    pub(super) groups: usize,
+    /// Tiles of all groups together.
     pub(super) tiles: usize,
+    tiles_per_group: usize,
 }
 
 impl Grouping {
-    /// Groups of 192 inputs where they fit, for a scale should serve many inputs but not too many (docs/engine.md has
-    /// the accuracy); otherwise the longest of at most 256, so that a group's sum stays within 32 bits.
     fn of(inputs: usize) -> Self {
         let tiles = inputs.div_ceil(TILE_INPUTS);
-        let per_group = [3, 4, 2, 1].into_iter().find(|count| tiles.is_multiple_of(*count)).unwrap_or(1);
-        Self { groups: tiles / per_group, tiles: per_group }
+        let longest =
+            MAX_GROUP_TILES.into_iter().find(|(up_to, _)| tiles <= *up_to).map_or(1, |(_, longest)| longest);
+        Self { tiles, tiles_per_group: tiles.div_ceil(tiles.div_ceil(longest).max(1)) }
     }
 
-    fn group_lines(self) -> usize {
-        self.tiles * PAIR_LINES + TRAILER_LINES
+    pub(super) fn groups(self) -> usize {
+        self.tiles.div_ceil(self.tiles_per_group)
     }
 
-    fn block_lines(self) -> usize {
-        self.groups * self.group_lines()
+    /// The tiles of one group, counted over all groups.
+    pub(super) fn group(self, group: usize) -> Range<usize> {
+        let first = group * self.tiles_per_group;
+        first..self.tiles.min(first + self.tiles_per_group)
+    }
+
+    /// Lines before a group's first.
+    pub(super) fn lines_before(self, group: usize) -> usize {
+        group * (self.tiles_per_group * PAIR_LINES + TRAILER_LINES)
+    }
+
+    pub(super) fn block_lines(self) -> usize {
+        self.tiles * PAIR_LINES + self.groups() * TRAILER_LINES
     }
 }
 
@@ -92,7 +109,7 @@ pub(super) struct Block<'a> {
 /// What a matrix takes once it is laid out; `None` when that is beyond counting.
 pub fn laid_out_bytes(inputs: usize, columns: usize) -> Option<u64> {
     let blocks = columns.div_ceil(BLOCK_COLUMNS) as u64;
-    blocks.checked_mul((Grouping::of(inputs).block_lines() * size_of::<Line>()) as u64)
+    blocks.checked_mul((Grouping::of(inputs.max(1)).block_lines() * size_of::<Line>()) as u64)
 }
 
 impl TiledMatrix {
@@ -139,8 +156,10 @@ pub(super) fn read_column(sources: &[ColumnSource<'_>], mut column: usize, value
 /// Rounds one column to int8, group by group, into its place in a block.
 fn requantise(values: &[f32], grouping: Grouping, column: usize, lines: &mut [Line]) {
     let (tile, lane) = (column / TILE_COLUMNS, column % TILE_COLUMNS);
-    let groups = lines.chunks_exact_mut(grouping.group_lines());
-    for (values, lines) in values.chunks(grouping.tiles * TILE_INPUTS).zip(groups) {
+    for group in 0..grouping.groups() {
+        let tiles = grouping.group(group);
+        let values = &values[tiles.start * TILE_INPUTS..values.len().min(tiles.end * TILE_INPUTS)];
+        let lines = &mut lines[grouping.lines_before(group)..];
         // The bits of numbers without a sign are ordered as the numbers are.
         let largest =
             values.iter().fold(0, |largest: i32, value| largest.max(value.abs().to_bits().cast_signed()));
@@ -163,7 +182,7 @@ fn requantise(values: &[f32], grouping: Grouping, column: usize, lines: &mut [Li
                 line.0.as_chunks_mut().0[lane] = weights.map(i8::cast_unsigned);
             }
         }
-        let trailer = &mut lines[grouping.tiles * PAIR_LINES..];
+        let trailer = &mut lines[tiles.len() * PAIR_LINES..];
         let scale = if largest.is_finite() { largest / MAX_WEIGHT } else { f32::NAN };
         trailer[tile].0.as_chunks_mut().0[lane] = scale.to_ne_bytes();
         trailer[2 + tile].0.as_chunks_mut().0[lane] = (sum * OFFSET).to_ne_bytes();
@@ -208,21 +227,26 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn groups_are_192_inputs_where_they_fit_and_never_more_than_256() {
-        let lengths = |inputs| Grouping::of(inputs).tiles * TILE_INPUTS;
-        assert_eq!(
-            [576, 1_536, 2_048, 4_096, 640, 320, 64, 48].map(lengths),
-            [192, 192, 256, 256, 128, 64, 64, 64]
-        );
-        for inputs in (16..4_000).step_by(16) {
+    fn groups_are_even_and_never_longer_than_their_bound() {
+        let tiles = |inputs| -> Vec<usize> {
             let grouping = Grouping::of(inputs);
-            assert_eq!(grouping.groups * grouping.tiles, inputs.div_ceil(TILE_INPUTS));
+            (0..grouping.groups()).map(|group| grouping.group(group).len()).collect()
+        };
+        assert_eq!(tiles(48), [1]);
+        assert_eq!(tiles(384), [3, 3]);
+        assert_eq!(tiles(576), [5, 4]);
+        assert_eq!(tiles(896), [3, 3, 3, 3, 2]);
+        assert_eq!(tiles(1_536), [3; 8]);
+        for inputs in (16..4_000).step_by(16) {
+            let tiles = tiles(inputs);
+            assert_eq!(tiles.iter().sum::<usize>(), inputs.div_ceil(TILE_INPUTS));
+            assert!(tiles.iter().all(|count| (1..=5).contains(count)), "{inputs}: {tiles:?}");
         }
     }
 
     #[test]
     fn a_weight_is_off_by_half_a_step_of_its_group_at_most() {
-        let (inputs, columns) = (448, 37);
+        let (inputs, columns) = (704, 37);
         let kernels = Kernels::start(2).unwrap();
         let bytes = sample_tensor(TensorType::Q4_1, inputs, columns);
         let source = ColumnSource { kind: TensorType::Q4_1, columns, bytes: &bytes };
@@ -233,10 +257,11 @@ pub(super) mod tests {
             read_column(&[source], column, &mut wanted);
             let block = matrix.block(column / BLOCK_COLUMNS);
             let (tile, lane) = (column % BLOCK_COLUMNS / TILE_COLUMNS, column % TILE_COLUMNS);
-            let groups = block.lines.chunks_exact(matrix.grouping.group_lines());
-            for (lines, wanted) in groups.zip(wanted.chunks(matrix.grouping.tiles * TILE_INPUTS)) {
-                let word =
-                    |line: usize| lines[matrix.grouping.tiles * PAIR_LINES + line].0.as_chunks().0[lane];
+            for group in 0..block.grouping.groups() {
+                let tiles = block.grouping.group(group);
+                let lines = &block.lines[block.grouping.lines_before(group)..];
+                let wanted = &wanted[tiles.start * TILE_INPUTS..tiles.end * TILE_INPUTS];
+                let word = |line: usize| lines[tiles.len() * PAIR_LINES + line].0.as_chunks().0[lane];
                 let scale = f32::from_ne_bytes(word(tile));
                 let mut sum = 0;
                 for (input, wanted) in wanted.iter().enumerate() {

@@ -2,7 +2,24 @@
 //! that the machine has the instructions; that is the safety argument of every block here.
 
 use super::lanes::{Lanes, WIDTH};
+use crate::half_precision::MAX_F16;
 use std::arch::x86_64::*;
+
+/// Folds sixteen lanes, given as two halves, into one: upper half with lower half, again and again.
+macro_rules! fold {
+    ($lower:expr, $upper:expr, $eights:ident, $fours:ident) => {{
+        // SAFETY: used in methods of `Avx512` and `Avx2` only (see the file's header).
+        unsafe {
+            let eight = $eights($lower, $upper);
+            let four = $fours(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+            let two = $fours(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32($fours(two, _mm_shuffle_ps::<1>(two, two)))
+        }
+    }};
+}
+
+/// The order of four lanes in which neighbours have changed places.
+const SWAPPED: i32 = 0b10_11_00_01;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Avx512(());
@@ -105,6 +122,52 @@ impl Lanes for Avx512 {
             _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(value), exponent))
         }
     }
+
+    #[inline(always)]
+    fn sum(self, vector: __m512) -> f32 {
+        // SAFETY: the machine has AVX-512 (see the file's header).
+        let (lower, upper) = unsafe { (_mm512_castps512_ps256(vector), _mm512_extractf32x8_ps::<1>(vector)) };
+        fold!(lower, upper, _mm256_add_ps, _mm_add_ps)
+    }
+
+    #[inline(always)]
+    fn largest(self, vector: __m512) -> f32 {
+        // SAFETY: the machine has AVX-512 (see the file's header).
+        let (lower, upper) = unsafe { (_mm512_castps512_ps256(vector), _mm512_extractf32x8_ps::<1>(vector)) };
+        fold!(lower, upper, _mm256_max_ps, _mm_max_ps)
+    }
+
+    #[inline(always)]
+    fn swap_pairs(self, vector: __m512) -> __m512 {
+        // SAFETY: the machine has AVX-512 (see the file's header).
+        unsafe { _mm512_permute_ps::<SWAPPED>(vector) }
+    }
+
+    #[inline(always)]
+    fn store_f16(self, vector: __m512, bits: &mut [u16; WIDTH]) {
+        // SAFETY: the machine has AVX-512; the reference covers the 32 bytes written.
+        unsafe {
+            let numbers = _mm512_cmp_ps_mask::<_CMP_ORD_Q>(vector, vector);
+            let bounded = _mm512_maskz_min_ps(numbers, vector, _mm512_set1_ps(MAX_F16));
+            let bounded = _mm512_max_ps(bounded, _mm512_set1_ps(-MAX_F16));
+            _mm256_storeu_si256(
+                bits.as_mut_ptr().cast(),
+                _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(bounded),
+            );
+        }
+    }
+
+    #[inline(always)]
+    fn store_bytes(self, vector: __m512, high: &mut [u8; WIDTH], low: &mut [u8; WIDTH]) {
+        // SAFETY: the machine has AVX-512; the references cover the 16 bytes written to each.
+        unsafe {
+            let offset = _mm512_set1_epi32(128);
+            let quanta = _mm512_add_epi32(_mm512_cvtps_epi32(vector), offset);
+            let upper = _mm512_add_epi32(_mm512_srai_epi32::<8>(quanta), offset);
+            _mm_storeu_si128(high.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(upper));
+            _mm_storeu_si128(low.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(quanta));
+        }
+    }
 }
 
 type Halves = (__m256, __m256);
@@ -192,5 +255,52 @@ impl Lanes for Avx2 {
             }
         }
         (half(value.0, shifted.0), half(value.1, shifted.1))
+    }
+
+    #[inline(always)]
+    fn sum(self, vector: Halves) -> f32 {
+        fold!(vector.0, vector.1, _mm256_add_ps, _mm_add_ps)
+    }
+
+    #[inline(always)]
+    fn largest(self, vector: Halves) -> f32 {
+        fold!(vector.0, vector.1, _mm256_max_ps, _mm_max_ps)
+    }
+
+    #[inline(always)]
+    fn swap_pairs(self, vector: Halves) -> Halves {
+        // SAFETY: the machine has AVX2 (see the file's header).
+        unsafe { (_mm256_permute_ps::<SWAPPED>(vector.0), _mm256_permute_ps::<SWAPPED>(vector.1)) }
+    }
+
+    #[inline(always)]
+    fn store_f16(self, vector: Halves, bits: &mut [u16; WIDTH]) {
+        #[inline(always)]
+        fn half(vector: __m256) -> __m128i {
+            // SAFETY: called from a method of `Avx2` only (see the file's header).
+            unsafe {
+                let numbers = _mm256_and_ps(vector, _mm256_cmp_ps::<_CMP_ORD_Q>(vector, vector));
+                let bounded = _mm256_min_ps(numbers, _mm256_set1_ps(MAX_F16));
+                let bounded = _mm256_max_ps(bounded, _mm256_set1_ps(-MAX_F16));
+                _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(bounded)
+            }
+        }
+        let bits: *mut __m128i = bits.as_mut_ptr().cast();
+        // SAFETY: the reference covers the 32 bytes written.
+        unsafe {
+            _mm_storeu_si128(bits, half(vector.0));
+            _mm_storeu_si128(bits.add(1), half(vector.1));
+        }
+    }
+
+    #[inline(always)]
+    fn store_words(self, vector: Halves, words: &mut [i16; WIDTH]) {
+        // SAFETY: the machine has AVX2; the reference covers the 32 bytes written.
+        unsafe {
+            let (first, second) = (_mm256_cvtps_epi32(vector.0), _mm256_cvtps_epi32(vector.1));
+            // Packing works within halves of a register; the permutation puts their quarters in order.
+            let packed = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(first, second));
+            _mm256_storeu_si256(words.as_mut_ptr().cast(), packed);
+        }
     }
 }

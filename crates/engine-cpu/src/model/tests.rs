@@ -6,7 +6,8 @@ use crate::forward::{Forward, Segment, StepModel};
 use crate::gguf::TensorType;
 use crate::gguf::writer::GgufWriter;
 use crate::kernels::Kernels;
-use crate::kv::{KvCache, Lane, PageLedger};
+use crate::kernels::KvCache;
+use crate::kv::{Lane, PageLedger};
 use crate::tokenizer::Tokenizer;
 use proptest::prelude::*;
 use std::io::Cursor;
@@ -88,7 +89,7 @@ fn step(model: Model, tokens: &[u32]) -> usize {
     let mut pages = ledger.promise(2, Lane::Any).unwrap();
     ledger.grow(&mut pages, tokens.len());
     let mut forward = Forward::new(model, Kernels::start(1).unwrap(), cache);
-    let segment = Segment { tokens, first_position: 0, pages: pages.pages(), wants_logits: true };
+    let segment = Segment { tokens, first_position: 0, pages: pages.pages(), logits_rows: 1 };
     forward.step(&[segment]).rows().map(<[f32]>::len).sum()
 }
 

@@ -36,8 +36,8 @@ impl StepModel for ScriptedModel {
         for segment in segments {
             assert!(segment.first_position + segment.tokens.len() <= segment.pages.len() * 64);
             assert!(!segment.tokens.contains(&POISON), "poisoned");
-            if segment.wants_logits {
-                let next = (segment.tokens[segment.tokens.len() - 1] + 1) % POISON;
+            for token in &segment.tokens[segment.tokens.len() - segment.logits_rows..] {
+                let next = (token + 1) % POISON;
                 self.logits.extend((0..VOCABULARY).map(|id| f32::from(id == next as usize)));
             }
         }

@@ -101,6 +101,23 @@ fn a_prompt_in_pieces_gives_the_same_numbers_as_in_one() {
     }
 }
 
+#[test]
+fn several_tokens_of_one_sequence_in_a_step_give_the_bits_of_one_at_a_time() {
+    let mut evaluation = Evaluation::load(&model_path(), 1_024, 2).unwrap();
+    for Reference { prompt_ids, llama_cpp_greedy, .. } in references() {
+        let reply: Vec<u32> = llama_cpp_greedy.iter().map(|step| step.id).collect();
+        for rows in [2, 5, 16] {
+            evaluation.restart();
+            evaluation.extend(&prompt_ids);
+            let one_at_a_time: Vec<_> = reply.iter().map(|id| evaluation.extend(&[*id])).collect();
+            evaluation.restart();
+            evaluation.extend(&prompt_ids);
+            let together: Vec<_> = reply.chunks(rows).flat_map(|ids| evaluation.extend_each(ids)).collect();
+            assert!(one_at_a_time == together, "{rows} rows");
+        }
+    }
+}
+
 /// The text whose perplexity is measured, in tokens: as many as llama.cpp's was measured over.
 fn text() -> Vec<u32> {
     let file = Gguf::open(&model_path()).unwrap();

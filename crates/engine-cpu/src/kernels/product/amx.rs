@@ -7,11 +7,12 @@ use super::super::x86::Avx512;
 use super::{Strip, avx512};
 use std::arch::asm;
 use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
 /// With fewer rows than this, AVX-512 alone is as fast: both wait for the weights.
 const MIN_ROWS: usize = 5;
-/// How far ahead of its use a line is asked for.
+/// How far ahead of its use a line is asked for where a block is read once.
 const PREFETCH_LINES: usize = 128;
 /// Rows that stay in the cache while they are multiplied by one block after another.
 const RESIDENT_ROWS: usize = 64;
@@ -72,6 +73,7 @@ pub(super) fn multiply(amx: Amx, strip: &Strip<'_>) {
         return;
     }
     configure(amx);
+    let passes = rows.min(RESIDENT_ROWS).div_ceil(BLOCK_ROWS);
     for first in (0..rows).step_by(RESIDENT_ROWS) {
         for block in strip.blocks.clone() {
             for first_row in (first..rows.min(first + RESIDENT_ROWS)).step_by(BLOCK_ROWS) {
@@ -79,7 +81,7 @@ pub(super) fn multiply(amx: Amx, strip: &Strip<'_>) {
                     avx512::multiply_rows(amx.lanes, strip, block, first_row);
                 } else {
                     // SAFETY: an `Amx` exists only where the machine has tiles, and they are configured above.
-                    unsafe { multiply_rows(strip, block, first_row) };
+                    unsafe { multiply_rows(strip, block, first_row, passes) };
                 }
             }
         }
@@ -110,34 +112,42 @@ fn release(_amx: Amx) {
     unsafe { asm!("tilerelease", options(nostack, nomem)) };
 }
 
-/// One block of columns by the up to sixteen rows from `first_row` on.
+/// One block of columns by the up to sixteen rows from `first_row` on. When a block is gone through several times, each
+/// of the `passes` asks for its share of the next block, so that memory is never idle.
 ///
 /// # Safety
 /// The machine has AMX and AVX-512, and this thread's tiles are configured.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn multiply_rows(strip: &Strip<'_>, index: usize, first_row: usize) {
+unsafe fn multiply_rows(strip: &Strip<'_>, index: usize, first_row: usize, passes: usize) {
     let rows = strip.inputs.block(first_row);
     let block = strip.matrix.block(index);
     let grouping = block.grouping;
-    assert!(block.lines.len() == grouping.groups * (grouping.tiles * PAIR_LINES + TRAILER_LINES));
-    assert!(rows.lines.len() >= grouping.groups * grouping.tiles * 2 * rows.rows + BLOCK_ROWS);
+    assert!(block.lines.len() == grouping.block_lines());
+    assert!(rows.lines.len() >= grouping.tiles * 2 * rows.rows + BLOCK_ROWS);
     let mut weights: *const Line = block.lines.as_ptr();
+    let (mut ahead, lines_ahead) = match passes {
+        1 => (weights.wrapping_add(PREFETCH_LINES), PAIR_LINES),
+        _ if first_row >= RESIDENT_ROWS => (weights, 0),
+        _ => {
+            let part = block.lines.len() / passes * (first_row / BLOCK_ROWS);
+            (weights.wrapping_add(block.lines.len() + part), PAIR_LINES / passes)
+        }
+    };
     let mut inputs: *const Line = rows.lines.as_ptr();
-    let mut sums = [[_mm512_setzero_ps(); 2]; BLOCK_ROWS];
     // The four results: high bytes of both tiles of columns, then low bytes.
-    let mut results = [[Line::ZERO; BLOCK_ROWS]; 4];
-    for _ in 0..grouping.groups {
+    let mut results = MaybeUninit::<Results>::uninit();
+    let mut sums = [MaybeUninit::<[__m512; 2]>::uninit(); BLOCK_ROWS];
+    for group in 0..grouping.groups() {
         // SAFETY: the tiles are configured; no memory is touched.
         unsafe {
             asm!("tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3",
                 out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _, options(nostack, nomem));
         }
-        for _ in 0..grouping.tiles {
-            // The first rows bring the weights into the cache, where the others find them.
-            let lines = if first_row == 0 { PAIR_LINES } else { 0 };
-            for line in 0..lines {
+        for _ in grouping.group(group) {
+            for _ in 0..lines_ahead {
                 // A prefetch may name any address.
-                _mm_prefetch::<_MM_HINT_T0>(weights.wrapping_add(PREFETCH_LINES + line).cast());
+                _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
+                ahead = ahead.wrapping_add(1);
             }
             // SAFETY: the lengths asserted above are those of all groups and tiles. A tile of inputs is always read
             // with sixteen lines; where the block has fewer rows, those beyond are within the lines that follow it,
@@ -164,8 +174,8 @@ unsafe fn multiply_rows(strip: &Strip<'_>, index: usize, first_row: usize) {
                 inputs = inputs.add(2 * rows.rows);
             }
         }
-        // SAFETY: each tile is 1,024 bytes, as long as a result.
-        unsafe {
+        // SAFETY: each tile is 1,024 bytes, as long as a result; so all four are written.
+        let results = unsafe {
             asm!(
                 "tilestored [{out} + {stride}], tmm0",
                 "tilestored [{out} + {stride} + 1024], tmm1",
@@ -175,33 +185,62 @@ unsafe fn multiply_rows(strip: &Strip<'_>, index: usize, first_row: usize) {
                 stride = in(reg) STRIDE,
                 options(nostack),
             );
-        }
-        for tile in 0..2 {
-            // SAFETY: the group's trailer follows its tiles.
-            let (scale, correction) = unsafe {
-                (_mm512_load_ps(weights.add(tile).cast()), _mm512_load_si512(weights.add(2 + tile).cast()))
-            };
-            for row in 0..rows.rows {
-                // SAFETY: a line is 64 bytes.
-                let (high, low) = unsafe {
-                    (
-                        _mm512_load_si512((&raw const results[tile][row]).cast()),
-                        _mm512_load_si512((&raw const results[2 + tile][row]).cast()),
-                    )
-                };
-                let total = _mm512_sub_epi32(_mm512_add_epi32(_mm512_slli_epi32::<8>(high), low), correction);
-                sums[row][tile] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total), scale, sums[row][tile]);
+            results.assume_init_ref()
+        };
+        // SAFETY: the group's trailer follows its tiles, and the pointer ends at most one past the block's last line.
+        let trailer = unsafe {
+            let trailer = weights.cast();
+            weights = weights.add(TRAILER_LINES);
+            Trailer::read(trailer)
+        };
+        let is_last = group + 1 == grouping.groups();
+        for (row, sum) in sums.iter_mut().enumerate().take(rows.rows) {
+            let totals = trailer.totals(results, row);
+            // SAFETY: the group before has written the sum.
+            let before = if group == 0 { [_mm512_setzero_ps(); 2] } else { unsafe { sum.assume_init() } };
+            let after = [0, 1].map(|tile| _mm512_fmadd_ps(totals[tile], trailer.scales[tile], before[tile]));
+            if !is_last {
+                sum.write(after);
+                continue;
+            }
+            for (tile, sum) in after.into_iter().enumerate() {
+                let out = strip.place(first_row + row, index, tile);
+                // SAFETY: the place has 16 columns that belong to this strip alone.
+                unsafe { avx512::finish(sum, rows.scales[row], out, strip.target.before) };
             }
         }
-        // SAFETY: at most one past the block's last line.
-        weights = unsafe { weights.add(TRAILER_LINES) };
     }
-    for (row, sums) in sums.iter().enumerate().take(rows.rows) {
-        for (tile, sum) in sums.iter().enumerate() {
-            let out = strip.place(first_row + row, index, tile);
-            // SAFETY: the place has 16 columns that belong to this strip alone.
-            unsafe { avx512::finish(*sum, rows.scales[row], out, strip.target.before) };
-        }
+}
+
+type Results = [[Line; BLOCK_ROWS]; 4];
+
+/// What follows the tiles of a group, for both tiles of columns.
+struct Trailer {
+    scales: [__m512; 2],
+    corrections: [__m512i; 2],
+}
+
+impl Trailer {
+    /// # Safety
+    /// The machine has AVX-512, and there are that many lines.
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    unsafe fn read(lines: *const [Line; TRAILER_LINES]) -> Self {
+        // SAFETY: the caller vouches for the lines, and a line is 64 bytes.
+        let at = |line: usize| unsafe { _mm512_load_si512(lines.cast::<Line>().add(line).cast()) };
+        Self { scales: [_mm512_castsi512_ps(at(0)), _mm512_castsi512_ps(at(1))], corrections: [at(2), at(3)] }
+    }
+
+    /// A group's sums of one row: whole numbers, for both tiles of columns.
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn totals(&self, results: &Results, row: usize) -> [__m512; 2] {
+        [0, 1].map(|tile| {
+            // SAFETY: a line is 64 bytes.
+            let read = |part: usize| unsafe { _mm512_load_si512((&raw const results[part][row]).cast()) };
+            let (high, low) = (_mm512_slli_epi32::<8>(read(tile)), read(2 + tile));
+            _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_add_epi32(high, low), self.corrections[tile]))
+        })
     }
 }
 

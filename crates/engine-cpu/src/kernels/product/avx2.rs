@@ -1,7 +1,7 @@
 //! Products with AVX2: weights are widened to sixteen bits and multiplied with the whole fixed-point activations, two
 //! rows at a time. The byte instructions of AVX2 would saturate.
 
-use super::super::tiles::{Line, PAIR_LINES, TILE_COLUMNS, TILE_LINES, TRAILER_LINES};
+use super::super::tiles::{Line, PAIR_LINES, TILE_COLUMNS, TILE_LINES};
 use super::super::x86::Avx2;
 use super::{Before, Strip};
 use std::arch::x86_64::*;
@@ -33,14 +33,15 @@ fn one_tile<const ROWS: usize>(strip: &Strip<'_>, index: usize, tile: usize, row
     let grouping = block.grouping;
     let inputs: [&[[Line; 2]]; ROWS] = std::array::from_fn(|offset| strip.inputs.words(row + offset));
     let mut sums = [[_mm256_setzero_ps(); 2]; ROWS];
-    for group in 0..grouping.groups {
-        let lines = &block.lines[group * (grouping.tiles * PAIR_LINES + TRAILER_LINES)..];
+    for group in 0..grouping.groups() {
+        let tiles = grouping.group(group);
+        let lines = &block.lines[grouping.lines_before(group)..];
         // Each holds four columns, two neighbouring inputs' sums for each pair of lanes.
         let mut totals = [[_mm256_setzero_si256(); ROWS]; 4];
-        for part in 0..grouping.tiles {
+        for (part, tile_of_row) in tiles.clone().enumerate() {
             let weights = &lines[(part * 2 + tile) * TILE_LINES..][..TILE_LINES];
             let words: [&[[u8; 8]; TILE_LINES]; ROWS] = std::array::from_fn(|row| {
-                let pair = &inputs[row][group * grouping.tiles + part];
+                let pair = &inputs[row][tile_of_row];
                 // SAFETY: two lines are 128 bytes, as many as sixteen times eight, and bytes need no alignment.
                 unsafe { &*std::ptr::from_ref(pair).cast() }
             });
@@ -56,7 +57,7 @@ fn one_tile<const ROWS: usize>(strip: &Strip<'_>, index: usize, tile: usize, row
                 }
             }
         }
-        let scales = lines[grouping.tiles * PAIR_LINES + tile].0.as_ptr().cast::<f32>();
+        let scales = lines[tiles.len() * PAIR_LINES + tile].0.as_ptr().cast::<f32>();
         for half in 0..2 {
             // SAFETY: a line has two times eight floats.
             let scales = unsafe { _mm256_load_ps(scales.add(half * 8)) };

@@ -55,18 +55,16 @@ unsafe fn few_rows<const ROWS: usize>(part: &Part<'_>) {
     let Part { strip, block: index, rows, first_row, first } = *part;
     let block = strip.matrix.block(index);
     let grouping = block.grouping;
-    assert!(block.lines.len() == grouping.groups * (grouping.tiles * PAIR_LINES + TRAILER_LINES));
-    assert!(
-        rows.lines.len() >= grouping.groups * grouping.tiles * 2 * rows.rows && first + ROWS <= rows.rows
-    );
+    assert!(block.lines.len() == grouping.block_lines());
+    assert!(rows.lines.len() >= grouping.tiles * 2 * rows.rows && first + ROWS <= rows.rows);
     let mut weights: *const Line = block.lines.as_ptr();
     // SAFETY: row `first` exists, so its line of the first tile does.
     let mut inputs: *const Line = unsafe { rows.lines.as_ptr().add(first) };
     let mut sums = [[_mm512_setzero_ps(); 2]; ROWS];
-    for _ in 0..grouping.groups {
+    for group in 0..grouping.groups() {
         let mut highs = [[_mm512_setzero_si512(); 2]; ROWS];
         let mut lows = [[_mm512_setzero_si512(); 2]; ROWS];
-        for _ in 0..grouping.tiles {
+        for _ in grouping.group(group) {
             for line in 0..TILE_LINES {
                 // SAFETY: the lengths asserted above are those of all groups, tiles and rows; both pointers move past
                 // one tile at a time. A prefetch may name any address.

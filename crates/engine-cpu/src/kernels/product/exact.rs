@@ -2,7 +2,7 @@
 //! against.
 
 use super::super::inputs::Inputs;
-use super::super::lanes::{self, Lanes, WIDTH};
+use super::super::lanes::{Lanes, WIDTH};
 use super::super::tiles::{BLOCK_COLUMNS, ColumnSource, read_column};
 use super::super::{InstructionSet, Kernels, dispatch};
 use super::{Before, Target};
@@ -71,6 +71,6 @@ fn dot_products<L: Lanes>(lanes: L, (weights, rows, sums): (&[f32], &[&[f32]; RO
         }
     }
     for (sum, partial) in sums.iter_mut().zip(partial) {
-        *sum = lanes::sum(lanes, partial);
+        *sum = lanes.sum(partial);
     }
 }

@@ -4,7 +4,7 @@
 
 use super::super::inputs::{BLOCK_ROWS, RowBlock};
 use super::super::neon::{Dotprod, Neon};
-use super::super::tiles::{Line, PAIR_LINES, TILE_COLUMNS, TILE_LINES, TRAILER_LINES};
+use super::super::tiles::{Line, PAIR_LINES, TILE_COLUMNS, TILE_LINES};
 use super::{Before, Strip};
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -34,14 +34,14 @@ fn one_row(strip: &Strip<'_>, index: usize, tile: usize, row: usize) {
     let grouping = block.grouping;
     let inputs = strip.inputs.words(row);
     let mut sums = [vdupq_n_f32(0.0); QUARTERS];
-    for group in 0..grouping.groups {
-        let lines = &block.lines[group * (grouping.tiles * PAIR_LINES + TRAILER_LINES)..];
+    for group in 0..grouping.groups() {
+        let tiles = grouping.group(group);
+        let lines = &block.lines[grouping.lines_before(group)..];
         // One for each column; its four lanes are four neighbouring inputs' sums.
         let mut totals = [vdupq_n_s32(0); TILE_COLUMNS];
-        for part in 0..grouping.tiles {
+        for (part, tile_of_row) in tiles.clone().enumerate() {
             let weights = &lines[(part * 2 + tile) * TILE_LINES..][..TILE_LINES];
-            let words =
-                inputs[group * grouping.tiles + part].iter().flat_map(|line| line.0.as_chunks::<8>().0);
+            let words = inputs[tile_of_row].iter().flat_map(|line| line.0.as_chunks::<8>().0);
             for (weights, words) in weights.iter().zip(words) {
                 // SAFETY: eight bytes are four sixteen-bit numbers, and this load needs no alignment.
                 let quanta = unsafe { vld1_s16(words.as_ptr().cast()) };
@@ -53,7 +53,7 @@ fn one_row(strip: &Strip<'_>, index: usize, tile: usize, row: usize) {
                 }
             }
         }
-        let scales = lines[grouping.tiles * PAIR_LINES + tile].0.as_ptr().cast::<f32>();
+        let scales = lines[tiles.len() * PAIR_LINES + tile].0.as_ptr().cast::<f32>();
         for (quarter, totals) in totals.as_chunks::<4>().0.iter().enumerate() {
             let pairs = (vpaddq_s32(totals[0], totals[1]), vpaddq_s32(totals[2], totals[3]));
             let total = vcvtq_f32_s32(vpaddq_s32(pairs.0, pairs.1));
@@ -106,13 +106,14 @@ unsafe fn few_rows<const ROWS: usize>(part: &Part<'_>) {
     let block = strip.matrix.block(index);
     let grouping = block.grouping;
     let mut sums = [[vdupq_n_f32(0.0); QUARTERS]; ROWS];
-    for group in 0..grouping.groups {
-        let lines = &block.lines[group * (grouping.tiles * PAIR_LINES + TRAILER_LINES)..];
+    for group in 0..grouping.groups() {
+        let tiles = grouping.group(group);
+        let lines = &block.lines[grouping.lines_before(group)..];
         let mut highs = [[vdupq_n_s32(0); QUARTERS]; ROWS];
         let mut lows = [[vdupq_n_s32(0); QUARTERS]; ROWS];
-        for part in 0..grouping.tiles {
+        for (part, tile_of_row) in tiles.clone().enumerate() {
             let weights = &lines[(part * 2 + tile) * TILE_LINES..][..TILE_LINES];
-            let inputs = &rows.lines[(group * grouping.tiles + part) * 2 * rows.rows + first..];
+            let inputs = &rows.lines[tile_of_row * 2 * rows.rows + first..];
             for (place, weights) in weights.iter().enumerate() {
                 let weights: [int8x16_t; QUARTERS] = std::array::from_fn(|quarter| {
                     // SAFETY: a line has four times sixteen bytes.
@@ -131,7 +132,7 @@ unsafe fn few_rows<const ROWS: usize>(part: &Part<'_>) {
                 }
             }
         }
-        let scales = lines[grouping.tiles * PAIR_LINES + tile].0.as_ptr().cast::<f32>();
+        let scales = lines[tiles.len() * PAIR_LINES + tile].0.as_ptr().cast::<f32>();
         for quarter in 0..QUARTERS {
             // SAFETY: a line has four times four floats.
             let scales = unsafe { vld1q_f32(scales.add(quarter * 4)) };

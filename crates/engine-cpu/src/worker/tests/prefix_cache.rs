@@ -43,8 +43,8 @@ impl StepModel for RememberingModel {
                 page[position % PAGE_TOKENS] = if poisoned { END } else { *token };
             }
             assert!(!poisoned, "poisoned, with half a page written");
-            if segment.wants_logits {
-                let end = segment.first_position + segment.tokens.len();
+            let end = segment.first_position + segment.tokens.len();
+            for end in end + 1 - segment.logits_rows..=end {
                 let read = (0..end).map(|at| self.pages[&segment.pages[at / PAGE_TOKENS]][at % PAGE_TOKENS]);
                 let next = next(read) as usize;
                 self.logits.extend((0..VOCABULARY).map(|id| f32::from(id == next)));

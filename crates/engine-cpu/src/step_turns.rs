@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The one turn that engines share; a clone shares it too.
 #[derive(Clone, Debug, Default)]
-pub struct Turns(Arc<Shared>);
+pub struct StepTurns(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -31,7 +31,7 @@ impl Shared {
 /// Held during a step.
 struct Turn<'a>(&'a Shared);
 
-impl Turns {
+impl StepTurns {
     fn take(&self) -> Turn<'_> {
         let mut numbers = self.0.lock();
         let own = numbers.drawn;
@@ -55,11 +55,11 @@ impl Drop for Turn<'_> {
 #[derive(Debug)]
 pub struct InTurn<M> {
     model: M,
-    turns: Turns,
+    turns: StepTurns,
 }
 
 impl<M> InTurn<M> {
-    pub fn new(model: M, turns: Turns) -> Self {
+    pub fn new(model: M, turns: StepTurns) -> Self {
         Self { model, turns }
     }
 }
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn one_has_the_turn_at_a_time_and_those_who_wait_are_served_in_order() {
-        let (turns, taken, order) = (Turns::default(), AtomicBool::new(false), Mutex::new(Vec::new()));
+        let (turns, taken, order) = (StepTurns::default(), AtomicBool::new(false), Mutex::new(Vec::new()));
         let first = turns.take();
         thread::scope(|scope| {
             for thread in 0..4 {
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_panic_gives_the_turn_back() {
-        let turns = Turns::default();
+        let turns = StepTurns::default();
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             let _turn = turns.take();
             panic!("in the middle of a step");
