@@ -50,7 +50,7 @@ pub struct Soak {
     /// Words of the longest input.
     pub max_words: usize,
     pub max_output_tokens: u32,
-    /// The longest that a reply's next text may take.
+    /// A reply's next text that takes longer is a stall.
     pub max_stall: Duration,
     /// How much the process may grow after the first third of the requests.
     pub max_growth_bytes: u64,
@@ -68,8 +68,10 @@ pub struct Seen {
     pub left: usize,
     pub output_tokens: u64,
     pub cached_tokens: u64,
-    /// Times between the texts of one reply.
+    /// Times between the texts of one reply, and how many were longer than they may be. The latter is no error here, so
+    /// that a machine that was busy with other things does not hide all else there is to see.
     pub gaps: Vec<Duration>,
+    pub stalls: usize,
     /// What the process took of memory after the first third, and at the end.
     pub first_third_bytes: u64,
     pub last_bytes: u64,
@@ -256,7 +258,7 @@ impl Run {
                     texts += 1;
                     // Text is held back where it might begin a stop string, which is no stall.
                     if request.stop.is_none() {
-                        self.note_gap(&mut last)?;
+                        self.note_gap(&mut last);
                     }
                 }
             }
@@ -265,16 +267,14 @@ impl Run {
         self.check_end(request, question, &text, ended)
     }
 
-    fn note_gap(&self, last: &mut Option<Instant>) -> Result<(), String> {
+    fn note_gap(&self, last: &mut Option<Instant>) {
         let now = self.clock.monotonic();
         if let Some(before) = last.replace(now) {
             let gap = now.saturating_duration_since(before);
-            self.seen().gaps.push(gap);
-            if gap > self.soak.max_stall {
-                return Err(format!("the next text took {gap:?}, more than {:?}", self.soak.max_stall));
-            }
+            let mut seen = self.seen();
+            seen.gaps.push(gap);
+            seen.stalls += usize::from(gap > self.soak.max_stall);
         }
-        Ok(())
     }
 
     /// Whatever it ends with, a text is the beginning of what the request gives alone, and has no other's secret.

@@ -26,7 +26,7 @@ async fn a_crowd_of_accounts_gets_its_own_texts_and_leaves_nothing_behind() {
         max_growth_bytes: 32_000_000,
     };
     let seen = soak::run(Arc::new(engine), soak, Arc::new(SystemClock), |_| {}).await.unwrap();
-    assert_eq!(seen.requests, 300);
+    assert_eq!((seen.requests, seen.stalls), (300, 0));
     let each = [seen.at_limit, seen.stopped, seen.cancelled, seen.left];
     assert!(each.iter().all(|count| *count > 0) && seen.cached_tokens > 0, "{seen:?}");
 }

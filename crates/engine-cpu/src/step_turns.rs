@@ -1,6 +1,6 @@
-//! Engines that run side by side take turns by steps. A step uses all cores; two at once would have their threads spin
-//! against each other, and both would take more than twice as long. Whoever has waited longest is next, so that no
-//! engine's replies wait for more than one step of each other engine.
+//! Engines that run side by side take turns by steps. A step uses all cores; in two at once, threads that spin would take
+//! the cores from those that calculate. Whoever has waited longest is next, so that no engine's replies wait for more
+//! than one step of each other engine.
 
 use crate::forward::{Logits, Segment, StepModel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
