@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench bench-engine bench-ledger clean
+.PHONY: help run test test-arm check bench bench-engine bench-ledger clean
 
 CARGO ?= cargo
 CHANCERY := $(CARGO) run --quiet --release --locked -p chancery --
@@ -21,6 +21,12 @@ test: ## Run every check and every test, on both databases and the real model
 	@scripts/require build lint test
 	@scripts/lint
 	scripts/with-services scripts/run-tests --workspace
+
+test-arm: ## Test the kernels for 64-bit ARM in an emulator
+	@scripts/require build arm
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER='qemu-aarch64 -L /usr/aarch64-linux-gnu' \
+	$(CARGO) test --locked --target aarch64-unknown-linux-gnu -p chancery-engine-cpu --lib kernels
 
 check: ## The quick loop: format, lints, unit tests
 	@scripts/require build lint

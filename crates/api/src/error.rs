@@ -171,6 +171,12 @@ impl ApiError {
                 "too much work is waiting already; try again later, nothing was billed",
             )
             .retry_after_s(retry_after_s),
+            EngineError::Restarting { retry_after_s } => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "engine_restarting",
+                "the model is being set up anew after a failure; try again, nothing was billed",
+            )
+            .retry_after_s(retry_after_s),
             EngineError::ShuttingDown => Self::shutting_down(),
             EngineError::TimedOut => Self::new(
                 StatusCode::GATEWAY_TIMEOUT,

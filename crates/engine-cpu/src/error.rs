@@ -1,5 +1,6 @@
 //! Why a model does not load. `Fault` says what is wrong in the bytes; `LoadError` adds which file and what to do.
 
+use crate::plan::Shortage;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -32,8 +33,15 @@ pub enum LoadError {
     NotFound { path: PathBuf },
     #[error("the model file {} was refused: {fault}", path.display())]
     Refused { path: PathBuf, fault: Fault },
+    #[error(
+        "the model file {} is not the one that was loaded; put that one back, or restart the server to serve this one",
+        path.display()
+    )]
+    Changed { path: PathBuf },
     #[error("`{option}` cannot be {asked} for {}: {reason}", path.display())]
     Option { path: PathBuf, option: &'static str, asked: u64, reason: String },
+    #[error("{0}")]
+    Memory(Shortage),
     #[error("`CHANCERY_KERNEL` cannot be `{asked}`: {reason}")]
     Kernel { asked: String, reason: String },
     #[error("the engine's threads could not be started: {0}")]

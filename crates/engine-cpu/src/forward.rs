@@ -9,6 +9,7 @@ use crate::kernels::{
     Before, HeadRules, Inputs, Kernels, KvCache, LogitRows, Positions, Rows, Span, Survey, Turns, padded,
 };
 use crate::kv::PageId;
+use crate::limits::ENGINE_OVERHEAD_BYTES;
 use crate::model::{HeadNorms, HyperParameters, Layer, Model};
 
 /// The next tokens of one sequence.
@@ -150,6 +151,26 @@ impl StepModel for Forward {
     fn free_rows(&self) -> usize {
         self.free_rows
     }
+}
+
+/// What a model takes for its steps beside weights and cache, when they have at most so many rows and rows of logits.
+pub fn work_bytes(hyper_parameters: &HyperParameters, rows: usize, logits_rows: usize) -> u64 {
+    let HyperParameters { width, feed_forward, attention, vocabulary, .. } = *hyper_parameters;
+    let query_width = attention.heads * attention.head_len;
+    let kv_width = attention.kv_heads * attention.head_len;
+    let widest_input = width.max(feed_forward).max(query_width);
+    // Values in f32 first; inputs are there as f32 and as 16-bit numbers.
+    let row_bytes = 4
+        * (padded(width)
+            + padded(query_width + 2 * kv_width)
+            + query_width
+            + padded(2 * feed_forward)
+            + attention.head_len
+            + widest_input)
+        + 2 * widest_input;
+    let logits_row_bytes = 4 * (padded(width) + padded(vocabulary));
+    // Vectors that grow may take twice what they hold.
+    (2 * (rows * row_bytes + logits_rows * logits_row_bytes) + ENGINE_OVERHEAD_BYTES) as u64
 }
 
 /// What all layers of one step share.

@@ -3,6 +3,7 @@
 //! count, length and offset is held against the file's length and `limits` before it is used.
 
 mod bounded_reader;
+mod fingerprinted;
 mod metadata;
 mod tensors;
 
@@ -12,6 +13,7 @@ pub use tensors::{TensorInfo, TensorType};
 use crate::error::{Fault, LoadError};
 use crate::limits::{MAX_ALIGNMENT, MAX_METADATA_KEYS, MAX_TENSORS};
 use bounded_reader::BoundedReader;
+use fingerprinted::Fingerprinted;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
@@ -29,7 +31,10 @@ pub struct Gguf<R> {
     data_start: u64,
 }
 
-impl Gguf<BufReader<File>> {
+/// A model file on disk.
+pub type ModelFile = BufReader<Fingerprinted<File>>;
+
+impl Gguf<ModelFile> {
     pub fn open(path: &Path) -> Result<Self, LoadError> {
         let open = || {
             // Asked before opening: opening a pipe waits for somebody to write to it.
@@ -38,9 +43,14 @@ impl Gguf<BufReader<File>> {
             }
             let file = File::open(path)?;
             let file_len = file.metadata()?.len();
-            Gguf::read(BufReader::with_capacity(1 << 20, file), file_len)
+            Gguf::read(BufReader::with_capacity(1 << 20, Fingerprinted::new(file)), file_len)
         };
         open().map_err(|fault| LoadError::refused(path, fault))
+    }
+
+    /// What was read so far, as one number: the same after the same reads of the same file.
+    pub fn fingerprint(&self) -> u64 {
+        self.source.get_ref().fingerprint()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The arithmetic. Products have a kernel for each instruction set; all else is written once over sixteen `Lanes` and
-//! compiled for AVX-512, AVX2 and any machine. Which one runs is found out when the engine starts. Every row's result
-//! is reduced in one fixed order that does not depend on the other rows, so a request's text is the same alone and in
-//! a full batch.
+//! compiled for AVX-512, AVX2, NEON and any machine. Which one runs is found out when the engine starts. Every row's
+//! result is reduced in one fixed order that does not depend on the other rows, so a request's text is the same alone
+//! and in a full batch.
 
 #![expect(unsafe_code, reason = "vector instructions, and threads that write disjoint parts of one buffer")]
 
@@ -11,6 +11,8 @@ mod heads;
 mod inputs;
 mod key_values;
 mod lanes;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod pool;
 mod product;
 mod sampling;
@@ -26,7 +28,7 @@ pub use inputs::Inputs;
 pub use key_values::{KvCache, KvShape};
 pub use product::{Before, Matrix, padded};
 pub use sampling::{BLOCK_TOKENS, LogitRows, Survey};
-pub use tiles::ColumnSource;
+pub use tiles::{ColumnSource, laid_out_bytes};
 
 use crate::error::LoadError;
 use inputs::InputForm;
@@ -39,7 +41,7 @@ use weight_memory::WeightMemory;
 /// Forces a kernel by its name, for tests and for comparing them.
 pub const KERNEL_VARIABLE: &str = "CHANCERY_KERNEL";
 /// From the best to the plainest.
-const NAMES: [&str; 4] = ["amx", "avx512", "avx2", "portable"];
+const NAMES: [&str; 6] = ["amx", "avx512", "avx2", "dotprod", "neon", "portable"];
 
 /// The widest instructions that this machine has and the kernels use.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +52,10 @@ enum InstructionSet {
     Avx512(x86::Avx512),
     #[cfg(target_arch = "x86_64")]
     Avx2(x86::Avx2),
+    #[cfg(target_arch = "aarch64")]
+    Dotprod(neon::Dotprod),
+    #[cfg(target_arch = "aarch64")]
+    Neon(neon::Neon),
     Portable(Portable),
 }
 
@@ -63,6 +69,10 @@ impl InstructionSet {
             "avx512" => x86::Avx512::detect().map(Self::Avx512),
             #[cfg(target_arch = "x86_64")]
             "avx2" => x86::Avx2::detect().map(Self::Avx2),
+            #[cfg(target_arch = "aarch64")]
+            "dotprod" => neon::Dotprod::detect().map(Self::Dotprod),
+            #[cfg(target_arch = "aarch64")]
+            "neon" => neon::Neon::detect().map(Self::Neon),
             "portable" => Some(Self::Portable(Portable)),
             _ => None,
         }
@@ -86,6 +96,10 @@ impl InstructionSet {
             Self::Avx512(_) => "avx512",
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(_) => "avx2",
+            #[cfg(target_arch = "aarch64")]
+            Self::Dotprod(_) => "dotprod",
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon(_) => "neon",
             Self::Portable(_) => "portable",
         }
     }
@@ -96,6 +110,10 @@ impl InstructionSet {
             Self::Amx(_) | Self::Avx512(_) => InputForm::Bytes,
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(_) => InputForm::Words,
+            #[cfg(target_arch = "aarch64")]
+            Self::Dotprod(_) => InputForm::Bytes,
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon(_) => InputForm::Words,
             Self::Portable(_) => InputForm::Words,
         }
     }
@@ -123,6 +141,12 @@ macro_rules! dispatch {
                 }
                 // SAFETY: an `Avx2` exists only where the machine has these features.
                 unsafe { compiled(lanes, $arguments) }
+            }
+            // NEON is part of every program for this architecture, so there is nothing to compile it for.
+            #[cfg(target_arch = "aarch64")]
+            $crate::kernels::InstructionSet::Neon(lanes)
+            | $crate::kernels::InstructionSet::Dotprod($crate::kernels::neon::Dotprod { lanes }) => {
+                $body(lanes, $arguments)
             }
             $crate::kernels::InstructionSet::Portable(lanes) => $body(lanes, $arguments),
         }
@@ -190,6 +214,11 @@ impl Kernels {
             InstructionSet::Avx512(_) => 8,
             #[cfg(target_arch = "x86_64")]
             InstructionSet::Avx2(_) => 4,
+            #[cfg(target_arch = "aarch64")]
+            InstructionSet::Dotprod(_) => 4,
+            // It multiplies row by row.
+            #[cfg(target_arch = "aarch64")]
+            InstructionSet::Neon(_) => 1,
             InstructionSet::Portable(_) => 1,
         }
     }
@@ -212,6 +241,6 @@ mod tests {
             assert_eq!(kernels.name(), set.name());
         }
         let error = Kernels::start_with(1, Some("sse9"), Arithmetic::Fixed).unwrap_err().to_string();
-        assert!(error.contains("`sse9`") && error.contains("amx, avx512, avx2, portable"), "{error}");
+        assert!(error.contains("`sse9`") && error.contains(&NAMES.join(", ")), "{error}");
     }
 }

@@ -57,6 +57,18 @@ struct Budget {
     promised: usize,
 }
 
+/// How the pages of a key-value cache are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KvPages {
+    pub total: usize,
+    /// Nothing is in them.
+    pub free: usize,
+    /// In the prefix cache, whether or not a running job reads them. The rest is being written.
+    pub cached: usize,
+    /// What running jobs may still grow to, together; a page that is shared counts for each of them.
+    pub promised: usize,
+}
+
 /// The pages of one sequence, and how many it may grow to.
 #[derive(Debug, Default)]
 pub struct PageTable {
@@ -95,6 +107,15 @@ impl PageLedger {
             cache: PrefixCache::default(),
             any: Budget { pages, promised: 0 },
             short: Budget { pages: short_pages, promised: 0 },
+        }
+    }
+
+    pub fn usage(&self) -> KvPages {
+        KvPages {
+            total: self.any.pages + self.short.pages,
+            free: self.free.len(),
+            cached: self.cache.len(),
+            promised: self.any.promised + self.short.promised,
         }
     }
 
@@ -188,6 +209,7 @@ mod tests {
         assert!(ledger.promise(2, Lane::Any).is_none());
         assert!(ledger.promise(2, Lane::Short).is_some(), "the short lane has pages of its own");
         assert!(ledger.promise(1, Lane::Short).is_none());
+        assert_eq!(ledger.usage(), KvPages { total: 6, free: 6, cached: 0, promised: 5 });
         ledger.release(first);
         assert!(ledger.promise(4, Lane::Any).is_some());
     }

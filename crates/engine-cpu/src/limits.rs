@@ -33,7 +33,7 @@ pub const MAX_SCAFFOLDING_BYTES: usize = 1 << 16;
 /// Tokens in a page of the key-value cache: as many as attention reads side by side. What two prompts share is found in
 /// whole pages, so small ones find more.
 pub const PAGE_TOKENS: usize = 16;
-/// Most memory for the key-value cache when the caller does not choose a context.
+/// Most memory for the key-value cache, unless one whole context needs more.
 pub const DEFAULT_KV_BYTES: u64 = 1 << 30;
 /// A context that alone needs more than this is refused.
 pub const MAX_KV_BYTES: u64 = 1 << 36;
@@ -41,8 +41,13 @@ pub const MAX_KV_BYTES: u64 = 1 << 36;
 pub const SHORT_JOB_PAGES: usize = 64;
 /// Pages that only short jobs get, so that they never wait behind long ones for room.
 pub const SHORT_LANE_PAGES: usize = 256;
-/// Sequences that run together.
+/// The shortest and the longest context that the engine chooses by itself, where the model was made for it.
+pub const MIN_CHOSEN_CONTEXT_TOKENS: usize = 2_048;
+pub const MAX_CHOSEN_CONTEXT_TOKENS: usize = 32_768;
+/// Sequences that run together, at most, when the caller does not choose.
 pub const DEFAULT_SLOTS: usize = 16;
+/// What a usual job takes of the key-value cache: there are as many slots as such jobs find room.
+pub const USUAL_JOB_TOKENS: usize = 1_024;
 pub const MAX_SLOTS: usize = 256;
 /// Requests that may wait for a slot.
 pub const DEFAULT_QUEUE: usize = 64;
@@ -68,10 +73,27 @@ pub const MAX_LOOKUP_TOKENS: usize = 4_096;
 /// Longest pause after drafts that were all wrong.
 pub const MAX_DRAFT_PAUSE_STEPS: u32 = 32;
 
+/// Of the memory that is available, one part in so many is left to everything else, and never less than the second.
+pub const MEMORY_LEFT_SHARE: u64 = 8;
+pub const MIN_MEMORY_LEFT_BYTES: u64 = 64 << 20;
+/// What a tokenizer takes, rounded up: look-ups, texts and the room that maps keep free.
+pub const TOKENIZER_BYTES_PER_TOKEN: usize = 128;
+pub const TOKENIZER_BYTES_PER_MERGE: usize = 48;
+/// Everything small that an engine keeps: queue, running jobs, threads.
+pub const ENGINE_OVERHEAD_BYTES: usize = 16 << 20;
+
+/// A panic or a failed rebuild after this long without one counts as the first again.
+pub const STEADY_AFTER: Duration = Duration::from_secs(60);
+/// The pause before a rebuild that is not the first in a row; it doubles with each, up to the last.
+pub const FIRST_REBUILD_PAUSE: Duration = Duration::from_secs(1);
+pub const LAST_REBUILD_PAUSE: Duration = Duration::from_secs(30);
+
 /// Bounds of the advice given with a refusal.
 pub const MIN_RETRY_AFTER_S: u32 = 1;
 pub const MAX_RETRY_AFTER_S: u32 = 60;
 
 const _: () = assert!(PREFILL_TOKENS_BESIDE_DECODE <= PREFILL_TOKENS_ALONE);
 const _: () = assert!(DEFAULT_SLOTS <= MAX_SLOTS && DEFAULT_QUEUE <= MAX_QUEUE);
+const _: () = assert!(MIN_CHOSEN_CONTEXT_TOKENS <= MAX_CHOSEN_CONTEXT_TOKENS);
+const _: () = assert!(MAX_CHOSEN_CONTEXT_TOKENS <= MAX_CONTEXT_TOKENS);
 const _: () = assert!(SHORT_JOB_PAGES <= SHORT_LANE_PAGES);

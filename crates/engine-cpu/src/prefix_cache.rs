@@ -107,6 +107,10 @@ impl PrefixCache {
         Some(page)
     }
 
+    pub fn len(&self) -> usize {
+        self.pages.len()
+    }
+
     /// # Panics
     /// When the page is not in the cache: a mistake in the counting, after which no page may be trusted.
     fn known(&mut self, page: PageId) -> &mut CachedPage {

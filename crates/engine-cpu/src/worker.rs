@@ -9,15 +9,19 @@
 //!    when a reply is followed up.
 //! 4. It ends, by its own end or because its caller is gone, and its pages go back.
 //!
-//! A panic in a step fails the generations that were running, through their sinks; the worker then goes on with the
-//! next ones, and with an empty prefix cache, because nobody knows what that step wrote. Whether a caller is gone is asked before every step, of the waiting as well as of the running.
+//! Whether a caller is gone is asked before every step, of the waiting as well as of the running. What happens after a
+//! panic is told in `supervisor`.
+
+mod supervisor;
+
+pub use supervisor::{Supervisor, SupervisorMetrics};
 
 mod sequence;
 
 use crate::fair_queue::{FairQueue, NextUp, Taken};
 use crate::forward::{Segment, StepModel};
 use crate::kernels::Survey;
-use crate::kv::{Lane, PageLedger, PageTable, pages_for};
+use crate::kv::{KvPages, Lane, PageLedger, PageTable, pages_for};
 use crate::limits::{
     FAIR_QUANTUM_TOKENS, MAX_RETRY_AFTER_S, MAX_WAIT, MIN_RETRY_AFTER_S, SHORT_JOB_PAGES, SHORT_LANE_PAGES,
 };
@@ -29,7 +33,6 @@ use chancery_domain::Clock;
 use chancery_engine::{Ended, EngineError, Generation, GenerationSink, Job, StopReason};
 use metrics::{Counter, Gauge};
 use sequence::{Sequence, Start, reply_limit};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -58,12 +61,23 @@ pub struct Requests {
 
 struct State {
     queue: FairQueue<Waiting>,
+    /// Set while there is no model to run jobs on.
+    away: Option<Away>,
     /// No new jobs; those that are here still run.
     closed: bool,
     /// Everything ends at the next step.
     stopping: bool,
     running: usize,
+    /// As they were before the last step.
+    kv_pages: KvPages,
     mean_job_s: f64,
+}
+
+/// The model is being built anew.
+struct Away {
+    /// When that should be done.
+    until: Instant,
+    reason: String,
 }
 
 struct Waiting {
@@ -76,9 +90,11 @@ impl Requests {
     pub fn new(bounds: Bounds, vocabulary: usize, clock: Arc<dyn Clock>, queue_depth: Gauge) -> Self {
         let state = State {
             queue: FairQueue::new(bounds.queue, FAIR_QUANTUM_TOKENS),
+            away: None,
             closed: false,
             stopping: false,
             running: 0,
+            kv_pages: KvPages::default(),
             mean_job_s: 1.0,
         };
         Self { state: Mutex::new(state), changed: Condvar::new(), bounds, vocabulary, clock, queue_depth }
@@ -104,6 +120,9 @@ impl Requests {
         if state.closed {
             return Err(EngineError::ShuttingDown);
         }
+        if let Some(away) = &state.away {
+            return Err(away.refusal(self.clock.monotonic()));
+        }
         let (sink, generation) = chancery_engine::channel();
         let cost = job.prompt.prompt_tokens().saturating_add(reply_limit(&job, self.bounds.context_tokens).0);
         let waiting = Waiting { sink, since: self.clock.monotonic(), job };
@@ -114,6 +133,10 @@ impl Requests {
         drop(state);
         self.changed.notify_one();
         Ok(generation)
+    }
+
+    pub fn kv_pages(&self) -> KvPages {
+        self.lock().kv_pages
     }
 
     /// Refuses new jobs from now on.
@@ -132,12 +155,23 @@ impl Requests {
     }
 }
 
+impl Away {
+    fn refusal(&self, now: Instant) -> EngineError {
+        let left = self.until.saturating_duration_since(now).as_secs_f64();
+        EngineError::Restarting { retry_after_s: retry_after_s(left) }
+    }
+}
+
+/// Whole seconds, within the bounds of what is advised.
+fn retry_after_s(seconds: f64) -> u32 {
+    // A float that is out of range saturates, and the clamp does the rest.
+    (seconds.ceil() as u32).clamp(MIN_RETRY_AFTER_S, MAX_RETRY_AFTER_S)
+}
+
 impl State {
     /// About when a running job ends and the queue moves up by one.
     fn retry_after_s(&self) -> u32 {
-        let seconds = (self.mean_job_s / self.running.max(1) as f64).ceil();
-        // A float that is out of range saturates, and the clamp does the rest.
-        (seconds as u32).clamp(MIN_RETRY_AFTER_S, MAX_RETRY_AFTER_S)
+        retry_after_s(self.mean_job_s / self.running.max(1) as f64)
     }
 }
 
@@ -178,6 +212,7 @@ fn emptied(mut segments: Vec<Segment<'_>>) -> Vec<Segment<'static>> {
 }
 
 /// Where the worker's numbers go.
+#[derive(Clone)]
 pub struct WorkerMetrics {
     pub running: Gauge,
     pub steps: Counter,
@@ -189,7 +224,7 @@ pub struct WorkerMetrics {
 }
 
 impl<M: StepModel> Worker<M> {
-    pub fn new(
+    fn new(
         model: M,
         tokenizer: Arc<Tokenizer>,
         requests: Arc<Requests>,
@@ -216,19 +251,17 @@ impl<M: StepModel> Worker<M> {
     }
 
     /// Serves until the engine is dropped.
-    pub fn run(mut self) {
-        loop {
-            match catch_unwind(AssertUnwindSafe(|| self.turn())) {
-                Ok(true) => {}
-                Ok(false) => return,
-                Err(_) => {
-                    tracing::error!(failed = self.running.len(), "the engine panicked in a step");
-                    // Dropping their sinks fails them; nobody holds a page any more, and none is trusted.
-                    self.running.clear();
-                    self.ledger = PageLedger::new(self.requests.bounds.pages, SHORT_LANE_PAGES);
-                }
-            }
+    fn serve(&mut self) {
+        while self.turn() {}
+    }
+
+    /// Ends what runs with an error that says `reason`, and nobody pays for it.
+    fn fail_running(&mut self, reason: &str) {
+        for sequence in self.running.drain(..) {
+            sequence.sink.fail(EngineError::Failed(reason.to_owned()));
         }
+        self.running_gauge.set(0.0);
+        self.requests.lock().running = 0;
     }
 
     /// Waits for work, lets jobs in and makes one step; false when it is time to stop.
@@ -247,6 +280,7 @@ impl<M: StepModel> Worker<M> {
     fn let_in(&mut self) -> bool {
         let requests = Arc::clone(&self.requests);
         let mut state = requests.lock();
+        state.kv_pages = self.ledger.usage();
         while self.running.is_empty() && state.queue.is_empty() && !state.stopping {
             self.running_gauge.set(0.0);
             state.running = 0;

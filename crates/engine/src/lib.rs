@@ -22,6 +22,11 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Queues a job. It returns at once: with the events to come, or with a refusal when the queue is full.
     fn start(&self, job: Job) -> Result<Generation, EngineError>;
+
+    /// Why no job can be started at the moment, for operators and never for a caller; `None` when jobs can.
+    fn outage(&self) -> Option<String> {
+        None
+    }
 }
 
 /// A prompt ready to run, with the count that is billed.
@@ -93,6 +98,9 @@ pub enum EngineError {
     /// The queue is full, or the job has waited in it for too long. Nothing was generated.
     #[error("the engine has too much work waiting")]
     Overloaded { retry_after_s: u32 },
+    /// The engine failed and is being set up anew; this job was not begun.
+    #[error("the engine is restarting after a failure")]
+    Restarting { retry_after_s: u32 },
     #[error("the engine is shutting down")]
     ShuttingDown,
     #[error("the engine took too long")]

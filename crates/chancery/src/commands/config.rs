@@ -1,14 +1,25 @@
 //! `chancery config`: what is set, where, and whether it can be used.
 
 use crate::cli::{Config as Command, Place};
-use crate::config::Loaded;
+use crate::config::{Loaded, ModelConfig};
 use crate::output::{print_json, say};
+use chancery_engine_cpu::Plan;
 
 pub fn run(place: &Place, command: &Command) -> anyhow::Result<()> {
     let loaded = Loaded::read(place.config.as_deref(), place.data.as_deref())?;
     loaded.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
     match command {
-        Command::Check => say!("the configuration can be used"),
+        Command::Check => {
+            let models: Vec<_> = loaded.config.models.iter().map(ModelConfig::to_load).collect();
+            let (there, missing): (Vec<_>, Vec<_>) = models.into_iter().partition(|(file, _)| file.exists());
+            for plan in Plan::for_models(&there)? {
+                say!("{plan}");
+            }
+            for (file, options) in missing {
+                eprintln!("warning: the model {} has no file {} yet", options.name, file.display());
+            }
+            say!("the configuration can be used");
+        }
         Command::Show { json: true } => print_json(&loaded.settings)?,
         Command::Show { json: false } => {
             for setting in &loaded.settings {

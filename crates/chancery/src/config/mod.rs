@@ -9,6 +9,7 @@ pub use reader::Setting;
 
 use crate::catalogue;
 use chancery_domain::{Currency, Prices, RateLimits, TokenPrice};
+use chancery_engine_cpu::LoadOptions;
 use chancery_store::DatabaseUrl;
 use reader::Reader;
 use source::{Entry, Origin, Raw, Source};
@@ -54,6 +55,19 @@ pub struct ModelConfig {
     pub context_tokens: Option<u32>,
     pub slots: Option<usize>,
     pub prices: Prices,
+}
+
+impl ModelConfig {
+    /// The file and what was chosen for it, as the embedded engine takes them.
+    pub fn to_load(&self) -> (PathBuf, LoadOptions) {
+        let options = LoadOptions {
+            name: self.name.clone(),
+            context_tokens: self.context_tokens,
+            slots: self.slots,
+            ..LoadOptions::default()
+        };
+        (self.file.clone(), options)
+    }
 }
 
 /// A configuration with what is to be said about it.

@@ -21,7 +21,7 @@ use crate::model_pull;
 use anyhow::{Context, bail};
 use chancery_api::ApiState;
 use chancery_domain::{OsRandomness, SystemClock};
-use chancery_engine_cpu::{CpuEngine, LoadOptions};
+use chancery_engine_cpu::{CpuEngine, LoadError, LoadOptions, Plan};
 use chancery_metering::{Meter, Model, Models};
 use chancery_store::Store;
 use descriptors::MAX_OPS_CONNECTIONS;
@@ -29,6 +29,7 @@ use listener::Listener;
 use shutdown::Signals;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -132,27 +133,31 @@ fn greet(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
+/// Plans all models before it loads the first, so that what cannot fit is told at once.
 async fn load_models(configured: &[ModelConfig], demo: bool) -> anyhow::Result<Models> {
-    let mut models = Vec::new();
     for model in configured {
         if demo && !model.file.exists() {
             fetch_for_demo(model).await?;
         }
-        let file = model.file.clone();
-        let options = LoadOptions {
-            name: model.name.clone(),
-            context_tokens: model.context_tokens,
-            slots: model.slots,
-            ..LoadOptions::default()
-        };
-        let loading = move || CpuEngine::load(&file, &options, Arc::new(SystemClock));
-        let engine = tokio::task::spawn_blocking(loading)
+    }
+    let files: Vec<(PathBuf, LoadOptions)> = configured.iter().map(ModelConfig::to_load).collect();
+    let plans = in_background(move || Plan::for_models(&files)).await?;
+    let mut models = Vec::new();
+    for (model, plan) in configured.iter().zip(plans) {
+        tracing::info!(memory_bytes = plan.need().total_bytes(), "{plan}");
+        let engine = in_background(move || CpuEngine::load_planned(plan, Arc::new(SystemClock)))
             .await
-            .context("loading a model failed")?
             .with_context(|| format!("the model {} cannot be loaded", model.name))?;
         models.push(Model { name: model.name.clone(), engine: Arc::new(engine), prices: model.prices });
     }
     Ok(Models::new(models))
+}
+
+/// Reading and laying out models takes time, and the operations listener answers meanwhile.
+async fn in_background<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, LoadError> + Send + 'static,
+) -> anyhow::Result<T> {
+    Ok(tokio::task::spawn_blocking(work).await.context("loading the models failed")??)
 }
 
 /// A first look should need no second command; a real set-up pulls its models beforehand.

@@ -10,6 +10,7 @@ use chancery_metering::Meter;
 use chancery_store::Store;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -53,7 +54,19 @@ impl Readiness {
         if serving.meter.is_draining() {
             return Some("shutting down".to_owned());
         }
-        serving.store.ping().await.err().map(|error| error.to_string())
+        if let Err(error) = serving.store.ping().await {
+            return Some(error.to_string());
+        }
+        let outages = self.outages();
+        let all_are_out = serving.meter.models().iter().all(|model| outages.contains_key(&model.name));
+        all_are_out.then(|| "no model can be used".to_owned())
+    }
+
+    /// The models that cannot be used at the moment, and why. One of several does not make the server unready: the
+    /// others are served, and so is everything else.
+    fn outages(&self) -> BTreeMap<String, String> {
+        let models = self.0.get().into_iter().flat_map(|serving| serving.meter.models().iter());
+        models.filter_map(|model| Some((model.name.clone(), model.engine.outage()?))).collect()
     }
 }
 
@@ -72,10 +85,15 @@ pub fn router(readiness: Readiness, metrics: PrometheusHandle) -> Router {
 }
 
 async fn readyz(State(state): State<OpsState>) -> (StatusCode, Json<Value>) {
-    match state.readiness.reason_not_ready().await {
-        None => (StatusCode::OK, Json(json!({"ready": true}))),
-        Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, Json(json!({"ready": false, "reason": reason}))),
+    let (status, mut answer) = match state.readiness.reason_not_ready().await {
+        None => (StatusCode::OK, json!({"ready": true})),
+        Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, json!({"ready": false, "reason": reason})),
+    };
+    let outages = state.readiness.outages();
+    if !outages.is_empty() {
+        answer["models_out"] = json!(outages);
     }
+    (status, Json(answer))
 }
 
 async fn render_metrics(State(state): State<OpsState>) -> String {

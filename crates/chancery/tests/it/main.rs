@@ -13,6 +13,7 @@ mod crash;
 mod demo;
 mod ops;
 mod server;
+mod several_models;
 mod shutdown;
 mod start_up;
 mod v1;

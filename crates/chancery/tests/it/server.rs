@@ -119,10 +119,21 @@ impl Firm {
 
     /// Starts it from a shell that has set limits first.
     pub fn start_limited(&self, limits: &str) -> Server {
+        Server::spawn(&mut self.limited(limits))
+    }
+
+    /// Starts it likewise, and it must fail; gives its standard error.
+    pub fn fail_limited(&self, limits: &str) -> String {
+        let output = self.limited(limits).output().unwrap();
+        assert!(!output.status.success(), "it started all the same");
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    fn limited(&self, limits: &str) -> Command {
         let mut command = clean_command("bash");
         command.args(["-c", &format!("{limits}; exec '{}' serve", binary())]).current_dir(self.folder.path());
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        Server::spawn(&mut command)
+        command
     }
 }
 

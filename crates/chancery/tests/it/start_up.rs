@@ -1,6 +1,6 @@
 //! Starts that cannot work: each says the cause and the fix, quickly, and leaves nothing half-made.
 
-use crate::server::{Firm, MODEL, model_file};
+use crate::server::{Firm, MODEL, model_file, request};
 use std::io::{Seek, SeekFrom, Write};
 use std::net::TcpListener;
 
@@ -40,6 +40,30 @@ fn a_corrupt_or_truncated_model_file_is_refused_by_name() {
     let text = firm.fail(&["serve"]);
     assert!(text.contains("broken.gguf"), "{text}");
     assert!(!text.contains("panicked"), "{text}");
+}
+
+#[test]
+fn a_model_that_does_not_fit_into_memory_is_refused_with_the_numbers_before_it_is_read() {
+    let firm = Firm::new().with("CHANCERY_MODELS__0__CONTEXT_TOKENS", "8192");
+    let text = firm.fail_limited("ulimit -v 500000");
+    for part in [
+        "of memory would be needed",
+        "`ulimit -v`",
+        "smollm2-135m needs",
+        "lower `context_tokens` or `slots`",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert!(!text.contains("model loaded"), "{text}");
+}
+
+#[tokio::test]
+async fn with_little_memory_a_model_is_served_with_fewer_slots() {
+    let firm = Firm::new();
+    let key = firm.account_with_key("Hale & Ward");
+    let server = firm.start_limited("ulimit -v 900000");
+    assert!(!server.log().contains("(16 slots"), "{}", server.log());
+    assert_eq!(server.generate(&key, &request("", "Say hello.", 4)).await.tokens().1, 4);
 }
 
 #[test]

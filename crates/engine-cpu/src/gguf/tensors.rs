@@ -142,7 +142,7 @@ pub struct TensorInfo {
     pub kind: TensorType,
     /// From the start of the tensors' part of the file.
     pub(super) offset: u64,
-    pub(super) byte_len: u64,
+    pub(crate) byte_len: u64,
 }
 
 pub(super) fn read_infos<R: Read>(

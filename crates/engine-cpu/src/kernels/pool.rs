@@ -29,6 +29,7 @@ const ROUND: u64 = 1 << 32;
 const OPEN: u64 = 1 << 31;
 const INSIDE: u64 = OPEN - 1;
 
+type Panic = Box<dyn Any + Send>;
 type Work = *const (dyn Fn(usize) + Sync);
 
 struct Shared {
@@ -37,6 +38,8 @@ struct Shared {
     tasks: AtomicUsize,
     next_task: AtomicUsize,
     panicked: AtomicBool,
+    /// What the last helper that panicked left.
+    panic: Mutex<Option<Panic>>,
     stopping: AtomicBool,
     sleeping: AtomicUsize,
     sleep: Mutex<()>,
@@ -71,6 +74,7 @@ impl Pool {
             tasks: AtomicUsize::new(0),
             next_task: AtomicUsize::new(0),
             panicked: AtomicBool::new(false),
+            panic: Mutex::new(None),
             stopping: AtomicBool::new(false),
             sleeping: AtomicUsize::new(0),
             sleep: Mutex::new(()),
@@ -115,8 +119,7 @@ impl Pool {
             shared.wake.notify_all();
         }
 
-        let own: Result<(), Box<dyn Any + Send>> =
-            catch_unwind(AssertUnwindSafe(|| shared.take_tasks(tasks, work)));
+        let own: Result<(), Panic> = catch_unwind(AssertUnwindSafe(|| shared.take_tasks(tasks, work)));
         if own.is_err() {
             shared.next_task.store(tasks, Ordering::Relaxed);
         }
@@ -129,7 +132,11 @@ impl Pool {
         if let Err(panic) = own {
             resume_unwind(panic);
         }
-        assert!(!shared.panicked.load(Ordering::Relaxed), "a kernel panicked on another thread");
+        if shared.panicked.load(Ordering::Relaxed)
+            && let Some(panic) = shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take()
+        {
+            resume_unwind(panic);
+        }
     }
 
     /// Cuts `data` into pieces of `len` and calls `work` with each piece and its number, on all threads.
@@ -177,8 +184,9 @@ impl Shared {
             let work = unsafe { (*self.work.get()).map(|work| &*work) };
             let tasks = self.tasks.load(Ordering::Relaxed);
             if let Some(work) = work
-                && catch_unwind(AssertUnwindSafe(|| self.take_tasks(tasks, work))).is_err()
+                && let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.take_tasks(tasks, work)))
             {
+                *self.panic.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic);
                 self.panicked.store(true, Ordering::Relaxed);
                 self.next_task.store(tasks, Ordering::Relaxed);
             }
@@ -272,7 +280,8 @@ mod tests {
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 pool.run(8, &|task| assert!(task != 5, "task five"));
             }));
-            assert!(outcome.is_err());
+            let message = outcome.unwrap_err().downcast::<&str>().unwrap();
+            assert_eq!(*message, "task five", "whichever thread had it");
             let mut counts = [0_u32; 8];
             pool.run_pieces(&mut counts, 1, |_, count| count[0] += 1);
             assert_eq!(counts, [1; 8]);

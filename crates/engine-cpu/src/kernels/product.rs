@@ -9,6 +9,8 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod exact;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 
 use super::inputs::Inputs;
 use super::pool::SharedPointer;
@@ -132,6 +134,10 @@ impl Strip<'_> {
             InstructionSet::Avx512(lanes) => avx512::multiply(lanes, self),
             #[cfg(target_arch = "x86_64")]
             InstructionSet::Avx2(lanes) => avx2::multiply(lanes, self),
+            #[cfg(target_arch = "aarch64")]
+            InstructionSet::Dotprod(set) => neon::multiply_bytes(set, self),
+            #[cfg(target_arch = "aarch64")]
+            InstructionSet::Neon(set) => neon::multiply(set, self),
             InstructionSet::Portable(_) => portable(self),
         }
     }

@@ -107,6 +107,12 @@ pub(super) struct Block<'a> {
     pub(super) grouping: Grouping,
 }
 
+/// What a matrix takes once it is laid out; `None` when that is beyond counting.
+pub fn laid_out_bytes(inputs: usize, columns: usize) -> Option<u64> {
+    let blocks = columns.div_ceil(BLOCK_COLUMNS) as u64;
+    blocks.checked_mul((Grouping::of(inputs.max(1)).block_lines() * size_of::<Line>()) as u64)
+}
+
 impl TiledMatrix {
     pub(super) fn new(kernels: &Kernels, inputs: usize, sources: &[ColumnSource<'_>]) -> Self {
         let columns = sources.iter().map(|source| source.columns).sum::<usize>();
@@ -246,6 +252,7 @@ pub(super) mod tests {
         let bytes = sample_tensor(TensorType::Q4_1, inputs, columns);
         let source = ColumnSource { kind: TensorType::Q4_1, columns, bytes: &bytes };
         let matrix = TiledMatrix::new(&kernels, inputs, &[source]);
+        assert_eq!(laid_out_bytes(inputs, columns), Some(matrix.memory_bytes() as u64));
         let mut wanted = vec![0.0; inputs];
         for column in 0..columns {
             read_column(&[source], column, &mut wanted);

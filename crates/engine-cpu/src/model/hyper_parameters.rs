@@ -35,7 +35,7 @@ impl HyperParameters {
         KvShape { layers: self.layers, kv_heads: self.attention.kv_heads, head_len: self.attention.head_len }
     }
 
-    pub(super) fn from_metadata(metadata: &Metadata, vocabulary: usize) -> Result<Self, Fault> {
+    pub fn from_metadata(metadata: &Metadata, vocabulary: usize) -> Result<Self, Fault> {
         let architecture = Architecture::from_metadata(metadata)?;
         let keys = Keys { metadata, architecture };
         refuse_other_arithmetic(keys)?;

@@ -1,6 +1,8 @@
 //! The worker with a scripted model: after token `n` it always says `n + 1`, and the end marker after the last.
 
+use super::supervisor::SupervisorMetrics;
 use super::*;
+use crate::error::LoadError;
 use crate::forward::Logits;
 use crate::gguf::Gguf;
 use crate::gguf::writer::GgufWriter;
@@ -20,15 +22,18 @@ const VOCABULARY: usize = 27;
 /// A prompt that holds this letter makes the model panic.
 const POISON: u32 = FIRST + 25;
 
+/// Steps that a test allows, shared by a model and those that are built after it.
+type Permits = Arc<Mutex<mpsc::Receiver<()>>>;
+
 /// Makes a step for every permit it is given, so that a test decides how far things go.
 struct ScriptedModel {
-    permits: mpsc::Receiver<()>,
+    permits: Permits,
     logits: Vec<f32>,
 }
 
 impl StepModel for ScriptedModel {
     fn step(&mut self, segments: &[Segment<'_>]) -> Logits<'_> {
-        self.permits.recv().unwrap();
+        self.permits.lock().unwrap().recv().unwrap();
         self.logits.clear();
         for segment in segments {
             assert!(segment.first_position + segment.tokens.len() <= segment.pages.len() * 64);
@@ -92,19 +97,35 @@ impl Bench {
         Self::with(bounds, |permits| ScriptedModel { permits, logits: Vec::new() })
     }
 
-    fn with<M: StepModel>(bounds: Bounds, model: impl FnOnce(mpsc::Receiver<()>) -> M) -> Self {
+    fn with<M: StepModel>(bounds: Bounds, model: impl Fn(Permits) -> M + Send + 'static) -> Self {
+        Self::rebuilt_by(bounds, move |permits| Ok(model(permits)))
+    }
+
+    /// `build` makes the first model too.
+    fn rebuilt_by<M: StepModel>(
+        bounds: Bounds,
+        build: impl Fn(Permits) -> Result<M, LoadError> + Send + 'static,
+    ) -> Self {
         let (permits, receiver) = mpsc::channel();
+        let receiver = Arc::new(Mutex::new(receiver));
         let clock = Arc::new(ManualClock::at(UnixMillis(0)));
         let handed_in: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
         let requests = Arc::new(Requests::new(bounds, VOCABULARY, Arc::clone(&handed_in), Gauge::noop()));
-        let worker = Worker::new(
-            model(receiver),
-            Arc::new(tokenizer()),
-            Arc::clone(&requests),
-            handed_in,
-            worker_metrics(),
-        );
-        Self { clock, requests, permits, worker: Some(thread::spawn(move || worker.run())) }
+        let supervisor = Supervisor {
+            tokenizer: Arc::new(tokenizer()),
+            requests: Arc::clone(&requests),
+            clock: handed_in,
+            build_time: BUILD_TIME,
+            metrics: SupervisorMetrics {
+                model: "scripted".to_owned(),
+                worker: worker_metrics(),
+                serving: Gauge::noop(),
+                panics: Counter::noop(),
+            },
+        };
+        let first = build(Arc::clone(&receiver)).unwrap();
+        let worker = thread::spawn(move || supervisor.run(first, || build(Arc::clone(&receiver))));
+        Self { clock, requests, permits, worker: Some(worker) }
     }
 
     fn allow(&self, steps: usize) {
@@ -128,7 +149,11 @@ impl Drop for Bench {
 
 mod allocations;
 mod prefix_cache;
+mod recovery;
 mod speculation;
+
+/// What the first model took to build, as its supervisor was told.
+const BUILD_TIME: Duration = Duration::from_millis(2_500);
 
 const BOUNDS: Bounds = Bounds { context_tokens: 64, slots: 2, queue: 4, pages: 8 };
 
@@ -301,10 +326,12 @@ impl StepModel for LoggingModel {
 
 #[tokio::test]
 async fn accounts_take_turns_by_tokens_and_not_by_who_came_first() {
-    let begun = Arc::default();
-    let bench = Bench::with(Bounds { context_tokens: 2_048, slots: 1, queue: 64, pages: 128 }, |permits| {
-        LoggingModel { begun: Arc::clone(&begun), scripted: ScriptedModel { permits, logits: Vec::new() } }
-    });
+    let begun: Arc<Mutex<Vec<u32>>> = Arc::default();
+    let log = Arc::clone(&begun);
+    let bench =
+        Bench::with(Bounds { context_tokens: 2_048, slots: 1, queue: 64, pages: 128 }, move |permits| {
+            LoggingModel { begun: Arc::clone(&log), scripted: ScriptedModel { permits, logits: Vec::new() } }
+        });
     // It keeps the slot until all the others wait.
     let mut first = bench.submit(job(&[FIRST], 2));
     bench.allow(1);
@@ -327,15 +354,6 @@ async fn accounts_take_turns_by_tokens_and_not_by_who_came_first() {
     let order: String =
         begun.lock().unwrap().iter().map(|token| (b'0' + (token - FIRST) as u8) as char).collect();
     assert_eq!(order, "0233233233222", "account 2's jobs are twice as large, so account 3 gets two for each");
-}
-
-#[tokio::test]
-async fn a_panic_in_a_step_fails_what_ran_and_the_next_job_is_served() {
-    let bench = Bench::start(BOUNDS);
-    bench.allow(100);
-    let mut poisoned = bench.submit(job(&[POISON], 5));
-    assert!(matches!(poisoned.next().await, Err(EngineError::Failed(_))));
-    assert_eq!(all(bench.submit(job(&[FIRST], 2))).await.0, "bc");
 }
 
 #[tokio::test]

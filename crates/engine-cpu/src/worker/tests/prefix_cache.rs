@@ -84,13 +84,14 @@ impl StepModel for RememberingModel {
 /// A worker that drafts where a step has fewer than `free_rows`.
 pub(super) fn drafting(bounds: Bounds, free_rows: usize) -> (Bench, Arc<Record>) {
     let record = Arc::<Record>::default();
-    let model = RememberingModel {
+    let kept = Arc::clone(&record);
+    let model = move |_| RememberingModel {
         pages: HashMap::new(),
         logits: Vec::new(),
         free_rows,
-        record: Arc::clone(&record),
+        record: Arc::clone(&kept),
     };
-    (Bench::with(bounds, |_| model), record)
+    (Bench::with(bounds, model), record)
 }
 
 fn remembering(bounds: Bounds) -> (Bench, Arc<Record>) {
@@ -154,6 +155,7 @@ async fn what_a_panicking_step_wrote_is_never_served() {
     poisoned.push(POISON);
     poisoned.extend([FIRST; 100]);
     assert!(bench.submit(job(&poisoned, 4)).next().await.is_err());
+    recovery::served_again(&bench).await;
     for cached_tokens in [0, 144] {
         let (text, ended) = all(bench.submit(job(&prompt, 4))).await;
         assert_eq!((text, ended.cached_tokens), (letters(&expected(&prompt, 4)), cached_tokens));

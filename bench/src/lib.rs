@@ -1,0 +1,3 @@
+//! What the programs here share with the tests that run them for a short while.
+
+pub mod soak;

@@ -1,0 +1,6 @@
+//! The API over real TCP on a real database, with the real engine and the real model, in one process: for what cannot be
+//! made to happen in the finished binary.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in what it shares with others too")]
+
+mod engine_failure;
