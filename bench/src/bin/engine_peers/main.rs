@@ -30,6 +30,8 @@ use std::sync::Arc;
 
 pub type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
+const CLIENTS: [usize; 4] = [1, 4, 16, 32];
+
 #[derive(Debug, Parser)]
 #[command(about = "Compares Chancery with other servers of the same model on the CPU")]
 struct Arguments {
@@ -43,7 +45,7 @@ struct Arguments {
     #[arg(long)]
     model: PathBuf,
     /// How many clients at a time
-    #[arg(long, value_delimiter = ',', default_value = "1,4,16,32")]
+    #[arg(long, value_delimiter = ',', default_values_t = CLIENTS)]
     clients: Vec<usize>,
     /// Only these prompts
     #[arg(long, value_delimiter = ',')]
@@ -79,11 +81,14 @@ struct Part {
 
 impl Arguments {
     fn is_everything(&self) -> bool {
-        self.scenario.is_empty()
+        self.clients == CLIENTS
+            && self.scenario.is_empty()
             && self.isa.is_none()
             && self.peers.is_none()
             && self.rounds.is_none()
             && !self.without_us
+            && self.llama_flags.is_empty()
+            && self.openvino_flags.is_empty()
     }
 
     /// What cannot be done on every machine comes first, so that it fails at once: hiding instruction sets from a program.

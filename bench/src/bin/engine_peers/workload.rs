@@ -15,7 +15,7 @@ const RULES: &str = "You write letters for a consulting firm. Begin with the cli
     the words Yours sincerely and the name of the consultant. The whole letter has between two hundred and three hundred words, and \
     it can be understood by somebody who was not at the meeting. ";
 
-/// With the rules, about 900 tokens.
+/// With the rules, about 820 tokens.
 const HANDBOOK: &str = "On disputes: a dispute is a disagreement over an invoice, a delivery or a deadline that the client has put \
     in words, in writing or at a meeting. Name the invoice by its number and the amount by its currency. Say on which day the client \
     first raised the matter. If the firm has already answered, say when and in which form. Never call a client's view wrong; say that \
