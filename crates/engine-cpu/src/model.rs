@@ -6,7 +6,6 @@ mod hyper_parameters;
 mod rotation;
 mod tensors;
 
-pub use architecture::Architecture;
 pub use hyper_parameters::HyperParameters;
 
 use crate::error::Fault;

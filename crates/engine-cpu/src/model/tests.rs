@@ -1,5 +1,6 @@
 //! Models of a few kilobytes, sound, wrong and damaged.
 
+use super::architecture::Architecture;
 use super::*;
 use crate::chat_template::ChatTemplate;
 use crate::forward::{Forward, Segment, StepModel};
