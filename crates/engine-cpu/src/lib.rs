@@ -1,9 +1,9 @@
-//! The embedded engine: GGUF models of the Llama family on the CPU, in pure Rust. The file brings everything: weights,
-//! vocabulary, merges and chat template. One thread owns the model and steps several sequences together; callers reach
+//! The embedded engine: GGUF models of the Llama, Mistral, SmolLM2 and Qwen families on the CPU, in pure Rust. The file
+//! brings everything: weights, vocabulary, merges and chat template. One thread owns the model and steps several sequences together; callers reach
 //! it through a bounded queue.
 //!
-//! It deliberately does not do other architectures: what it does not know it refuses by name when it loads, and such
-//! models run on an upstream engine.
+//! It deliberately does not do other architectures, nor mixtures of experts: whatever in a file would change the
+//! arithmetic and is not honoured is refused by name when it loads, and such models run on an upstream engine.
 
 mod chat_template;
 mod detokenizer;

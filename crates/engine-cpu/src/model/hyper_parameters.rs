@@ -57,8 +57,8 @@ impl HyperParameters {
             let key = keys.full("vocab_size");
             return Err(Fault::malformed(format!("`{key}` is not the vocabulary's {vocabulary}")));
         }
-        let (context_tokens, context_reason) = context(keys)?;
         let made_for = keys.size("context_length", usize::MAX)?;
+        let (context_tokens, context_reason) = context(keys, made_for)?;
         let Rotation { frequencies, magnitude } = Rotation::read(keys, rotated, made_for)?;
         Ok(Self {
             name: metadata.optional("general.name", Metadata::string)?.unwrap_or("unnamed").to_owned(),
@@ -119,9 +119,8 @@ fn attention_shape(keys: Keys<'_>, width: usize) -> Result<AttentionShape, Fault
 
 /// The longest context in which this forward pass is the model's own, and why it is not longer. Where a model attends
 /// to a window, or treats late positions otherwise, it does so only beyond a length; up to there nothing differs.
-fn context(keys: Keys<'_>) -> Result<(usize, String), Fault> {
-    let made_for = keys.size("context_length", usize::MAX)?.min(MAX_CONTEXT_TOKENS);
-    let mut context = (made_for, format!("the model was made for {made_for}"));
+fn context(keys: Keys<'_>, made_for: usize) -> Result<(usize, String), Fault> {
+    let mut context = (made_for.min(MAX_CONTEXT_TOKENS), format!("the model was made for {made_for}"));
     let mut shorten = |tokens: usize, reason: String| {
         if tokens < context.0 {
             context = (tokens, reason);
@@ -132,7 +131,7 @@ fn context(keys: Keys<'_>) -> Result<(usize, String), Fault> {
         shorten(window, format!("this engine runs the model within its attention's window of {window}"));
     }
     if keys.number(TEMPERATURE_SCALE)?.is_some_and(|scale| scale != 0.0) {
-        let first = keys.size("rope.scaling.original_context_length", usize::MAX)?;
+        let first = keys.size_or("rope.scaling.original_context_length", usize::MAX, made_for)?;
         shorten(first, format!("beyond {first} the model scales its attention, which this engine does not"));
     }
     Ok(context)

@@ -101,3 +101,72 @@ impl Yarn {
         rotation
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::architecture::Architecture;
+    use super::*;
+    use crate::gguf::Gguf;
+    use crate::gguf::writer::GgufWriter;
+    use proptest::prelude::*;
+    use std::io::Cursor;
+
+    fn rotation(writer: GgufWriter) -> Result<Rotation, Fault> {
+        let bytes = writer.finish();
+        let len = bytes.len() as u64;
+        let file = Gguf::read(Cursor::new(bytes), len)?;
+        let keys = Keys { metadata: file.metadata(), architecture: Architecture::Llama };
+        Rotation::read(keys, 64, 4_096)
+    }
+
+    fn scaled(kind: &str, base: f32, factor: f32) -> GgufWriter {
+        GgufWriter::new()
+            .string("llama.rope.scaling.type", kind)
+            .f32("llama.rope.freq_base", base)
+            .f32("llama.rope.scaling.factor", factor)
+    }
+
+    #[test]
+    fn a_factor_without_a_type_is_linear_and_none_means_none() {
+        let slowest = |writer: GgufWriter| rotation(writer).unwrap().frequencies[31];
+        let plain = slowest(GgufWriter::new());
+        let quarter = plain / 4.0;
+        let close = |value: f64, wanted: f64| (value / wanted - 1.0).abs() < 1e-12;
+        assert!(close(slowest(GgufWriter::new().f32("llama.rope.scaling.factor", 4.0)), quarter));
+        assert!(close(slowest(GgufWriter::new().f32("llama.rope.scale_linear", 4.0)), quarter));
+        assert!(close(slowest(scaled("linear", 10_000.0, 4.0)), quarter));
+        assert!(close(slowest(scaled("none", 10_000.0, 4.0)), plain));
+    }
+
+    #[test]
+    fn numbers_that_make_no_sense_are_refused() {
+        assert!(rotation(GgufWriter::new().f32("llama.rope.freq_base", 0.0)).is_err());
+        assert!(rotation(scaled("linear", 10_000.0, -1.0)).is_err());
+        assert!(rotation(scaled("yarn", 10_000.0, 0.5)).is_err());
+        let beta_slow = |beta| scaled("yarn", 10_000.0, 2.0).f32("llama.rope.scaling.yarn_beta_slow", beta);
+        assert!(rotation(beta_slow(0.0)).is_err() && rotation(beta_slow(33.0)).is_err());
+        let multiplier = scaled("yarn", 10_000.0, 2.0).f32("llama.rope.scaling.yarn_log_multiplier", -9.0);
+        assert!(rotation(multiplier).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn yarn_leaves_fast_pairs_slows_slow_ones_by_the_factor_and_the_rest_by_something_between(
+            base in 1_000.0_f32..5e6, factor in 1.0_f32..64.0, original in 64_u32..200_000,
+        ) {
+            let plain = rotation(scaled("none", base, factor)).unwrap().frequencies;
+            let original_length = "llama.rope.scaling.original_context_length";
+            let yarn = rotation(scaled("yarn", base, factor).u32(original_length, original)).unwrap();
+            prop_assert!((yarn.magnitude - (0.1 * f64::from(factor).ln() + 1.0)).abs() < 1e-12);
+            for (yarn, plain) in yarn.frequencies.iter().zip(&plain) {
+                let slowed = plain / yarn;
+                prop_assert!((0.999_999..=f64::from(factor) * 1.000_001).contains(&slowed));
+                // Well beyond the betas, where rounding to whole pairs no longer matters.
+                let turns = plain * f64::from(original) / TAU;
+                let one_pair = f64::from(base).powf(2.0 / 64.0);
+                prop_assert!(turns < DEFAULT_BETA_FAST * one_pair || slowed < 1.000_001);
+                prop_assert!(turns > DEFAULT_BETA_SLOW / one_pair || slowed > f64::from(factor) * 0.999_999);
+            }
+        }
+    }
+}

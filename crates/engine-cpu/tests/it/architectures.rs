@@ -129,13 +129,33 @@ fn token_ids_equal_those_of_the_published_kinds_of_tokenizer() {
     for of_one in rows.chunk_by(|a, b| a.tokenizer == b.tokenizer) {
         tokenizers += 1;
         let name = &of_one[0].tokenizer;
-        let file = Gguf::open(&fixture(&format!("tokenizer-{name}.gguf"))).unwrap();
-        let tokenizer = Tokenizer::from_metadata(file.metadata()).unwrap();
+        let tokenizer = tokenizer(name);
         for TokensRow { text, ids, .. } in of_one {
             assert_eq!(tokenizer.encode_text(text), *ids, "{name}: {text:?}");
         }
     }
     assert_eq!(tokenizers, TOKENIZERS);
+}
+
+fn tokenizer(kind: &str) -> Tokenizer {
+    let file = Gguf::open(&fixture(&format!("tokenizer-{kind}.gguf"))).unwrap();
+    Tokenizer::from_metadata(file.metadata()).unwrap()
+}
+
+#[test]
+fn texts_made_to_be_slow_are_tokenized_in_time_by_every_kind() {
+    let patterns =
+        ["a", "A", " ", "\n", "7", "'", "/", "ab", "aA", "A漢", "\u{301}", "a\u{301}\u{323}", " \n", "🙂"];
+    for kind in ["llama-bpe", "qwen2", "smollm", "tekken", "spm"] {
+        let tokenizer = tokenizer(kind);
+        for pattern in patterns {
+            let text = pattern.repeat((1 << 18) / pattern.len());
+            let ids = tokenizer.encode_text(&text);
+            let bytes = ids.iter().map(|id| tokenizer.token_bytes(*id).len()).sum::<usize>();
+            // Qwen's composes characters, SentencePiece's puts a space first.
+            assert!(bytes == text.len() || kind == "qwen2" || bytes == text.len() + 1, "{kind}: {pattern:?}");
+        }
+    }
 }
 
 fn engine(name: &str) -> CpuEngine {
