@@ -25,11 +25,10 @@ pub(super) const TILE_LINES: usize = TILE_INPUTS / LINE_INPUTS;
 pub(super) const PAIR_LINES: usize = 2 * TILE_LINES;
 /// Lines after a group's tiles: 32 scales, then 32 corrections, four bytes each.
 pub(super) const TRAILER_LINES: usize = 4;
-/// Tiles of a group at most, in columns of up to so many tiles, and in longer ones. A scale should serve many inputs,
-/// for every group costs time, but not too many, for all their weights are rounded by the largest of them; the rows
-/// that long columns are multiplied by have the larger outliers. docs/engine.md has the accuracy. A group's sum stays
-/// within 32 bits up to eight tiles.
-const MAX_GROUP_TILES: [(usize, usize); 2] = [(9, 5), (usize::MAX, 3)];
+/// Tiles of a group at most. A scale should serve many inputs, for every group costs time, but not too many, for all
+/// their weights are rounded by the largest of them: docs/engine.md has the accuracy. A group's sum stays within 32
+/// bits up to eight.
+const MAX_GROUP_TILES: usize = 3;
 const MAX_WEIGHT: f32 = 127.0;
 /// Numbers whose largest is below this count as zero: its inverse would not be a number.
 pub(super) const MIN_LARGEST: f32 = 1e-30;
@@ -75,9 +74,7 @@ pub(super) struct Grouping {
 impl Grouping {
     fn of(inputs: usize) -> Self {
         let tiles = inputs.div_ceil(TILE_INPUTS);
-        let longest =
-            MAX_GROUP_TILES.into_iter().find(|(up_to, _)| tiles <= *up_to).map_or(1, |(_, longest)| longest);
-        Self { tiles, tiles_per_group: tiles.div_ceil(tiles.div_ceil(longest).max(1)) }
+        Self { tiles, tiles_per_group: tiles.div_ceil(tiles.div_ceil(MAX_GROUP_TILES).max(1)) }
     }
 
     pub(super) fn groups(self) -> usize {
@@ -235,13 +232,13 @@ pub(super) mod tests {
         };
         assert_eq!(tiles(48), [1]);
         assert_eq!(tiles(384), [3, 3]);
-        assert_eq!(tiles(576), [5, 4]);
+        assert_eq!(tiles(576), [3, 3, 3]);
         assert_eq!(tiles(896), [3, 3, 3, 3, 2]);
         assert_eq!(tiles(1_536), [3; 8]);
         for inputs in (16..4_000).step_by(16) {
             let tiles = tiles(inputs);
             assert_eq!(tiles.iter().sum::<usize>(), inputs.div_ceil(TILE_INPUTS));
-            assert!(tiles.iter().all(|count| (1..=5).contains(count)), "{inputs}: {tiles:?}");
+            assert!(tiles.iter().all(|count| (1..=MAX_GROUP_TILES).contains(count)), "{inputs}: {tiles:?}");
         }
     }
 
