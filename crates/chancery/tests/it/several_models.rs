@@ -37,23 +37,27 @@ async fn both_are_listed_served_at_once_and_billed_at_their_own_prices() {
     let letter = request("Rewrite the notes as a polite letter.", "Met Mr. Ito on 3 March.", 24);
     let alone = server.generate(&key, &letter).await;
     let second = to("second", letter.clone());
+    let fresh = server.generate(&key, &second).await;
+    assert_eq!(
+        fresh.body["usage"]["input_tokens_details"]["cached_tokens"], 0,
+        "each has a cache of its own"
+    );
     let (one, two, three, four) = tokio::join!(
         server.generate(&key, &letter),
         server.generate(&key, &second),
         server.generate(&key, &letter),
         server.generate(&key, &second),
     );
-    for reply in [&one, &two, &three, &four] {
+    for reply in [&fresh, &one, &two, &three, &four] {
         assert_eq!(reply.text(), alone.text());
     }
     assert_eq!((two.body["model"].as_str(), one.body["model"].as_str()), (Some("second"), Some(MODEL)));
-    assert_eq!(two.body["usage"]["input_tokens_details"]["cached_tokens"], 0, "each has a cache of its own");
 
     let usage = firm.json(&["usage", "--by", "model", "--json"]);
     let (input, output) = alone.tokens();
     let cost = |requests: u64, prices: (u64, u64)| json!(requests * (input * prices.0 + output * prices.1));
     let costs: Vec<&Value> = usage["data"].as_array().unwrap().iter().map(|row| &row["cost_nanos"]).collect();
-    assert_eq!(costs, [&cost(2, (1_000, 2_000)), &cost(3, (100, 400))], "{usage}");
+    assert_eq!(costs, [&cost(3, (1_000, 2_000)), &cost(3, (100, 400))], "{usage}");
     assert!(firm.run(&["verify"]).contains("all agree"));
 }
 
