@@ -35,14 +35,22 @@ pub struct RequestId(String);
 impl RequestId {
     /// 48 bits of time and 80 bits of chance, in Crockford's base 32 (the layout of a ULID).
     pub fn new(now: UnixMillis, randomness: &dyn Randomness) -> Self {
-        const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
         let mut chance = [0_u8; 10];
         randomness.fill(&mut chance);
+        Self::of_bits(now, chance.iter().fold(0_u128, |bits, byte| bits << 8 | u128::from(*byte)))
+    }
+
+    fn of_bits(now: UnixMillis, chance_bits: u128) -> Self {
+        const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
         let time_bits = u128::from(now.0.unsigned_abs() & 0xffff_ffff_ffff) << 80;
-        let chance_bits = chance.iter().fold(0_u128, |bits, byte| bits << 8 | u128::from(*byte));
         let bits = time_bits | chance_bits;
         let text = (0..26).rev().map(|place| char::from(DIGITS[(bits >> (place * 5) & 31) as usize]));
         Self(format!("req_{}", text.collect::<String>()))
+    }
+
+    /// Sorts before every id made at that time or later.
+    pub fn first_at(at: UnixMillis) -> Self {
+        Self::of_bits(at, 0)
     }
 
     /// Takes an id back from the store, where only ids made here are kept.
@@ -75,5 +83,7 @@ mod tests {
         assert_eq!(first.as_str().len(), 30);
         assert_ne!(first, twin);
         assert!(first < later && twin < later);
+        let earliest = RequestId::first_at(UnixMillis(1_700_000_000_001));
+        assert!(first < earliest && earliest < later);
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::MeterError;
 use crate::limits::{KEY_MEMORY, KEYS_REMEMBERED};
-use chancery_domain::{AccountId, AccountState, ApiKey, Clock, KeyId, KeyPrefix, KeyState};
+use chancery_domain::{AccountId, AccountState, ApiKey, Clock, KeyId, KeyPrefix, KeyState, RateLimits};
 use chancery_store::{KeyOwner, Store};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,6 +14,8 @@ use std::time::Instant;
 pub struct Caller {
     pub account: AccountId,
     pub key: KeyId,
+    /// The account's, at most as old as the key's state.
+    pub limits: RateLimits,
 }
 
 pub struct Authenticator {
@@ -43,7 +45,7 @@ impl Authenticator {
         }
         match &owner.account {
             Some(account) if account.state == AccountState::Open => {
-                Ok(Caller { account: account.id, key: owner.key.id })
+                Ok(Caller { account: account.id, key: owner.key.id, limits: account.limits })
             }
             _ => Err(MeterError::NoBillingAccount),
         }

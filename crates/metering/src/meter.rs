@@ -1,17 +1,21 @@
 //! The metering protocol. One request goes through it like this:
 //!
-//! 1. **Admit.** The model is known, the cap fits, the prompt is counted exactly and fits the context. Nothing has been
-//!    written and nothing is owed if any of this fails.
+//! 1. **Admit.** The model is known, the cap fits, the prompt is counted exactly and fits the context, and the account's
+//!    limits have room for all that the request may use, which is reserved (`admission`). Nothing has been written and
+//!    nothing is owed if any of this fails.
 //! 2. **Generate.** The work runs in a task of its own. A caller who hangs up cancels it at the engine's next step.
 //! 3. **Settle.** The usage row is made from what was generated and the prices of the moment of admission, and is on
-//!    disk before this function returns. Only then may the first byte of the reply leave.
+//!    disk before this function returns. Only then may the first byte of the reply leave. The reservation becomes what
+//!    was used.
 //!
 //! A caller who hangs up still settles: the row is written for exactly the tokens generated until then. Where nothing
-//! had been generated, nothing is billed. Work that failed is not billed either.
+//! had been generated, nothing is billed, though the request counts, since it was admitted. Work that failed is not
+//! billed and does not count.
 
+use crate::admission::{Admission, Asked, Hold};
 use crate::limits::{FIRST_SETTLE_PAUSE, GENERATION_TIMEOUT, INLINE_TEXT_BYTES, LAST_SETTLE_PAUSE};
-use crate::{Authenticator, Caller, MeterError, Model, Models};
-use chancery_domain::{Clock, HowEnded, Nanos, Randomness, RequestId, UnixMillis, UsageRow};
+use crate::{Authenticator, Caller, Limiter, MeterError, Model, Models};
+use chancery_domain::{Clock, HowEnded, Nanos, Randomness, RequestId, Standing, UnixMillis, UsageRow};
 use chancery_engine::{Ended, EngineError, Event, Generation, Job, Prompt, Sampling, StopReason};
 use chancery_store::{Store, StoreError, UsageQuery, UsageSum};
 use std::sync::Arc;
@@ -40,6 +44,8 @@ pub struct Reply {
     pub output_tokens: u32,
     /// How many of the input tokens did not have to be computed; the bill is the same.
     pub cached_tokens: u32,
+    /// Where the account stands after this request; None where the limits' store did not say.
+    pub standing: Option<Standing>,
 }
 
 /// What a request would use and cost at most, without running it.
@@ -57,6 +63,7 @@ pub struct Meter {
     models: Models,
     store: Arc<dyn Store>,
     authenticator: Authenticator,
+    admission: Admission,
     clock: Arc<dyn Clock>,
     randomness: Arc<dyn Randomness>,
     running: TaskTracker,
@@ -74,15 +81,27 @@ struct Admitted {
     at: UnixMillis,
 }
 
+/// A request whose work has started.
+struct Started {
+    caller: Caller,
+    request_id: RequestId,
+    admitted: Admitted,
+    hold: Hold,
+    generation: Generation,
+    hung_up: CancellationToken,
+}
+
 impl Meter {
     pub fn new(
         models: Models,
         store: Arc<dyn Store>,
+        limiter: Arc<dyn Limiter>,
         clock: Arc<dyn Clock>,
         randomness: Arc<dyn Randomness>,
     ) -> Self {
         Self {
             models,
+            admission: Admission::new(limiter),
             authenticator: Authenticator::new(Arc::clone(&store), Arc::clone(&clock)),
             store,
             clock,
@@ -107,6 +126,16 @@ impl Meter {
 
     pub async fn authenticate(&self, presented: Option<&str>) -> Result<Caller, MeterError> {
         self.authenticator.authenticate(presented).await
+    }
+
+    /// Where an account stands with its limits; None where that cannot be known at the moment.
+    pub async fn standing(&self, caller: Caller) -> Option<Standing> {
+        self.admission.standing(caller).await
+    }
+
+    /// Whether requests can be admitted as far as the limits' store goes.
+    pub async fn ping_limiter(&self) -> Result<(), MeterError> {
+        Ok(self.admission.ping().await?)
     }
 
     /// Counts and prices a request; runs nothing, writes nothing, costs nothing.
@@ -137,15 +166,28 @@ impl Meter {
         }
         let GenerateRequest { temperature, top_p, seed, stop, .. } = request;
         let seed = seed.unwrap_or_else(|| self.randomness.next_u64());
-        let generation = admitted.model.engine.start(Job {
+        let asked = Asked {
+            input_tokens: admitted.prompt.input_tokens,
+            max_output_tokens: admitted.max_output_tokens,
+        };
+        let hold = self.admission.reserve(caller, request_id.clone(), asked).await?;
+        let started = admitted.model.engine.start(Job {
             account: caller.account,
             prompt: admitted.prompt.clone(),
             max_output_tokens: admitted.max_output_tokens,
             sampling: Sampling { temperature, top_p, seed },
             stop,
-        })?;
+        });
+        let generation = match started {
+            Ok(generation) => generation,
+            Err(error) => {
+                hold.release().await;
+                return Err(error.into());
+            }
+        };
         let hung_up = CancellationToken::new();
-        let work = Arc::clone(self).run_and_settle(caller, request_id, admitted, generation, hung_up.clone());
+        let started = Started { caller, request_id, admitted, hold, generation, hung_up: hung_up.clone() };
+        let work = Arc::clone(self).run_and_settle(started);
         // The task goes on when this future is dropped, because what was generated must still be settled.
         let task = self.running.spawn(work);
         drop(counted);
@@ -204,15 +246,15 @@ impl Meter {
         Ok(Admitted { model, prompt, max_output_tokens, at })
     }
 
-    async fn run_and_settle(
-        self: Arc<Self>,
-        caller: Caller,
-        request_id: RequestId,
-        admitted: Admitted,
-        generation: Generation,
-        hung_up: CancellationToken,
-    ) -> Result<Reply, MeterError> {
-        let (output_text, ended) = self.collect(generation, &hung_up).await?;
+    async fn run_and_settle(self: Arc<Self>, started: Started) -> Result<Reply, MeterError> {
+        let Started { caller, request_id, admitted, hold, generation, hung_up } = started;
+        let (output_text, ended) = match self.collect(generation, &hung_up).await {
+            Ok(collected) => collected,
+            Err(error) => {
+                hold.release().await;
+                return Err(error);
+            }
+        };
         let how_ended = match ended.reason {
             StopReason::Complete => HowEnded::Complete,
             StopReason::MaxOutputTokens => HowEnded::MaxOutputTokens,
@@ -221,15 +263,17 @@ impl Meter {
             StopReason::Cancelled => HowEnded::Cancelled,
         };
         let input_tokens = admitted.prompt.input_tokens;
-        let reply = Reply {
+        let mut reply = Reply {
             output_text,
             ended: how_ended,
             input_tokens,
             output_tokens: ended.output_tokens,
             // The engine counts the template's scaffolding, the bill does not: no more was cached than was counted.
             cached_tokens: ended.cached_tokens.min(input_tokens),
+            standing: None,
         };
         if how_ended == HowEnded::Cancelled && ended.output_tokens == 0 {
+            hold.settle(0).await;
             return Ok(reply);
         }
         let prices = admitted.model.prices;
@@ -245,7 +289,11 @@ impl Meter {
             at: admitted.at,
             ended: how_ended,
         };
-        self.settle(row, &hung_up).await?;
+        // A row that could not be written may have been, so the tokens count either way.
+        let used_tokens = u64::from(input_tokens) + u64::from(ended.output_tokens);
+        let (written, standing) = tokio::join!(self.settle(row, &hung_up), hold.settle(used_tokens));
+        written?;
+        reply.standing = standing;
         metrics::counter!("chancery_input_tokens_total", "model" => admitted.model.name.clone())
             .increment(u64::from(input_tokens));
         metrics::counter!("chancery_output_tokens_total", "model" => admitted.model.name.clone())

@@ -53,7 +53,10 @@ impl Readiness {
         if serving.meter.is_draining() {
             return Some("shutting down".to_owned());
         }
-        serving.store.ping().await.err().map(|error| error.to_string())
+        if let Err(error) = serving.store.ping().await {
+            return Some(error.to_string());
+        }
+        serving.meter.ping_limiter().await.err().map(|error| error.to_string())
     }
 }
 
