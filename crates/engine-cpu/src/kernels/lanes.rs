@@ -60,7 +60,7 @@ pub(super) trait Lanes: Copy + Send + Sync {
 
 /// The nearest integer of a number within 2^22, ties to even.
 #[inline(always)]
-fn round(value: f32) -> i32 {
+pub(super) fn round(value: f32) -> i32 {
     (value + EXPONENT_SHIFT).to_bits().wrapping_sub(EXPONENT_SHIFT.to_bits()).cast_signed()
 }
 

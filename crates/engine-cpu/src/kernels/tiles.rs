@@ -6,6 +6,7 @@
 //! column, then what an offset of 128 in both bytes of every activation adds to each column's sum.
 
 use super::Kernels;
+use super::lanes::round;
 use super::weight_memory::Lines;
 use crate::gguf::TensorType;
 use crate::quantised;
@@ -32,8 +33,6 @@ const MAX_GROUP_TILES: usize = 3;
 const MAX_WEIGHT: f32 = 127.0;
 /// Numbers whose largest is below this count as zero: its inverse would not be a number.
 pub(super) const MIN_LARGEST: f32 = 1e-30;
-/// Adding this rounds a small float to an integer, ties to even, and leaves it in the lowest bits.
-pub(super) const ROUNDING: f32 = 12_582_912.0;
 /// What the offset activation bytes add for each unit of weight: 128 in the high byte and 128 in the low one.
 const OFFSET: i32 = 128 * 256 + 128;
 
@@ -168,7 +167,7 @@ fn requantise(values: &[f32], grouping: Grouping, column: usize, lines: &mut [Li
         for (part, values) in values.chunks(TILE_INPUTS).enumerate() {
             let mut weights = [0_i8; TILE_INPUTS];
             for (weight, value) in weights.iter_mut().zip(values) {
-                *weight = (value * inverse + ROUNDING).to_bits().wrapping_sub(ROUNDING.to_bits()) as i8;
+                *weight = round(value * inverse) as i8;
             }
             // A damaged file may hold what is no number; it has a scale that is none.
             if !usable {
