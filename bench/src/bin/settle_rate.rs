@@ -1,6 +1,6 @@
-//! Measures a database: how many requests per second are settled, in how many commits, and how many keys are looked
-//! up, with 1, 16 and 256 callers at once, or as many as are given after the URL. It fills the ledger, so point it at a
-//! database made for it:
+//! Measures what a durable row costs a request: how long settling takes and how much of this process's CPU, how many are
+//! settled per second and how many share a commit; and how many keys are looked up. With 1, 16 and 256 callers at once,
+//! or as many as are given after the URL. It fills the ledger, so point it at a database made for it:
 //!
 //!     cargo run --release -p chancery-bench --bin settle_rate -- sqlite:/tmp/rate.db
 //!     cargo run --release -p chancery-bench --bin settle_rate -- postgres://postgres@localhost/rate
@@ -52,7 +52,7 @@ async fn measure<S: Store>(store: Arc<S>, commits: impl Fn() -> u64) {
     }
     for callers in crowds {
         let commits_before = commits();
-        let settled = rate(callers, {
+        let settled = work(callers, {
             let store = Arc::clone(&store);
             let id = key.id;
             move || {
@@ -61,8 +61,8 @@ async fn measure<S: Store>(store: Arc<S>, commits: impl Fn() -> u64) {
             }
         })
         .await;
-        let committed = (commits() - commits_before) as f64 / MEASURED.as_secs_f64();
-        let looked_up = rate(callers, {
+        let committed = commits() - commits_before;
+        let looked_up = work(callers, {
             let (store, prefix) = (Arc::clone(&store), key.prefix.clone());
             move || {
                 let (store, prefix) = (Arc::clone(&store), prefix.clone());
@@ -71,31 +71,71 @@ async fn measure<S: Store>(store: Arc<S>, commits: impl Fn() -> u64) {
         })
         .await;
         println!(
-            "{callers:4} callers: {settled:8.0} settled/s in {committed:6.0} commits/s, {looked_up:8.0} keys looked up/s"
+            "{callers:4} callers: settling takes {:6} us (median), {:6} us (99 %), {:4.0} us of CPU; \
+             {:8.0} settled/s, {:5.1} to a commit; {:8.0} keys looked up/s",
+            settled.latency_us(50),
+            settled.latency_us(99),
+            settled.cpu.as_secs_f64() * 1e6 / settled.count() as f64,
+            settled.per_second(),
+            settled.count() as f64 / committed as f64,
+            looked_up.per_second()
         );
     }
     store.close().await;
 }
 
-/// How often per second the callers together get the work done.
-async fn rate<F: Future<Output = ()> + Send>(
+/// What several callers did in the time that is measured.
+struct Done {
+    /// Sorted.
+    latencies: Vec<Duration>,
+    cpu: Duration,
+}
+
+impl Done {
+    fn count(&self) -> usize {
+        self.latencies.len()
+    }
+
+    fn per_second(&self) -> f64 {
+        self.count() as f64 / MEASURED.as_secs_f64()
+    }
+
+    fn latency_us(&self, percent: usize) -> u128 {
+        self.latencies[(self.count() - 1) * percent / 100].as_micros()
+    }
+}
+
+/// CPU time of this process, in all its threads.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// The callers do the work again and again until the time is over.
+async fn work<F: Future<Output = ()> + Send>(
     callers: usize,
     work: impl Fn() -> F + Clone + Send + 'static,
-) -> f64 {
+) -> Done {
+    let cpu_before = cpu_time();
     let end = SystemClock.monotonic() + MEASURED;
     let mut running = tokio::task::JoinSet::new();
     for _ in 0..callers {
         let work = work.clone();
         running.spawn(async move {
-            let mut done = 0_u64;
-            while SystemClock.monotonic() < end {
+            let mut latencies = Vec::new();
+            let mut began = SystemClock.monotonic();
+            while began < end {
                 work().await;
-                done += 1;
+                let ended = SystemClock.monotonic();
+                latencies.push(ended - began);
+                began = ended;
             }
-            done
+            latencies
         });
     }
-    running.join_all().await.iter().sum::<u64>() as f64 / MEASURED.as_secs_f64()
+    let mut latencies = running.join_all().await.concat();
+    latencies.sort_unstable();
+    Done { latencies, cpu: cpu_time() - cpu_before }
 }
 
 fn row(account: AccountId, key: KeyId) -> UsageRow {

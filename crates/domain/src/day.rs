@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 const MILLIS_PER_DAY: i64 = 86_400_000;
 
+const EPOCH: jiff::civil::Date = jiff::civil::Date::constant(1970, 1, 1);
+
 /// Days since 1970-01-01 UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Day(pub i32);
@@ -30,6 +32,22 @@ impl Day {
     pub fn end(self) -> UnixMillis {
         UnixMillis((i64::from(self.0) + 1) * MILLIS_PER_DAY)
     }
+
+    pub(crate) fn from_date(date: jiff::civil::Date) -> Self {
+        // Between two dates of jiff's there are fewer than 2^23 days.
+        Self(EPOCH.until(date).map_or(i32::MAX, |span| span.get_days()))
+    }
+
+    /// Past jiff's last year, its last day.
+    pub(crate) fn to_date(self) -> jiff::civil::Date {
+        let past_the_end = if self.0 < 0 { jiff::civil::Date::MIN } else { jiff::civil::Date::MAX };
+        self.checked_date().unwrap_or(past_the_end)
+    }
+
+    fn checked_date(self) -> Result<jiff::civil::Date, jiff::Error> {
+        let days = jiff::Span::new().try_days(self.0)?;
+        EPOCH.checked_add(days)
+    }
 }
 
 impl FromStr for Day {
@@ -40,15 +58,13 @@ impl FromStr for Day {
         if text.len() != 10 {
             return Err(bad());
         }
-        let date = jiff::civil::Date::from_str(text).map_err(|_| bad())?;
-        let epoch = jiff::civil::date(1970, 1, 1);
-        Ok(Self(epoch.until(date).map_err(|_| bad())?.get_days()))
+        Ok(Self::from_date(jiff::civil::Date::from_str(text).map_err(|_| bad())?))
     }
 }
 
 impl fmt::Display for Day {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match jiff::civil::date(1970, 1, 1).checked_add(jiff::Span::new().days(self.0)) {
+        match self.checked_date() {
             Ok(date) => date.fmt(f),
             Err(_) => write!(f, "day {}", self.0),
         }
@@ -80,6 +96,13 @@ mod tests {
         for text in ["", "2026-02-30", "15.11.2026", "2026-1-1", "2026-11-15T00:00", "yesterday"] {
             let error = text.parse::<Day>().unwrap_err().to_string();
             assert!(error.contains("YYYY-MM-DD"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_day_past_every_calendar_is_still_written() {
+        for days in [i32::MIN, i32::MAX] {
+            assert_eq!(Day(days).to_string(), format!("day {days}"));
         }
     }
 

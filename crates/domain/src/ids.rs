@@ -27,6 +27,22 @@ numeric_id!(
     KeyId
 );
 
+numeric_id!(
+    /// One process's run as a writer of the ledger: it has a chain of its own, so that nodes never wait for each other.
+    WriterId
+);
+
+impl WriterId {
+    /// Stands for the rows that were written before there were chains.
+    pub const BEFORE_CHAINS: Self = Self(0);
+
+    /// Drawn and not counted, so that a process can name itself without asking anybody.
+    pub fn draw(randomness: &dyn Randomness) -> Self {
+        let positive = i64::try_from(randomness.next_u64() >> 1).unwrap_or(i64::MAX);
+        Self(positive.max(1))
+    }
+}
+
 /// Names one request everywhere: reply, header, log line and ledger row. It starts with the time, so that rows
 /// written together lie together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,14 +51,15 @@ pub struct RequestId(String);
 impl RequestId {
     /// 48 bits of time and 80 bits of chance, in Crockford's base 32 (the layout of a ULID).
     pub fn new(now: UnixMillis, randomness: &dyn Randomness) -> Self {
-        const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
         let mut chance = [0_u8; 10];
         randomness.fill(&mut chance);
-        let time_bits = u128::from(now.0.unsigned_abs() & 0xffff_ffff_ffff) << 80;
         let chance_bits = chance.iter().fold(0_u128, |bits, byte| bits << 8 | u128::from(*byte));
-        let bits = time_bits | chance_bits;
-        let text = (0..26).rev().map(|place| char::from(DIGITS[(bits >> (place * 5) & 31) as usize]));
-        Self(format!("req_{}", text.collect::<String>()))
+        Self(base_32(time_bits(now) | chance_bits, 26))
+    }
+
+    /// The beginning that every id made at this moment has. It comes before all of them and after all earlier ones.
+    pub fn beginning_at(moment: UnixMillis) -> String {
+        base_32(time_bits(moment) >> 80, 10)
     }
 
     /// Takes an id back from the store, where only ids made here are kept.
@@ -53,6 +70,16 @@ impl RequestId {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+fn time_bits(moment: UnixMillis) -> u128 {
+    u128::from(moment.0.unsigned_abs() & 0xffff_ffff_ffff) << 80
+}
+
+fn base_32(bits: u128, digits: u32) -> String {
+    const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+    let text = (0..digits).rev().map(|place| char::from(DIGITS[(bits >> (place * 5) & 31) as usize]));
+    format!("req_{}", text.collect::<String>())
 }
 
 impl fmt::Display for RequestId {
@@ -75,5 +102,23 @@ mod tests {
         assert_eq!(first.as_str().len(), 30);
         assert_ne!(first, twin);
         assert!(first < later && twin < later);
+    }
+
+    #[test]
+    fn the_beginning_of_a_moment_parts_its_ids_from_the_earlier_ones() {
+        let randomness = SeededRandomness::new(7);
+        let moment = UnixMillis(1_793_491_200_000);
+        let beginning = RequestId::beginning_at(moment);
+        for _ in 0..100 {
+            let (before, at) =
+                (RequestId::new(UnixMillis(moment.0 - 1), &randomness), RequestId::new(moment, &randomness));
+            assert!(before.as_str() < beginning.as_str() && at.as_str().starts_with(&beginning));
+        }
+    }
+
+    #[test]
+    fn a_drawn_writer_is_never_the_one_before_chains() {
+        let randomness = SeededRandomness::new(7);
+        assert!((0..1000).all(|_| WriterId::draw(&randomness) > WriterId::BEFORE_CHAINS));
     }
 }

@@ -2,22 +2,26 @@
 //! accounts and usage. Nothing here does I/O or is async; time and chance come in as values or behind a trait.
 
 mod account;
+mod chain;
 mod clock;
 mod day;
 mod ids;
 mod key;
 mod money;
+mod month;
 mod price;
 mod randomness;
 mod suggestion;
 mod usage;
 
 pub use account::{Account, AccountName, AccountNameError, AccountState, RateLimits};
+pub use chain::{ChainHash, ChainHead};
 pub use clock::{Clock, ManualClock, SystemClock, UnixMillis};
 pub use day::{Day, DayError};
-pub use ids::{AccountId, KeyId, RequestId};
+pub use ids::{AccountId, KeyId, RequestId, WriterId};
 pub use key::{ApiKey, ApiKeyError, Key, KeyHash, KeyPrefix, KeyState};
 pub use money::{Currency, CurrencyError, MoneyError, Nanos};
+pub use month::Month;
 pub use price::{PriceError, Prices, TokenPrice};
 pub use randomness::{OsRandomness, Randomness, SeededRandomness};
 pub use suggestion::nearest;

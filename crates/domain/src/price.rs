@@ -130,6 +130,19 @@ mod tests {
             prop_assert_eq!(whole, parts);
         }
 
+        /// The rule of rounding is that there is none: tokens times the price of a million divides by a million evenly.
+        #[test]
+        fn a_cost_is_the_price_of_a_million_divided_without_a_rest(thousandths in 1_i128..=1_000_000_000, input: u32, output: u32) {
+            let written = format!("{}.{:03}", thousandths / 1000, thousandths % 1000);
+            let (free, price) = (TokenPrice::from_nanos_per_token(0), written.parse().unwrap());
+            let prices = Prices::new(free, price).unwrap();
+            let nanos_per_million = thousandths * 1_000_000;
+            let times_a_million = i128::from(output) * nanos_per_million;
+            prop_assert_eq!(times_a_million % 1_000_000, 0);
+            let cost = prices.cost(input, output).map(|cost| i128::from(cost.0));
+            prop_assert_eq!(cost, Ok(times_a_million / 1_000_000));
+        }
+
         #[test]
         fn a_price_survives_being_written_and_read(nanos in 0_i64..=MAX_NANOS_PER_TOKEN) {
             let price = TokenPrice::from_nanos_per_token(nanos);

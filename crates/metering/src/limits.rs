@@ -22,4 +22,7 @@ pub const LAST_SETTLE_PAUSE: Duration = Duration::from_secs(5);
 /// Rows read from the ledger at a time when it is verified.
 pub const VERIFY_PAGE_ROWS: u32 = 1_000;
 
+/// How many findings are told; the others are counted.
+pub const VERIFY_FINDINGS: usize = 100;
+
 const _: () = assert!(KEY_MEMORY.as_millis() < 1_000);

@@ -1,18 +1,195 @@
-//! Recomputes what the ledger says from the ledger's own rows, and names what differs. A server may add rows meanwhile:
-//! the sums are asked for before and after the rows are read, and since rows are only ever added, what the rows make
-//! must lie between the two. Without a server the two are equal, and so must the rows be.
+//! Recomputes what the ledger says from the ledger's own rows, and names what differs:
+//!
+//! 1. each row's cost, from its tokens and prices;
+//! 2. each writer's chain, from its first row to its end: a row that was changed, moved, removed or put in between no
+//!    longer fits the hashes, and rows missing at the end are missed because the end is kept apart;
+//! 3. each sum by day, from its rows.
+//!
+//! A server may add rows meanwhile. Rows are only ever added, together with their chain's end and their sums: so an end
+//! that is read after the rows is as far as they are or further, and what the rows make lies between the sums read before
+//! and those read after. Without a server the two are equal, and so must the rows be.
 
 use crate::MeterError;
-use crate::limits::VERIFY_PAGE_ROWS;
-use chancery_domain::{Day, KeyId, UsageRow};
-use chancery_store::{Store, UsageBy, UsageGroup, UsageQuery, UsageSum, UsageTotals};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use crate::limits::{VERIFY_FINDINGS, VERIFY_PAGE_ROWS};
+use chancery_domain::{AccountId, ChainHash, ChainHead, Day, KeyId, UsageRow, WriterId};
+use chancery_store::{ChainedRow, DayUsage, Store, UsageTotals};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What was looked at and what was found. No findings means that everything agrees.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verification {
     pub total: UsageTotals,
+    /// Where each writer's chain ends. Whoever notes these elsewhere can tell later that nothing before them was
+    /// rewritten, not even by somebody who rewrote everything after it too.
+    pub chains: Vec<(WriterId, ChainHead)>,
+    /// The first of them, in the order of the ledger.
     pub findings: Vec<String>,
+    /// How many more there are.
+    pub more_findings: u64,
+}
+
+/// What one line of the sums by day is about.
+type SumKey = (AccountId, Day, KeyId, String);
+type Sums = BTreeMap<SumKey, UsageTotals>;
+
+/// `progress` is told the number of rows read so far.
+pub async fn verify_ledger(
+    store: &dyn Store,
+    mut progress: impl FnMut(u64),
+) -> Result<Verification, MeterError> {
+    let mut found = Verification::default();
+    let before = kept_sums(store).await?;
+    let mut rows = Sums::new();
+    let mut last = None;
+    while let Some(writer) = store.writer_after(last).await? {
+        last = Some(writer);
+        found.read_chain(store, writer, &mut rows, &mut progress).await?;
+    }
+    let after = kept_sums(store).await?;
+    found.compare(&before, &rows, &after);
+    Ok(found)
+}
+
+async fn kept_sums(store: &dyn Store) -> Result<Sums, MeterError> {
+    let mut sums = Sums::new();
+    let mut last: Option<DayUsage> = None;
+    loop {
+        let page = store.day_usage(last.as_ref(), VERIFY_PAGE_ROWS).await?;
+        let Some(end) = page.last() else { return Ok(sums) };
+        last = Some(end.clone());
+        let line = |usage: DayUsage| ((usage.account, usage.day, usage.key, usage.model), usage.totals);
+        sums.extend(page.into_iter().map(line));
+    }
+}
+
+impl Verification {
+    fn finds(&mut self, finding: String) {
+        if self.findings.len() < VERIFY_FINDINGS {
+            self.findings.push(finding);
+        } else {
+            self.more_findings += 1;
+        }
+    }
+
+    async fn read_chain(
+        &mut self,
+        store: &dyn Store,
+        writer: WriterId,
+        sums: &mut Sums,
+        progress: &mut impl FnMut(u64),
+    ) -> Result<(), MeterError> {
+        let mut chain = ChainHead::default();
+        let mut last: Option<ChainedRow> = None;
+        let mut end = None;
+        loop {
+            let page = store.chained_rows(writer, last.as_ref(), VERIFY_PAGE_ROWS).await?;
+            for chained in &page {
+                self.check_cost(&chained.row);
+                self.check_link(writer, &mut chain, chained);
+                let row = &chained.row;
+                add(&mut self.total, row)?;
+                let line = (row.account, Day::of(row.at), row.key, row.model.clone());
+                add(sums.entry(line).or_default(), row)?;
+            }
+            progress(self.total.requests);
+            match page.into_iter().next_back() {
+                Some(row) => last = Some(row),
+                // The writer may have gone on before its end was read; then there are more rows by now.
+                None if end.is_some_and(|end: ChainHead| end.rows > chain.rows) => break,
+                None => {
+                    end = store.chain_head(writer).await?;
+                    if end.is_none_or(|end| end.rows <= chain.rows) {
+                        break;
+                    }
+                }
+            }
+        }
+        self.check_end(writer, chain, end, last.as_ref());
+        self.chains.push((writer, chain));
+        Ok(())
+    }
+
+    /// Whether the row is the next of the chain; afterwards the chain is followed from this row on, so that one change
+    /// is not told again for every row after it.
+    fn check_link(&mut self, writer: WriterId, chain: &mut ChainHead, chained: &ChainedRow) {
+        let ChainedRow { row, place, hash } = chained;
+        let request = &row.request_id;
+        if *place < chain.rows {
+            self.finds(format!(
+                "ledger row {request}: another row is number {place} of writer {writer} already"
+            ));
+            return;
+        }
+        if *place > chain.rows {
+            let missing = chain.rows;
+            self.finds(format!(
+                "ledger row {request}: it is number {place} of writer {writer}, and number {missing} is missing"
+            ));
+        } else {
+            let expected = match writer {
+                WriterId::BEFORE_CHAINS => ChainHash::default(),
+                _ => chain.hash_of_next(writer, row),
+            };
+            if *hash != expected {
+                self.finds(format!(
+                    "ledger row {request}: it is not what was written as number {place} of writer {writer}, or does not \
+                     follow what was written before it"
+                ));
+            }
+        }
+        *chain = ChainHead { rows: place + 1, hash: *hash };
+    }
+
+    fn check_end(
+        &mut self,
+        writer: WriterId,
+        chain: ChainHead,
+        end: Option<ChainHead>,
+        last: Option<&ChainedRow>,
+    ) {
+        let last = last.map_or("none".to_owned(), |last| last.row.request_id.to_string());
+        match end {
+            None => self.finds(format!(
+                "ledger row {last}: it is said to be of writer {writer}, and there is no such writer"
+            )),
+            Some(end) if end.rows > chain.rows => self.finds(format!(
+                "writer {writer}: it wrote {} rows, and those after number {} are missing; the last one there is {last}",
+                end.rows, chain.rows
+            )),
+            Some(end) if end.rows < chain.rows => self.finds(format!(
+                "ledger row {last}: it is number {} of writer {writer}, which wrote only {}",
+                chain.rows - 1,
+                end.rows
+            )),
+            Some(end) if end.hash != chain.hash => self
+                .finds(format!("ledger row {last}: it is not the one that writer {writer} ended with")),
+            Some(_) => {}
+        }
+    }
+
+    fn check_cost(&mut self, row: &UsageRow) {
+        let recomputed = match row.recomputed_cost() {
+            Ok(cost) if cost == row.cost => return,
+            Ok(cost) => cost.to_string(),
+            Err(error) => error.to_string(),
+        };
+        let (id, cost) = (&row.request_id, row.cost);
+        self.finds(format!("ledger row {id}: it says {cost}, its tokens and prices say {recomputed}"));
+    }
+
+    fn compare(&mut self, before: &Sums, rows: &Sums, after: &Sums) {
+        let lines: BTreeSet<&SumKey> = before.keys().chain(rows.keys()).chain(after.keys()).collect();
+        for line in lines {
+            let of = |sums: &Sums| sums.get(line).copied().unwrap_or_default();
+            if !lies_between(&of(rows), &of(before), &of(after)) {
+                let (account, day, key, model) = line;
+                let (kept, made) = (in_words(&of(after)), in_words(&of(rows)));
+                self.finds(format!(
+                    "usage of {day}, account {account}, key {key}, model {model}: {kept} are kept, the rows make {made}"
+                ));
+            }
+        }
+    }
 }
 
 fn add(totals: &mut UsageTotals, row: &UsageRow) -> Result<(), MeterError> {
@@ -30,76 +207,9 @@ fn lies_between(rows: &UsageTotals, low: &UsageTotals, high: &UsageTotals) -> bo
         && (low.cost..=high.cost).contains(&rows.cost)
 }
 
-type Sums = BTreeMap<UsageGroup, UsageTotals>;
-
-/// Reads the whole ledger: each row's cost must follow from its tokens and prices, and every sum by day, model and key
-/// must be the sum of its rows. `progress` is told the number of rows read so far.
-pub async fn verify_ledger(
-    store: &dyn Store,
-    mut progress: impl FnMut(u64),
-) -> Result<Verification, MeterError> {
-    let mut found = Verification::default();
-    let before = all_sums(store).await?;
-    let keys = store.list_keys().await?;
-    let prefixes: HashMap<KeyId, UsageGroup> =
-        keys.into_iter().map(|owner| (owner.key.id, UsageGroup::Key(owner.key.prefix))).collect();
-    let mut rows = [Sums::new(), Sums::new(), Sums::new()];
-    let mut last = None;
-    loop {
-        let page = store.ledger_rows(last.as_ref(), VERIFY_PAGE_ROWS).await?;
-        let Some(end) = page.last() else { break };
-        last = Some(end.request_id.clone());
-        for row in &page {
-            check_cost(row, &mut found.findings);
-            add(&mut found.total, row)?;
-            add(rows[0].entry(UsageGroup::Day(Day::of(row.at))).or_default(), row)?;
-            add(rows[1].entry(UsageGroup::Model(row.model.clone())).or_default(), row)?;
-            // A key that is not in the list was made since; its rows are in the later sums alone, which is no finding.
-            if let Some(group) = prefixes.get(&row.key) {
-                add(rows[2].entry(group.clone()).or_default(), row)?;
-            }
-        }
-        progress(found.total.requests);
-    }
-    let after = all_sums(store).await?;
-    for (index, by) in UsageBy::ALL.into_iter().enumerate() {
-        compare(by, [&before[index], &rows[index], &after[index]], &mut found.findings);
-    }
-    Ok(found)
-}
-
-fn check_cost(row: &UsageRow, findings: &mut Vec<String>) {
-    let recomputed = match row.recomputed_cost() {
-        Ok(cost) if cost == row.cost => return,
-        Ok(cost) => cost.to_string(),
-        Err(error) => error.to_string(),
-    };
-    let (id, cost) = (&row.request_id, row.cost);
-    findings.push(format!("ledger row {id}: it says {cost}, its tokens and prices say {recomputed}"));
-}
-
-async fn all_sums(store: &dyn Store) -> Result<Vec<Sums>, MeterError> {
-    let mut all = Vec::new();
-    for by in UsageBy::ALL {
-        let sums = store.usage(UsageQuery { account: None, from: None, to: None, by }).await?;
-        let entry = |sum: UsageSum| {
-            let UsageSum { group, requests, input_tokens, output_tokens, cost } = sum;
-            (group, UsageTotals { requests, input_tokens, output_tokens, cost })
-        };
-        all.push(sums.into_iter().map(entry).collect());
-    }
-    Ok(all)
-}
-
-fn compare(by: UsageBy, [before, rows, after]: [&Sums; 3], findings: &mut Vec<String>) {
-    let groups: BTreeSet<&UsageGroup> = before.keys().chain(rows.keys()).chain(after.keys()).collect();
-    for group in groups {
-        let of = |sums: &Sums| sums.get(group).copied().unwrap_or_default();
-        if !lies_between(&of(rows), &of(before), &of(after)) {
-            let (by, rows, sums) = (by.as_str(), of(rows), of(after));
-            findings.push(format!("usage by {by}, {group:?}: the sum is {sums:?}, its rows make {rows:?}"));
-        }
-    }
+fn in_words(totals: &UsageTotals) -> String {
+    let UsageTotals { requests, input_tokens, output_tokens, cost } = totals;
+    format!("{requests} requests, {input_tokens} tokens in, {output_tokens} out, {cost}")
 }
 
 #[cfg(test)]
@@ -110,19 +220,19 @@ mod tests {
         let entry = |(model, requests): &(&str, u64)| {
             let sum =
                 UsageTotals { requests: *requests, input_tokens: 5 * requests, ..UsageTotals::default() };
-            (UsageGroup::Model((*model).to_owned()), sum)
+            ((AccountId(1), Day(1), KeyId(1), (*model).to_owned()), sum)
         };
         entries.iter().map(entry).collect()
     }
 
     fn findings(before: &[(&str, u64)], rows: &[(&str, u64)], after: &[(&str, u64)]) -> usize {
-        let mut findings = Vec::new();
-        compare(UsageBy::Model, [&sums(before), &sums(rows), &sums(after)], &mut findings);
-        findings.len()
+        let mut found = Verification::default();
+        found.compare(&sums(before), &sums(rows), &sums(after));
+        found.findings.len()
     }
 
     #[test]
-    fn a_row_in_the_wrong_group_is_found_though_the_total_is_right() {
+    fn a_row_in_the_wrong_sum_is_found_though_the_total_is_right() {
         assert_eq!(findings(&[("a", 2), ("b", 1)], &[("a", 2), ("b", 1)], &[("a", 2), ("b", 1)]), 0);
         assert_eq!(findings(&[("a", 1), ("b", 2)], &[("a", 2), ("b", 1)], &[("a", 1), ("b", 2)]), 2);
         assert_eq!(findings(&[("a", 3)], &[("a", 2), ("b", 1)], &[("a", 3)]), 2);
@@ -132,5 +242,13 @@ mod tests {
     fn rows_that_a_running_server_adds_meanwhile_are_no_finding() {
         assert_eq!(findings(&[("a", 1)], &[("a", 2)], &[("a", 3), ("b", 1)]), 0);
         assert_eq!(findings(&[("a", 3)], &[("a", 2)], &[("a", 4)]), 1);
+    }
+
+    #[test]
+    fn of_many_findings_the_first_are_told_and_the_others_counted() {
+        let mut found = Verification::default();
+        (0..VERIFY_FINDINGS + 5).for_each(|number| found.finds(number.to_string()));
+        assert_eq!((found.findings.len(), found.more_findings), (VERIFY_FINDINGS, 5));
+        assert_eq!(found.findings[0], "0");
     }
 }

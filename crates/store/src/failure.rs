@@ -45,6 +45,9 @@ mod sqlite_code {
 /// PostgreSQL's SQLSTATE of a statement that took longer than its session allows.
 const STATEMENT_TIMED_OUT: &str = "57014";
 
+/// The SQLSTATE of our own function `undo_settlement`.
+const UNDONE: &str = "CH001";
+
 /// Waits for a statement's answer, but not for ever.
 pub(crate) async fn answer<T>(
     statement: impl Future<Output = Result<T, sqlx::Error>>,
@@ -118,6 +121,26 @@ pub(crate) fn is_connection_lost(error: &sqlx::Error) -> bool {
     }
 }
 
+/// Whether sending the same again may succeed where nothing else has changed.
+pub(crate) fn is_worth_repeating(error: &sqlx::Error) -> bool {
+    // 40: PostgreSQL undid the statement because of what others did at the same time.
+    let undone = error
+        .as_database_error()
+        .is_some_and(|error| matches!(code(error), Code::Postgres(state) if state.starts_with("40")));
+    undone || is_connection_lost(error)
+}
+
+/// Whether a row is in the way that has the same key.
+pub(crate) fn is_unique_violation(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(DatabaseError::is_unique_violation)
+}
+
+/// Why a settlement undid itself, in the words of the statement that did it.
+pub(crate) fn undone_because(error: &sqlx::Error) -> Option<&str> {
+    let error = error.as_database_error()?;
+    matches!(code(error), Code::Postgres(UNDONE)).then(|| error.message())
+}
+
 /// Whether another connection to the same SQLite file is in the way.
 pub(crate) fn is_busy(error: &sqlx::Error) -> bool {
     error
@@ -155,10 +178,7 @@ pub(crate) fn closed() -> StoreError {
 
 /// What a failure means of a statement that adds a row under a name that must be free.
 pub(crate) fn explain_unless_taken(error: &sqlx::Error, taken: impl FnOnce() -> StoreError) -> StoreError {
-    match error.as_database_error() {
-        Some(database_error) if database_error.is_unique_violation() => taken(),
-        _ => explain(error),
-    }
+    if is_unique_violation(error) { taken() } else { explain(error) }
 }
 
 pub(crate) fn explain(error: &sqlx::Error) -> StoreError {

@@ -1,11 +1,25 @@
-//! The ledger's queries. Rows are only ever added, and only by the `LedgerWriter`.
+//! The ledger's queries. Rows are only ever added, and only by the `LedgerWriter`. What people ask for is answered from the
+//! sums by day; the rows themselves are read to verify them.
 
 use crate::both::{for_both_stores, stored_row};
-use crate::failure::long_answer;
-use crate::{Ledger, StoreError, UsageBy, UsageGroup, UsageQuery, UsageSum};
-use chancery_domain::{
-    AccountId, Day, HowEnded, KeyId, KeyPrefix, Nanos, Prices, RequestId, TokenPrice, UnixMillis, UsageRow,
+use crate::failure::{answer, long_answer};
+use crate::ledger_batch::stored_count;
+use crate::{
+    ChainedRow, DayUsage, Ledger, StoreError, UsageBy, UsageGroup, UsageQuery, UsageSum, UsageTotals,
 };
+use chancery_domain::{
+    AccountId, ChainHash, ChainHead, Day, HowEnded, KeyId, KeyPrefix, Nanos, Prices, RequestId, TokenPrice,
+    UnixMillis, UsageRow, WriterId,
+};
+
+pub(crate) const STORED: &str = "SELECT * FROM ledger WHERE request_id = $1";
+
+pub(crate) const HEAD: &str = "SELECT row_count, head FROM ledger_writers WHERE id = $1";
+
+/// Changes nothing where the chain ends elsewhere than at $2 and $3.
+pub(crate) const SET_HEAD: &str = "INSERT INTO ledger_writers (id, row_count, head) VALUES ($1, $4, $5) \
+    ON CONFLICT (id) DO UPDATE SET row_count = excluded.row_count, head = excluded.head \
+    WHERE ledger_writers.row_count = $2 AND ledger_writers.head = $3";
 
 stored_row! {
     struct StoredUsageRow named by request_id {
@@ -54,6 +68,76 @@ impl StoredUsageRow {
 }
 
 stored_row! {
+    struct StoredHead {
+        row_count: i64,
+        head: Vec<u8>,
+    }
+}
+
+impl StoredHead {
+    /// Where there is none, the chain is still to begin.
+    pub(crate) fn or_start(stored: Option<Self>) -> Result<ChainHead, sqlx::Error> {
+        let Some(stored) = stored else { return Ok(ChainHead::default()) };
+        stored.into_chain_head().map_err(|error| sqlx::Error::Decode(Box::new(error)))
+    }
+
+    fn into_chain_head(self) -> Result<ChainHead, StoreError> {
+        Ok(ChainHead { rows: count(self.row_count)?, hash: hash(self.head)? })
+    }
+}
+
+fn hash(stored: Vec<u8>) -> Result<ChainHash, StoreError> {
+    stored.try_into().map(ChainHash).map_err(|bytes: Vec<u8>| StoreError::Corrupt {
+        what: "a hash of the ledger's chain",
+        why: format!("it has {} bytes instead of 32", bytes.len()),
+    })
+}
+
+fn count(stored: i64) -> Result<u64, StoreError> {
+    u64::try_from(stored)
+        .map_err(|_| StoreError::Corrupt { what: "a count", why: format!("{stored} is negative") })
+}
+
+fn day(stored: i64) -> Result<Day, StoreError> {
+    i32::try_from(stored).map(Day).map_err(|_| StoreError::Corrupt {
+        what: "a day",
+        why: format!("{stored} days after 1970 is out of range"),
+    })
+}
+
+stored_row! {
+    struct StoredChainedRow {
+        place: i64,
+        hash: Vec<u8>,
+        ..row: StoredUsageRow,
+    }
+}
+
+impl StoredChainedRow {
+    fn into_chained_row(self) -> Result<ChainedRow, StoreError> {
+        Ok(ChainedRow { place: count(self.place)?, hash: hash(self.hash)?, row: self.row.into_usage_row()? })
+    }
+}
+
+stored_row! {
+    struct StoredDayUsage {
+        account_id: i64,
+        day: i64,
+        key_id: i64,
+        model: String,
+        ..sums: StoredSums,
+    }
+}
+
+impl StoredDayUsage {
+    fn into_day_usage(self) -> Result<DayUsage, StoreError> {
+        let (account, key) = (AccountId(self.account_id), KeyId(self.key_id));
+        let totals = self.sums.into_totals()?;
+        Ok(DayUsage { account, day: day(self.day)?, key, model: self.model, totals })
+    }
+}
+
+stored_row! {
     /// What the sums of every grouping have in common.
     struct StoredSums {
         requests: i64,
@@ -79,28 +163,19 @@ stored_row! {
 
 impl StoredDaySum {
     fn into_usage_sum(self) -> Result<UsageSum, StoreError> {
-        let day = i32::try_from(self.day).map_err(|_| StoreError::Corrupt {
-            what: "a day",
-            why: format!("{} days after 1970 is out of range", self.day),
-        })?;
-        self.sums.into_usage_sum(UsageGroup::Day(Day(day)))
+        Ok(UsageSum::of(UsageGroup::Day(day(self.day)?), self.sums.into_totals()?))
     }
 }
 
 impl StoredNamedSum {
     fn into_usage_sum(self, group: impl FnOnce(String) -> UsageGroup) -> Result<UsageSum, StoreError> {
-        self.sums.into_usage_sum(group(self.name))
+        Ok(UsageSum::of(group(self.name), self.sums.into_totals()?))
     }
 }
 
 impl StoredSums {
-    fn into_usage_sum(self, group: UsageGroup) -> Result<UsageSum, StoreError> {
-        let count = |stored: i64| {
-            u64::try_from(stored)
-                .map_err(|_| StoreError::Corrupt { what: "a sum", why: format!("{stored} is negative") })
-        };
-        Ok(UsageSum {
-            group,
+    fn into_totals(self) -> Result<UsageTotals, StoreError> {
+        Ok(UsageTotals {
             requests: count(self.requests)?,
             input_tokens: count(self.input_tokens)?,
             output_tokens: count(self.output_tokens)?,
@@ -116,33 +191,45 @@ macro_rules! usage_sums {
         usage_sums!(@ $group, $name, $tables, "")
     };
     ($group:literal as $name:literal from $tables:literal, of one account) => {
-        usage_sums!(@ $group, $name, $tables, " AND ledger.account_id = $3")
+        usage_sums!(@ $group, $name, $tables, " AND u.account_id = $3")
     };
     (@ $group:literal, $name:literal, $tables:literal, $whose:literal) => {
         concat!(
-            "SELECT ", $group, " AS ", $name, ", COUNT(*) AS requests, \
-             CAST(SUM(ledger.input_tokens) AS BIGINT) AS input_tokens, \
-             CAST(SUM(ledger.output_tokens) AS BIGINT) AS output_tokens, \
-             CAST(SUM(ledger.cost_nanos) AS BIGINT) AS cost_nanos \
-             FROM ", $tables, " WHERE ledger.at_ms >= $1 AND ledger.at_ms < $2", $whose,
+            "SELECT ", $group, " AS ", $name, ", \
+             CAST(SUM(u.requests) AS BIGINT) AS requests, \
+             CAST(SUM(u.input_tokens) AS BIGINT) AS input_tokens, \
+             CAST(SUM(u.output_tokens) AS BIGINT) AS output_tokens, \
+             CAST(SUM(u.cost_nanos) AS BIGINT) AS cost_nanos \
+             FROM ", $tables, " WHERE u.day >= $1 AND u.day <= $2", $whose,
             " GROUP BY ", $group, " ORDER BY ", $group
         )
     };
 }
 
-// Times are never negative, so whole division finds the day, and a day has no other length in UTC.
-const BY_DAY: &str = usage_sums!("ledger.at_ms / 86400000" as "day" from "ledger", of every account);
-const BY_DAY_OF_ONE: &str = usage_sums!("ledger.at_ms / 86400000" as "day" from "ledger", of one account);
-const BY_MODEL: &str = usage_sums!("ledger.model" as "name" from "ledger", of every account);
-const BY_MODEL_OF_ONE: &str = usage_sums!("ledger.model" as "name" from "ledger", of one account);
+const BY_DAY: &str = usage_sums!("u.day" as "day" from "usage_days u", of every account);
+const BY_DAY_OF_ONE: &str = usage_sums!("u.day" as "day" from "usage_days u", of one account);
+const BY_MODEL: &str = usage_sums!("u.model" as "name" from "usage_days u", of every account);
+const BY_MODEL_OF_ONE: &str = usage_sums!("u.model" as "name" from "usage_days u", of one account);
 const BY_KEY: &str = usage_sums!(
-    "api_keys.prefix" as "name" from "ledger JOIN api_keys ON api_keys.id = ledger.key_id", of every account
+    "api_keys.prefix" as "name" from "usage_days u JOIN api_keys ON api_keys.id = u.key_id", of every account
 );
 const BY_KEY_OF_ONE: &str = usage_sums!(
-    "api_keys.prefix" as "name" from "ledger JOIN api_keys ON api_keys.id = ledger.key_id", of one account
+    "api_keys.prefix" as "name" from "usage_days u JOIN api_keys ON api_keys.id = u.key_id", of one account
 );
 
 const PAGE: &str = "SELECT * FROM ledger WHERE request_id > $1 ORDER BY request_id LIMIT $2";
+
+/// Two rows may stand at one place only where somebody put them there, but then none of them must be missed.
+const CHAIN_PAGE: &str = "SELECT * FROM ledger WHERE writer_id = $1 AND (place, request_id) > ($2, $3) \
+    ORDER BY place, request_id LIMIT $4";
+
+/// Of those that have rows and those that have an end, which should be the same.
+const NEXT_WRITER: &str = "SELECT MIN(id) FROM (SELECT MIN(writer_id) AS id FROM ledger WHERE writer_id > $1 \
+    UNION ALL SELECT MIN(id) FROM ledger_writers WHERE id > $1) AS next";
+
+const DAY_PAGE: &str = "SELECT * FROM usage_days \
+    WHERE (account_id, day, key_id, model) > ($1, $2, $3, $4) \
+    ORDER BY account_id, day, key_id, model LIMIT $5";
 
 for_both_stores! {
     impl Ledger {
@@ -151,12 +238,12 @@ for_both_stores! {
         }
 
         async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageSum>, StoreError> {
-            let first_ms = query.from.map_or(0, |day| day.start().0);
-            let end_ms = query.to.map_or(i64::MAX, |day| day.end().0);
+            let first_day = query.from.map_or(0, |day| i64::from(day.0));
+            let last_day = query.to.map_or(i64::MAX, |day| i64::from(day.0));
             let account = query.account.map(|account| account.0);
             if query.by == UsageBy::Day {
                 let sql = if account.is_some() { BY_DAY_OF_ONE } else { BY_DAY };
-                let mut statement = sqlx::query_as(sql).bind(first_ms).bind(end_ms);
+                let mut statement = sqlx::query_as(sql).bind(first_day).bind(last_day);
                 if let Some(account) = account {
                     statement = statement.bind(account);
                 }
@@ -170,7 +257,7 @@ for_both_stores! {
                 (false, true) => BY_MODEL_OF_ONE,
                 (false, false) => BY_MODEL,
             };
-            let mut statement = sqlx::query_as(sql).bind(first_ms).bind(end_ms);
+            let mut statement = sqlx::query_as(sql).bind(first_day).bind(last_day);
             if let Some(account) = account {
                 statement = statement.bind(account);
             }
@@ -187,6 +274,52 @@ for_both_stores! {
             let page = sqlx::query_as(PAGE).bind(after).bind(i64::from(limit)).fetch_all(&self.long_reader);
             let rows: Vec<StoredUsageRow> = long_answer(page).await?;
             rows.into_iter().map(StoredUsageRow::into_usage_row).collect()
+        }
+
+        async fn writer_after(&self, writer: Option<WriterId>) -> Result<Option<WriterId>, StoreError> {
+            let after = writer.map_or(i64::MIN, |writer| writer.0);
+            let next = sqlx::query_scalar(NEXT_WRITER).bind(after).fetch_one(&self.long_reader);
+            let next: Option<i64> = long_answer(next).await?;
+            Ok(next.map(WriterId))
+        }
+
+        async fn chain_head(&self, writer: WriterId) -> Result<Option<ChainHead>, StoreError> {
+            let head = sqlx::query_as(HEAD).bind(writer.0).fetch_optional(&self.reader);
+            answer(head).await?.map(StoredHead::into_chain_head).transpose()
+        }
+
+        async fn chained_rows(
+            &self,
+            writer: WriterId,
+            after: Option<&ChainedRow>,
+            limit: u32,
+        ) -> Result<Vec<ChainedRow>, StoreError> {
+            let (place, request) = after.map_or((-1, ""), |last| {
+                (stored_count(last.place), last.row.request_id.as_str())
+            });
+            let page = sqlx::query_as(CHAIN_PAGE)
+                .bind(writer.0)
+                .bind(place)
+                .bind(request)
+                .bind(i64::from(limit))
+                .fetch_all(&self.long_reader);
+            let rows: Vec<StoredChainedRow> = long_answer(page).await?;
+            rows.into_iter().map(StoredChainedRow::into_chained_row).collect()
+        }
+
+        async fn day_usage(&self, after: Option<&DayUsage>, limit: u32) -> Result<Vec<DayUsage>, StoreError> {
+            let (account, day, key, model) = after.map_or((i64::MIN, 0, 0, ""), |last| {
+                (last.account.0, i64::from(last.day.0), last.key.0, last.model.as_str())
+            });
+            let page = sqlx::query_as(DAY_PAGE)
+                .bind(account)
+                .bind(day)
+                .bind(key)
+                .bind(model)
+                .bind(i64::from(limit))
+                .fetch_all(&self.long_reader);
+            let rows: Vec<StoredDayUsage> = long_answer(page).await?;
+            rows.into_iter().map(StoredDayUsage::into_day_usage).collect()
         }
     }
 }

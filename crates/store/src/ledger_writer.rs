@@ -2,24 +2,28 @@
 //!
 //! 1. `settle` puts its row into a bounded queue and waits for the answer. From then on the row no longer depends on
 //!    the caller: one that goes away gets no answer, but its row is written.
-//! 2. One task takes everything that waits, up to a bound, and adds it with a single statement, which is a transaction
-//!    of its own: one round trip and one flush of the disk for all. What comes in meanwhile is the next batch.
-//! 3. A request id that is already there is left alone by the statement. Where fewer rows were added than sent, each
-//!    row is compared with what is stored: equal means settled before, different is `RequestAlreadyBilled`.
-//! 4. A batch that breaks a rule of the ledger is halved until the row at fault stands alone, so that only its caller
+//! 2. One task takes everything that waits, up to a bound, links the rows into this process's chain, sums them by day,
+//!    and writes rows, sums and the chain's new end in one transaction: one flush of the disk for all. What comes in
+//!    meanwhile is the next batch.
+//! 3. The task knows where its chain ends from the last commit that was answered. After anything else it reads the end
+//!    anew, and a transaction that follows another end than the stored one changes nothing.
+//! 4. A transaction with a request that is there already changes nothing either. Each row is then compared with what
+//!    is stored: equal means settled before, different is `RequestAlreadyBilled`; the others are written without it.
+//! 5. A batch that breaks a rule of the ledger is halved until the row at fault stands alone, so that only its caller
 //!    gets the error.
-//! 5. When the connection breaks, nobody knows whether the batch was committed. It is sent once more on a fresh
-//!    connection; by (3) that never bills twice. If that fails too, everyone in the batch gets `Unavailable`. A look at
-//!    what is stored is repeated once in the same way.
-//! 6. Where other processes get their turn to write only between two commits, the writer leaves gaps (`gaps`).
+//! 6. When the connection breaks, nobody knows whether the batch was committed. It is sent once more on a fresh
+//!    connection; by (3) and (4) that never bills twice. If that fails too, everyone in the batch gets `Unavailable`. A
+//!    look at what is stored is repeated once in the same way.
+//! 7. Where other processes get their turn to write only between two commits, the writer leaves gaps (`gaps`).
 
 use crate::StoreError;
-use crate::failure::{closed, explain, is_connection_lost, is_the_rows_fault};
+use crate::failure::{closed, explain, is_connection_lost, is_the_rows_fault, is_worth_repeating};
 use crate::gaps::Gaps;
 use crate::ledger::StoredUsageRow;
+use crate::ledger_batch::Batch;
 use async_trait::async_trait;
-use chancery_domain::{Clock, RequestId, UsageRow};
-use std::ops::Range;
+use chancery_domain::{ChainHead, Clock, RequestId, UsageRow, WriterId};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{Mutex, Notify, mpsc, oneshot};
@@ -30,6 +34,10 @@ pub(crate) const MAX_BATCH: usize = 256;
 
 /// Most rows that wait while a commit is under way; past it, `settle` waits before it hands over its row.
 const MAX_QUEUE: usize = 4096;
+
+/// How often rows are written again because the chain's end, or another row, was not what it had been just before.
+/// Only another process that uses the same writer's number could make it more than one.
+const MAX_TRIES: u32 = 4;
 
 struct Settlement {
     row: UsageRow,
@@ -44,11 +52,11 @@ pub(crate) struct LedgerWriter {
 }
 
 impl LedgerWriter {
-    pub(crate) fn start(database: impl LedgerDatabase, clock: impl Clock) -> Self {
+    pub(crate) fn start(writer: WriterId, database: impl LedgerDatabase, clock: impl Clock) -> Self {
         let (queue, waiting) = mpsc::channel(MAX_QUEUE);
         let closing = Arc::new(Notify::new());
         let commits = Arc::new(AtomicU64::new(0));
-        let batches = Batches { database, clock, commits: Arc::clone(&commits) };
+        let batches = Batches { writer, head: None, database, clock, commits: Arc::clone(&commits) };
         let task = tokio::spawn(batches.write(waiting, Arc::clone(&closing)));
         Self { queue, closing, commits, task: Mutex::new(Some(task)) }
     }
@@ -82,13 +90,22 @@ impl LedgerWriter {
 }
 
 struct Batches<D, C> {
+    writer: WriterId,
+    /// Where the chain ends, as long as that is certain.
+    head: Option<ChainHead>,
     database: D,
     clock: C,
     commits: Arc<AtomicU64>,
 }
 
+/// Some of a batch's rows, by their place in it, on their way into one transaction.
+struct Part {
+    places: Vec<usize>,
+    tries: u32,
+}
+
 impl<D: LedgerDatabase, C: Clock> Batches<D, C> {
-    async fn write(self, mut queue: mpsc::Receiver<Settlement>, closing: Arc<Notify>) {
+    async fn write(mut self, mut queue: mpsc::Receiver<Settlement>, closing: Arc<Notify>) {
         let mut batch = Vec::with_capacity(MAX_BATCH);
         let mut open = true;
         let mut gaps = Gaps::default();
@@ -132,7 +149,7 @@ impl<D: LedgerDatabase, C: Clock> Batches<D, C> {
     }
 
     async fn settle_batch(
-        &self,
+        &mut self,
         rows: &[UsageRow],
         mut answers: Vec<Option<oneshot::Sender<Result<(), StoreError>>>>,
     ) {
@@ -142,44 +159,93 @@ impl<D: LedgerDatabase, C: Clock> Batches<D, C> {
                 let _ = waiting.send(outcome);
             }
         };
-        let mut parts: Vec<Range<usize>> = std::iter::once(0..rows.len()).collect();
-        while let Some(part) = parts.pop() {
-            match self.insert(&rows[part.clone()]).await {
-                Ok(added) if added == part.len() as u64 => part.for_each(|place| answer(place, Ok(()))),
-                Ok(_) => {
-                    for place in part {
-                        answer(place, self.compare(&rows[place]).await);
+        let mut waiting: Vec<usize> = (0..rows.len()).collect();
+        while !waiting.is_empty() {
+            // The same request twice: the first is written, and the others meet it there on the next round.
+            let mut requests = HashSet::new();
+            let is_first = |place: &usize| requests.insert(&rows[*place].request_id);
+            let (places, twins) = waiting.into_iter().partition::<Vec<_>, _>(is_first);
+            self.settle_distinct(rows, places, &mut answer).await;
+            waiting = twins;
+        }
+    }
+
+    /// The places are of rows with different request ids.
+    async fn settle_distinct(
+        &mut self,
+        rows: &[UsageRow],
+        places: Vec<usize>,
+        answer: &mut (impl FnMut(usize, Result<(), StoreError>) + Send),
+    ) {
+        let mut parts = vec![Part { places, tries: 1 }];
+        while let Some(Part { places, tries }) = parts.pop() {
+            match self.append(rows, &places).await {
+                Ok(Appended::All) => places.into_iter().for_each(|place| answer(place, Ok(()))),
+                Ok(Appended::NoneForOneIsThere | Appended::NoneForTheEndMoved) if tries < MAX_TRIES => {
+                    let mut others = Vec::new();
+                    for place in places {
+                        match self.is_stored(&rows[place]).await {
+                            Ok(true) => answer(place, Ok(())),
+                            Ok(false) => others.push(place),
+                            Err(error) => answer(place, Err(error)),
+                        }
+                    }
+                    if !others.is_empty() {
+                        parts.push(Part { places: others, tries: tries + 1 });
                     }
                 }
-                Err(error) if is_the_rows_fault(&error) && part.len() > 1 => {
-                    let middle = part.start + part.len() / 2;
-                    parts.extend([middle..part.end, part.start..middle]);
+                Ok(Appended::NoneForOneIsThere | Appended::NoneForTheEndMoved) => {
+                    let why = "the end of the ledger's chain does not stay where it is";
+                    for place in places {
+                        answer(place, Err(StoreError::Unavailable(why.to_owned())));
+                    }
                 }
+                Ok(Appended::NoneForTheSumIsTooLarge) if places.len() > 1 => parts.extend(halves(places)),
+                Ok(Appended::NoneForTheSumIsTooLarge) => {
+                    places.into_iter().for_each(|place| answer(place, Err(StoreError::SumTooLarge)));
+                }
+                Err(error) if is_the_rows_fault(&error) && places.len() > 1 => parts.extend(halves(places)),
                 Err(error) if is_the_rows_fault(&error) => {
-                    let request = rows[part.start].request_id.clone();
-                    answer(part.start, Err(StoreError::LedgerRefused { request, why: error.to_string() }));
+                    for place in places {
+                        let (request, why) = (rows[place].request_id.clone(), error.to_string());
+                        answer(place, Err(StoreError::LedgerRefused { request, why }));
+                    }
                 }
-                Err(error) => part.for_each(|place| answer(place, Err(explain(&error)))),
+                Err(error) => places.into_iter().for_each(|place| answer(place, Err(explain(&error)))),
             }
         }
     }
 
-    /// Adds the rows in one commit and says how many were new.
-    async fn insert(&self, rows: &[UsageRow]) -> Result<u64, sqlx::Error> {
-        let outcome = match self.database.insert(rows).await {
-            Err(error) if is_connection_lost(&error) => {
-                tracing::warn!(%error, rows = rows.len(), "the ledger's connection broke; writing again on a new one");
-                self.database.insert(rows).await
+    /// Adds the rows in one commit, or changes nothing.
+    async fn append(&mut self, rows: &[UsageRow], places: &[usize]) -> Result<Appended, sqlx::Error> {
+        match self.append_once(rows, places).await {
+            Err(error) if is_worth_repeating(&error) => {
+                tracing::warn!(%error, rows = places.len(), "the ledger's rows were not written; writing them again");
+                self.append_once(rows, places).await
             }
             outcome => outcome,
-        };
-        if outcome.is_ok() {
-            self.commits.fetch_add(1, Ordering::Relaxed);
         }
-        outcome
     }
 
-    async fn compare(&self, row: &UsageRow) -> Result<(), StoreError> {
+    async fn append_once(&mut self, rows: &[UsageRow], places: &[usize]) -> Result<Appended, sqlx::Error> {
+        let before = match self.head.take() {
+            Some(head) => head,
+            None => self.database.head(self.writer).await?,
+        };
+        let chosen = places.iter().map(|place| &rows[*place]);
+        let Ok(batch) = Batch::linked(self.writer, before, chosen) else {
+            return Ok(Appended::NoneForTheSumIsTooLarge);
+        };
+        let outcome = self.database.append(&batch).await?;
+        if let Appended::All = outcome {
+            self.head = Some(batch.after);
+            self.commits.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(outcome)
+    }
+
+    /// Whether the row is stored as it is; one that is stored otherwise is an error.
+    async fn is_stored(&self, row: &UsageRow) -> Result<bool, StoreError> {
         let stored = match self.database.stored(&row.request_id).await {
             Err(error) if is_connection_lost(&error) => {
                 tracing::warn!(%error, "the ledger's connection broke; looking again on a new one");
@@ -188,11 +254,26 @@ impl<D: LedgerDatabase, C: Clock> Batches<D, C> {
             outcome => outcome,
         };
         match stored.map_err(|error| explain(&error))?.map(StoredUsageRow::into_usage_row).transpose()? {
-            Some(stored) if stored == *row => Ok(()),
+            Some(stored) if stored == *row => Ok(true),
             Some(_) => Err(StoreError::RequestAlreadyBilled(row.request_id.clone())),
-            None => Err(StoreError::Unavailable("a row that was just settled is not there".to_owned())),
+            None => Ok(false),
         }
     }
+}
+
+/// The second half first, for parts are taken from the end.
+fn halves(mut places: Vec<usize>) -> [Part; 2] {
+    let second = places.split_off(places.len() / 2);
+    [Part { places: second, tries: 1 }, Part { places, tries: 1 }]
+}
+
+/// What became of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Appended {
+    All,
+    NoneForOneIsThere,
+    NoneForTheEndMoved,
+    NoneForTheSumIsTooLarge,
 }
 
 /// What the writer needs of a database. A connection that broke is let go before the error is returned.
@@ -201,8 +282,11 @@ pub(crate) trait LedgerDatabase: Send + Sync + 'static {
     /// Whether other processes can write only while this one is between two commits.
     const LEAVES_GAPS: bool;
 
-    /// Adds the rows in one transaction, leaves alone those whose request id is there, and says how many were new.
-    async fn insert(&self, rows: &[UsageRow]) -> Result<u64, sqlx::Error>;
+    /// Where the writer's chain ends.
+    async fn head(&self, writer: WriterId) -> Result<ChainHead, sqlx::Error>;
+
+    /// Adds rows, sums and the chain's end in one transaction, or changes nothing.
+    async fn append(&self, batch: &Batch<'_>) -> Result<Appended, sqlx::Error>;
 
     async fn stored(&self, request: &RequestId) -> Result<Option<StoredUsageRow>, sqlx::Error>;
 }
@@ -224,6 +308,7 @@ mod tests {
     #[derive(Default)]
     struct Scripted {
         rows: Mutex<BTreeMap<String, UsageRow>>,
+        head: Mutex<ChainHead>,
         turns: Mutex<VecDeque<Turn>>,
         /// How many of the next looks at a stored row lose their connection.
         lost_looks: AtomicU64,
@@ -234,13 +319,18 @@ mod tests {
     }
 
     impl Scripted {
-        async fn commit(&self, rows: &[UsageRow]) -> u64 {
-            let mut stored = self.rows.lock().await;
-            let before = stored.len();
-            for row in rows {
-                stored.entry(row.request_id.to_string()).or_insert_with(|| row.clone());
+        async fn commit(&self, batch: &Batch<'_>) -> Appended {
+            let (mut stored, mut head) = (self.rows.lock().await, self.head.lock().await);
+            if *head != batch.before {
+                return Appended::NoneForTheEndMoved;
             }
-            (stored.len() - before) as u64
+            if batch.rows.iter().any(|linked| stored.contains_key(linked.row.request_id.as_str())) {
+                return Appended::NoneForOneIsThere;
+            }
+            let rows = batch.rows.iter().map(|linked| linked.row);
+            stored.extend(rows.map(|row| (row.request_id.to_string(), row.clone())));
+            *head = batch.after;
+            Appended::All
         }
     }
 
@@ -248,19 +338,23 @@ mod tests {
     impl LedgerDatabase for Arc<Scripted> {
         const LEAVES_GAPS: bool = true;
 
-        async fn insert(&self, rows: &[UsageRow]) -> Result<u64, sqlx::Error> {
+        async fn head(&self, _: WriterId) -> Result<ChainHead, sqlx::Error> {
+            Ok(*self.head.lock().await)
+        }
+
+        async fn append(&self, batch: &Batch<'_>) -> Result<Appended, sqlx::Error> {
             let turn = self.turns.lock().await.pop_front();
             match turn {
                 Some(Turn::LosesTheAnswer) => {
-                    self.commit(rows).await;
+                    self.commit(batch).await;
                     Err(lost())
                 }
                 Some(Turn::LosesTheRows) => Err(lost()),
                 Some(Turn::WaitsFor(gate)) => {
                     gate.await.unwrap();
-                    Ok(self.commit(rows).await)
+                    Ok(self.commit(batch).await)
                 }
-                None => Ok(self.commit(rows).await),
+                None => Ok(self.commit(batch).await),
             }
         }
 
@@ -306,7 +400,7 @@ mod tests {
     fn writer(turns: impl IntoIterator<Item = Turn>) -> (Arc<Scripted>, LedgerWriter) {
         let turns = Mutex::new(turns.into_iter().collect());
         let database = Arc::new(Scripted { turns, ..Scripted::default() });
-        (Arc::clone(&database), LedgerWriter::start(database, SystemClock))
+        (Arc::clone(&database), LedgerWriter::start(WriterId(7), database, SystemClock))
     }
 
     #[tokio::test]
@@ -315,6 +409,27 @@ mod tests {
         let (one, two) = tokio::join!(writer.settle(row(1)), writer.settle(row(2)));
         assert!(one.is_ok() && two.is_ok());
         assert_eq!(database.rows.lock().await.len(), 2);
+        assert_eq!(database.head.lock().await.rows, 2);
+    }
+
+    #[tokio::test]
+    async fn a_chain_that_ends_elsewhere_than_remembered_is_followed_from_there() {
+        let (database, writer) = writer([]);
+        writer.settle(row(1)).await.unwrap();
+        let moved = ChainHead::default().followed_by(WriterId(7), &row(9));
+        *database.head.lock().await = moved;
+        writer.settle(row(2)).await.unwrap();
+        assert_eq!(*database.head.lock().await, moved.followed_by(WriterId(7), &row(2)));
+    }
+
+    #[tokio::test]
+    async fn costs_that_are_too_large_together_go_into_commits_of_their_own() {
+        let (database, writer) = writer([]);
+        let dear = |number| UsageRow { cost: Nanos(i64::MAX), ..row(number) };
+        let (one, two, three) =
+            tokio::join!(writer.settle(dear(1)), writer.settle(dear(2)), writer.settle(row(3)));
+        assert!(one.is_ok() && two.is_ok() && three.is_ok());
+        assert_eq!(database.rows.lock().await.len(), 3);
     }
 
     #[tokio::test]

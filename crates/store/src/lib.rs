@@ -9,7 +9,10 @@ mod gaps;
 mod health;
 mod keys;
 mod ledger;
-mod ledger_insert;
+mod ledger_batch;
+mod ledger_months;
+mod ledger_postgres;
+mod ledger_sqlite;
 mod ledger_writer;
 mod migrations;
 mod patience;
@@ -23,9 +26,11 @@ mod usage;
 pub use error::StoreError;
 pub use postgres::PostgresStore;
 pub use sqlite::SqliteStore;
-pub use traits::{Accounts, Health, KeyOwner, Keys, Ledger, LimitsChange, NewAccount, NewKey, Store};
+pub use traits::{
+    Accounts, ChainedRow, Health, KeyOwner, Keys, Ledger, LimitsChange, NewAccount, NewKey, Store,
+};
 pub use url::DatabaseUrl;
-pub use usage::{UsageBy, UsageByError, UsageGroup, UsageQuery, UsageSum, UsageTotals};
+pub use usage::{DayUsage, UsageBy, UsageByError, UsageGroup, UsageQuery, UsageSum, UsageTotals};
 
 use std::sync::Arc;
 

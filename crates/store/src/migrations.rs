@@ -24,17 +24,19 @@ impl Migration {
     }
 }
 
-const SQLITE: &[Migration] = &[Migration {
-    version: 1,
-    name: "accounts_keys_ledger",
-    sql: include_str!("../migrations/sqlite/0001_accounts_keys_ledger.sql"),
-}];
+const fn step(version: i64, name: &'static str, sql: &'static str) -> Migration {
+    Migration { version, name, sql }
+}
 
-const POSTGRES: &[Migration] = &[Migration {
-    version: 1,
-    name: "accounts_keys_ledger",
-    sql: include_str!("../migrations/postgres/0001_accounts_keys_ledger.sql"),
-}];
+const SQLITE: &[Migration] = &[
+    step(1, "accounts_keys_ledger", include_str!("../migrations/sqlite/0001_accounts_keys_ledger.sql")),
+    step(2, "chains_and_day_sums", include_str!("../migrations/sqlite/0002_chains_and_day_sums.sql")),
+];
+
+const POSTGRES: &[Migration] = &[
+    step(1, "accounts_keys_ledger", include_str!("../migrations/postgres/0001_accounts_keys_ledger.sql")),
+    step(2, "chains_and_day_sums", include_str!("../migrations/postgres/0002_chains_and_day_sums.sql")),
+];
 
 stored_row! {
     struct AppliedMigration {
@@ -66,7 +68,8 @@ mod postgres {
         WHERE schemaname = current_schema() AND tablename = 'schema_migrations'";
     /// Other programs' tables may live in the same PostgreSQL schema, but not under these names.
     pub(super) const COUNT_FOREIGN_TABLES: &str = "SELECT COUNT(*) FROM pg_catalog.pg_tables \
-        WHERE schemaname = current_schema() AND tablename IN ('accounts', 'api_keys', 'ledger')";
+        WHERE schemaname = current_schema() AND tablename IN \
+        ('accounts', 'api_keys', 'ledger', 'ledger_writers', 'usage_days')";
     pub(super) const CREATE_MIGRATIONS_TABLE: &str = "CREATE TABLE schema_migrations \
         (version BIGINT PRIMARY KEY, name TEXT NOT NULL, checksum BYTEA NOT NULL)";
 }
@@ -155,10 +158,7 @@ fn pending<'a>(known: &'a [Migration], applied: &[AppliedMigration]) -> Result<&
 mod tests {
     use super::*;
 
-    const KNOWN: &[Migration] = &[
-        Migration { version: 1, name: "one", sql: "SELECT 1" },
-        Migration { version: 2, name: "two", sql: "SELECT 2" },
-    ];
+    const KNOWN: &[Migration] = &[step(1, "one", "SELECT 1"), step(2, "two", "SELECT 2")];
 
     fn applied(migration: &Migration) -> AppliedMigration {
         AppliedMigration { version: migration.version, checksum: migration.checksum() }

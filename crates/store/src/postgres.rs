@@ -2,12 +2,13 @@
 //! within seconds, never a hang.
 
 use crate::failure::{LONG_STATEMENT_TIMEOUT, STATEMENT_TIMEOUT, explain};
+use crate::ledger_postgres::PostgresLedger;
 use crate::ledger_writer::LedgerWriter;
 use crate::migrations;
 use crate::slot::{Connector, WriteSlot};
 use crate::url::Place;
 use crate::{DatabaseUrl, StoreError};
-use chancery_domain::SystemClock;
+use chancery_domain::{OsRandomness, SystemClock, WriterId};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, PgPool, Postgres};
@@ -83,7 +84,8 @@ impl PostgresStore {
         let reader = pool(MAX_CONNECTIONS, STATEMENT_TIMEOUT);
         let long_reader = pool(MAX_LONG_CONNECTIONS, LONG_STATEMENT_TIMEOUT);
         let write_slot = Arc::new(WriteSlot::empty(PostgresConnector { options }));
-        let ledger = LedgerWriter::start(Arc::clone(&write_slot), SystemClock);
+        let writer = WriterId::draw(&OsRandomness);
+        let ledger = LedgerWriter::start(writer, PostgresLedger::new(Arc::clone(&write_slot)), SystemClock);
         Ok(Self { reader, long_reader, write_slot, ledger })
     }
 

@@ -1,7 +1,7 @@
 //! One long-lived connection for writing, held in turn. A pool would test the connection after every use, which is a
 //! round trip per commit; here whoever writes waits in line, and a broken connection is replaced on the next turn.
 
-use crate::failure::STATEMENT_TIMEOUT;
+use crate::failure::{STATEMENT_TIMEOUT, is_connection_lost};
 use std::future::Future;
 use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
 
@@ -45,12 +45,15 @@ impl<C: Connector> WriteSlot<C> {
         .map_err(|_| sqlx::Error::PoolClosed)
     }
 
-    /// Lets go of a connection that broke; the next holder gets a fresh one.
-    pub(crate) async fn discard(&self) {
-        let mut state = self.state.lock().await;
-        if let State::Open(_) = *state {
-            *state = State::Empty;
+    /// Hands on what a statement gave. Where the connection broke, lets go of it: the next holder gets a fresh one.
+    pub(crate) async fn unless_broken<T>(&self, outcome: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
+        if outcome.as_ref().is_err_and(is_connection_lost) {
+            let mut state = self.state.lock().await;
+            if let State::Open(_) = *state {
+                *state = State::Empty;
+            }
         }
+        outcome
     }
 
     pub(crate) async fn close(&self) {

@@ -3,11 +3,11 @@
 
 use crate::StoreError;
 use crate::failure::{ANSWER_TIMEOUT, STATEMENT_TIMEOUT, closed, explain, explain_opening, is_busy};
-use crate::ledger_insert::SqliteLedger;
+use crate::ledger_sqlite::SqliteLedger;
 use crate::ledger_writer::LedgerWriter;
 use crate::migrations;
 use crate::slot::{Connector, WriteSlot};
-use chancery_domain::SystemClock;
+use chancery_domain::{OsRandomness, SystemClock, WriterId};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, SqliteConnection, SqlitePool};
 use std::io::ErrorKind;
@@ -59,7 +59,8 @@ impl SqliteStore {
         SqliteConnector::disconnect(connection).await;
         let long_reader = pool(MAX_LONG_READERS).connect_lazy_with(read_options(file));
         let write_slot = Arc::new(WriteSlot::empty(SqliteConnector { options: write_options(file) }));
-        let ledger = LedgerWriter::start(SqliteLedger::new(Arc::clone(&write_slot)), SystemClock);
+        let writer = WriterId::draw(&OsRandomness);
+        let ledger = LedgerWriter::start(writer, SqliteLedger::new(Arc::clone(&write_slot)), SystemClock);
         Ok(Self { reader, long_reader, write_slot, ledger })
     }
 

@@ -1,10 +1,10 @@
 //! The store as the rest of Chancery sees it: one trait per aggregate.
 
-use crate::{StoreError, UsageQuery, UsageSum};
+use crate::{DayUsage, StoreError, UsageQuery, UsageSum};
 use async_trait::async_trait;
 use chancery_domain::{
-    Account, AccountId, AccountName, Key, KeyHash, KeyId, KeyPrefix, RateLimits, RequestId, UnixMillis,
-    UsageRow,
+    Account, AccountId, AccountName, ChainHash, ChainHead, Key, KeyHash, KeyId, KeyPrefix, RateLimits,
+    RequestId, UnixMillis, UsageRow, WriterId,
 };
 
 /// Everything that is kept, in one object that can be shared.
@@ -75,22 +75,49 @@ pub trait Keys: Send + Sync + 'static {
     async fn revoke_key(&self, key: KeyId, at: UnixMillis) -> Result<(), StoreError>;
 }
 
+/// A row of the ledger with its place in its writer's chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChainedRow {
+    pub row: UsageRow,
+    /// The first is 0.
+    pub place: u64,
+    pub hash: ChainHash,
+}
+
 #[async_trait]
 pub trait Ledger: Send + Sync + 'static {
-    /// Returns once the row is on disk. Rows that come in together share one commit. Settling the same row again
-    /// changes nothing; the same request with other values is `RequestAlreadyBilled`, and a row whose cost is not its
-    /// tokens times its prices, or whose account or key is unknown, is `LedgerRefused`.
+    /// Returns once the row is on disk, together with its place in this process's chain and what it adds to the sums of
+    /// its day. Rows that come in together share one commit. Settling the same row again changes nothing; the same
+    /// request with other values is `RequestAlreadyBilled`, and a row whose cost is not its tokens times its prices,
+    /// whose account or key is unknown, or whose day's sum would be too large is `LedgerRefused`.
     ///
     /// After `Unavailable` nobody knows whether the row was written; settling it again is safe. Dropping the future
     /// leaves the row to be written, unless the queue was still full: then it was never handed over.
     async fn settle(&self, row: UsageRow) -> Result<(), StoreError>;
 
-    /// Sums, in the order of their groups. A sum too large to be exact is `SumTooLarge`. Like `ledger_rows` it may take
-    /// minutes on a long ledger; neither keeps the other calls waiting.
+    /// Sums, in the order of their groups, from what is kept by day. A sum too large to be exact is `SumTooLarge`.
     async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageSum>, StoreError>;
 
-    /// The whole ledger in order of request id, a page at a time: up to `limit` rows after the given one.
+    /// The whole ledger in order of request id, a page at a time: up to `limit` rows after the given one. Like the
+    /// methods below it may take minutes on a long ledger, and keeps no other call waiting.
     async fn ledger_rows(&self, after: Option<&RequestId>, limit: u32) -> Result<Vec<UsageRow>, StoreError>;
+
+    /// The writer with the next higher number that has rows or an end.
+    async fn writer_after(&self, writer: Option<WriterId>) -> Result<Option<WriterId>, StoreError>;
+
+    /// Where the writer's chain is said to end.
+    async fn chain_head(&self, writer: WriterId) -> Result<Option<ChainHead>, StoreError>;
+
+    /// One writer's rows in order of their places, a page at a time: up to `limit` rows after the given one.
+    async fn chained_rows(
+        &self,
+        writer: WriterId,
+        after: Option<&ChainedRow>,
+        limit: u32,
+    ) -> Result<Vec<ChainedRow>, StoreError>;
+
+    /// The sums that are kept by day, a page at a time: up to `limit` after the given one.
+    async fn day_usage(&self, after: Option<&DayUsage>, limit: u32) -> Result<Vec<DayUsage>, StoreError>;
 }
 
 #[async_trait]

@@ -1,7 +1,7 @@
 //! What is asked of the ledger and what it answers: sums of tokens and money over days, models or keys.
 
 use crate::StoreError;
-use chancery_domain::{AccountId, Day, KeyPrefix, Nanos};
+use chancery_domain::{AccountId, Day, KeyId, KeyPrefix, Nanos};
 use std::str::FromStr;
 
 /// Which rows of the ledger to sum; `None` sets no bound. Days are whole UTC days, both ends included.
@@ -58,6 +58,23 @@ pub struct UsageSum {
     pub input_tokens: u64,
     pub output_tokens: u64,
     pub cost: Nanos,
+}
+
+impl UsageSum {
+    pub(crate) fn of(group: UsageGroup, totals: UsageTotals) -> Self {
+        let UsageTotals { requests, input_tokens, output_tokens, cost } = totals;
+        Self { group, requests, input_tokens, output_tokens, cost }
+    }
+}
+
+/// What one key of one account has used of one model on one day, as it is kept with the rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DayUsage {
+    pub account: AccountId,
+    pub day: Day,
+    pub key: KeyId,
+    pub model: String,
+    pub totals: UsageTotals,
 }
 
 /// What several sums come to together.

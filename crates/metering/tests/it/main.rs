@@ -1,9 +1,11 @@
-//! The metering protocol on a real SQLite file, with an engine that fails, stalls and ends when told to.
+//! The metering protocol on real databases, with an engine that fails, stalls and ends when told to.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in what it shares with others too")]
 
 mod authentication;
+mod databases;
 mod protocol;
+mod verification;
 
 use chancery_domain::{
     AccountName, ApiKey, Clock, KeyId, ManualClock, OsRandomness, Prices, RateLimits, RequestId,

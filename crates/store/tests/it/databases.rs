@@ -10,6 +10,13 @@ use std::sync::Arc;
 pub trait TestDatabase: Send + Sync + Sized + 'static {
     type Store: Store + Counted;
 
+    /// Thirty-two bytes, as SQL.
+    const SOME_HASH: &str;
+
+    /// The migration that made the first schema, and the table that tells of it.
+    const FIRST_STEP: &str;
+    const CREATE_MIGRATIONS_TABLE: &str;
+
     fn create() -> impl Future<Output = Self> + Send;
 
     fn url_text(&self) -> String;
@@ -78,6 +85,11 @@ impl SqliteFile {
 impl TestDatabase for SqliteFile {
     type Store = SqliteStore;
 
+    const SOME_HASH: &str = "x'1111111111111111111111111111111111111111111111111111111111111111'";
+    const FIRST_STEP: &str = include_str!("../../migrations/sqlite/0001_accounts_keys_ledger.sql");
+    const CREATE_MIGRATIONS_TABLE: &str = "CREATE TABLE schema_migrations \
+        (version INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum BLOB NOT NULL) STRICT";
+
     async fn create() -> Self {
         Self { folder: tempfile::tempdir().unwrap() }
     }
@@ -119,6 +131,11 @@ impl PostgresDatabase {
 
 impl TestDatabase for PostgresDatabase {
     type Store = PostgresStore;
+
+    const SOME_HASH: &str = "'\\x1111111111111111111111111111111111111111111111111111111111111111'";
+    const FIRST_STEP: &str = include_str!("../../migrations/postgres/0001_accounts_keys_ledger.sql");
+    const CREATE_MIGRATIONS_TABLE: &str = "CREATE TABLE schema_migrations \
+        (version BIGINT PRIMARY KEY, name TEXT NOT NULL, checksum BYTEA NOT NULL)";
 
     async fn create() -> Self {
         let admin_url = std::env::var("CHANCERY_TEST_POSTGRES_URL").unwrap_or_else(|_| {

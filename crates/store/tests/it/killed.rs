@@ -81,7 +81,7 @@ pub async fn a_killed_process_leaves_every_settled_row_once<D: TestDatabase>(dat
 }
 
 /// Starts the child, kills it when it has told of so many rows, and returns all it told of.
-fn kill_after(url: &str, lines: usize) -> Vec<usize> {
+pub fn kill_after(url: &str, lines: usize) -> Vec<usize> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "killed::a_process_tells_of_a_row_only_when_it_is_settled", "--nocapture"])
         .env(VICTIM_URL, url)

@@ -1,9 +1,13 @@
 //! Conformance: the ledger.
 
 use crate::databases::{Counted, TestDatabase};
-use crate::samples::{HOSTILE, NOON, account, key, payer, prices, request, row, whole_ledger, with_tokens};
+use crate::samples::{
+    HOSTILE, NOON, account, insert_row, key, payer, prices, request, row, whole_ledger, with_tokens,
+};
 use chancery_domain::{AccountId, Day, HowEnded, Nanos, RequestId, UnixMillis, UsageRow};
-use chancery_store::{Health, Keys, Ledger, StoreError, UsageBy, UsageGroup, UsageQuery, UsageSum};
+use chancery_store::{
+    Health, Keys, Ledger, StoreError, UsageBy, UsageGroup, UsageQuery, UsageSum, UsageTotals,
+};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
@@ -295,15 +299,19 @@ pub async fn a_key_that_moved_is_billed_where_it_was<D: TestDatabase>(database: 
     }
 }
 
+/// It costs a little over a third of the largest amount.
+fn dear(row: UsageRow) -> UsageRow {
+    with_tokens(UsageRow { prices: prices(0, 716_000_000), ..row }, 0, u32::MAX)
+}
+
 pub async fn a_sum_too_large_to_be_exact_is_an_error<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let payer = payer(&*store).await;
     for number in 0..3 {
-        // Each costs a little over a third of the largest amount.
-        let dear = UsageRow { prices: prices(0, 716_000_000), ..row(number, payer) };
-        store.settle(with_tokens(dear, 0, u32::MAX)).await.unwrap();
+        let on_its_own_day = UsageRow { at: Day(number).start(), ..row(number as usize, payer) };
+        store.settle(dear(on_its_own_day)).await.unwrap();
         let last_fits = number < 2;
-        for by in [UsageBy::Day, UsageBy::Model, UsageBy::Key] {
+        for by in [UsageBy::Model, UsageBy::Key] {
             match store.usage(every(by)).await {
                 Ok(_) => assert!(last_fits, "{by:?}: an inexact sum was given"),
                 Err(error) => {
@@ -311,7 +319,28 @@ pub async fn a_sum_too_large_to_be_exact_is_an_error<D: TestDatabase>(database: 
                 }
             }
         }
+        let days = store.usage(every(UsageBy::Day)).await.unwrap();
+        assert_eq!(UsageTotals::of(&days).is_ok(), last_fits);
     }
+}
+
+pub async fn a_row_that_makes_its_days_sum_too_large_is_refused<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let payer = payer(&*store).await;
+    // All in one batch: the third of them has no room, whichever that is.
+    let (one, two, three, small) = tokio::join!(
+        store.settle(dear(row(1, payer))),
+        store.settle(dear(row(2, payer))),
+        store.settle(dear(row(3, payer))),
+        store.settle(with_tokens(row(4, payer), 1, 1)),
+    );
+    let refused = [&one, &two, &three].into_iter().filter(|outcome| outcome.is_err()).count();
+    assert!(refused == 1 && small.is_ok(), "{one:?} {two:?} {three:?} {small:?}");
+    let error = [one, two, three].into_iter().find_map(Result::err).unwrap();
+    assert!(matches!(error, StoreError::LedgerRefused { .. }), "{error:?}");
+    let rows = whole_ledger(&*store).await;
+    let sums = store.usage(every(UsageBy::Day)).await.unwrap();
+    assert_eq!((sums[0].requests, sums[0].cost), (3, Nanos(rows.iter().map(|row| row.cost.0).sum())));
 }
 
 pub async fn paging_visits_every_row_once_in_order<D: TestDatabase>(database: Arc<D>) {
@@ -362,7 +391,7 @@ pub async fn raw_sql_cannot_add_a_row_that_breaks_a_rule<D: TestDatabase>(databa
     let (account, key) = payer(&*store).await;
     let insert = |values: String| {
         let database = Arc::clone(&database);
-        async move { database.raw(&format!("INSERT INTO ledger VALUES ({values})")).await }
+        async move { database.raw(&insert_row::<D>(&format!("{values}, 1, 0"))).await }
     };
     for bad in [
         format!("'r', {account}, {key}, 'm', 1, 1, 1, 2, 4, 1, 'complete'"),
@@ -379,12 +408,29 @@ pub async fn raw_sql_cannot_add_a_row_that_breaks_a_rule<D: TestDatabase>(databa
     insert(format!("'r', {account}, {key}, 'm', 1, 1, 1, 2, 3, 1, 'complete'")).await.unwrap();
 }
 
+pub async fn raw_sql_cannot_add_a_row_without_its_place_and_hash<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let (account, key) = payer(&*store).await;
+    let row = format!("'r', {account}, {key}, 'm', 1, 1, 1, 2, 3, 1, 'complete'");
+    for bad in [
+        insert_row::<D>(&format!("{row}, 1, -1")),
+        insert_row::<D>(&format!("{row}, 1, NULL")),
+        insert_row::<D>(&format!("{row}, NULL, 0")),
+        insert_row::<D>(&format!("{row}, 1, 0")).replace(D::SOME_HASH, "NULL"),
+        insert_row::<D>(&format!("{row}, 1, 0")).replace(D::SOME_HASH, "''"),
+    ] {
+        assert!(database.raw(&bad).await.is_err(), "{bad}");
+    }
+    database.raw(&insert_row::<D>(&format!("{row}, 1, 0"))).await.unwrap();
+}
+
 pub async fn a_row_that_cannot_be_read_back_names_its_request<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let (account, key) = payer(&*store).await;
     let tokens = u64::from(u32::MAX) + 1;
-    let values = format!("'req_too_long', {account}, {key}, 'm', {tokens}, 0, 1, 1, {tokens}, 1, 'complete'");
-    database.raw(&format!("INSERT INTO ledger VALUES ({values})")).await.unwrap();
+    let values =
+        format!("'req_too_long', {account}, {key}, 'm', {tokens}, 0, 1, 1, {tokens}, 1, 'complete', 1, 0");
+    database.raw(&insert_row::<D>(&values)).await.unwrap();
     let error = store.ledger_rows(None, 1).await.unwrap_err();
     assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
     let text = error.to_string();

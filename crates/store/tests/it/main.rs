@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "the whole binary is tests: what fails to unwrap fails the test")]
 
 mod accounts;
+mod chains;
 mod databases;
 mod keys;
 mod killed;
@@ -78,10 +79,17 @@ conformance_suite! {
         usage_of_nothing_is_empty
         a_key_that_moved_is_billed_where_it_was
         a_sum_too_large_to_be_exact_is_an_error
+        a_row_that_makes_its_days_sum_too_large_is_refused
         paging_visits_every_row_once_in_order
         raw_sql_cannot_change_or_remove_a_row
         raw_sql_cannot_add_a_row_that_breaks_a_rule
+        raw_sql_cannot_add_a_row_without_its_place_and_hash
         a_row_that_cannot_be_read_back_names_its_request;
+    chains:
+        an_empty_ledger_has_no_chains
+        racing_stores_make_a_chain_each_and_sums_together
+        twins_and_bad_rows_leave_no_gap_in_the_chain
+        a_killed_process_leaves_a_sound_chain;
     opening:
         reopening_keeps_everything
         a_newer_schema_is_refused_by_number
@@ -90,6 +98,7 @@ conformance_suite! {
         looking_where_no_database_is_makes_none
         looking_at_a_database_that_is_there_opens_it
         looking_at_an_older_schema_brings_it_up_to_date
+        rows_from_before_the_chains_are_kept_and_summed
         looking_at_a_newer_schema_is_refused
         two_stores_on_one_database_see_each_others_writes
         many_opening_an_empty_database_at_once_all_succeed

@@ -2,8 +2,9 @@
 
 use crate::databases::TestDatabase;
 use crate::samples::{NOON, account, key, name, new_account, new_key, payer, row, whole_ledger};
-use chancery_domain::{AccountId, KeyId, KeyPrefix};
+use chancery_domain::{AccountId, ChainHash, ChainHead, KeyId, KeyPrefix, UsageRow, WriterId};
 use chancery_store::{Accounts, Health, Keys, Ledger, LimitsChange, Store, StoreError, UsageBy, UsageQuery};
+use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
 pub async fn reopening_keeps_everything<D: TestDatabase>(database: Arc<D>) {
@@ -25,7 +26,7 @@ pub async fn a_newer_schema_is_refused_by_number<D: TestDatabase>(database: Arc<
     let store = database.open().await;
     let accounts = [account(&*store, "Hale & Ward").await];
     database
-        .raw("INSERT INTO schema_migrations (version, name, checksum) SELECT 999, 'future', checksum FROM schema_migrations")
+        .raw("INSERT INTO schema_migrations (version, name, checksum) SELECT 999, 'future', checksum FROM schema_migrations WHERE version = 1")
         .await
         .unwrap();
     let error = database.try_open().await.err().unwrap();
@@ -85,21 +86,62 @@ pub async fn looking_at_a_database_that_is_there_opens_it<D: TestDatabase>(datab
     store.close().await;
 }
 
+/// A database as the first Chancery left it.
+async fn with_the_first_schema<D: TestDatabase>(database: &D) {
+    let checksum: String = Sha256::digest(D::FIRST_STEP).iter().map(|byte| format!("{byte:02x}")).collect();
+    database.raw(D::FIRST_STEP).await.unwrap();
+    let (create, checksum) = (D::CREATE_MIGRATIONS_TABLE, D::SOME_HASH.replace(&"11".repeat(32), &checksum));
+    let note = format!("INSERT INTO schema_migrations VALUES (1, 'accounts_keys_ledger', {checksum})");
+    database.raw(&format!("{create}; {note}")).await.unwrap();
+}
+
 pub async fn looking_at_an_older_schema_brings_it_up_to_date<D: TestDatabase>(database: Arc<D>) {
-    database.open().await.close().await;
-    // Back to before the first step.
-    let undo = "DROP TABLE ledger; DROP TABLE api_keys; DROP TABLE accounts; DELETE FROM schema_migrations";
-    database.raw(undo).await.unwrap();
-    // Only PostgreSQL has it.
-    let _ = database.raw("DROP FUNCTION refuse_ledger_change").await;
+    with_the_first_schema(&*database).await;
     let store = chancery_store::open_existing(&database.url()).await.unwrap();
     store.create_account(new_account("Hale & Ward")).await.unwrap();
     store.close().await;
 }
 
+pub async fn rows_from_before_the_chains_are_kept_and_summed<D: TestDatabase>(database: Arc<D>) {
+    with_the_first_schema(&*database).await;
+    database
+        .raw(
+            "INSERT INTO accounts (name, requests_per_min, tokens_per_min, created_at_ms) VALUES ('A', 1, 1, 0); \
+             INSERT INTO api_keys (prefix, hash, label, account_id, created_at_ms) \
+             SELECT 'ck_aaaaaaaa', SOME_HASH, '', id, 0 FROM accounts"
+                .replace("SOME_HASH", D::SOME_HASH)
+                .as_str(),
+        )
+        .await
+        .unwrap();
+    for number in 0..7 {
+        let at_ms = NOON.0 + 86_400_000 * (number % 2);
+        let values = format!("1, 1, 'm', 10, 1, 100, 400, 1400, {at_ms}, 'complete'");
+        database.raw(&format!("INSERT INTO ledger VALUES ('req_{number}', {values})")).await.unwrap();
+    }
+    let store = database.open().await;
+    assert_eq!(whole_ledger(&*store).await.len(), 7);
+    let days =
+        store.usage(UsageQuery { account: None, from: None, to: None, by: UsageBy::Day }).await.unwrap();
+    let sums: Vec<_> = days.iter().map(|sum| (sum.requests, sum.input_tokens, sum.cost.0)).collect();
+    assert_eq!(sums, [(4, 40, 5600), (3, 30, 4200)]);
+    let writer = store.writer_after(None).await.unwrap().unwrap();
+    assert_eq!(writer, WriterId::BEFORE_CHAINS);
+    assert_eq!(store.chain_head(writer).await.unwrap(), Some(ChainHead { rows: 7, ..ChainHead::default() }));
+    let rows = store.chained_rows(writer, None, 100).await.unwrap();
+    assert!(rows.iter().zip(0..).all(|(row, place)| row.place == place && row.hash == ChainHash::default()));
+
+    // They are there to be met again, like any other.
+    let again = rows[3].row.clone();
+    store.settle(again.clone()).await.unwrap();
+    let other = UsageRow { model: "n".to_owned(), ..again };
+    assert!(matches!(store.settle(other).await, Err(StoreError::RequestAlreadyBilled(_))));
+    assert_eq!(whole_ledger(&*store).await.len(), 7);
+}
+
 pub async fn looking_at_a_newer_schema_is_refused<D: TestDatabase>(database: Arc<D>) {
     database.open().await.close().await;
-    database.raw("UPDATE schema_migrations SET version = 999").await.unwrap();
+    database.raw("UPDATE schema_migrations SET version = 999 WHERE version = 1").await.unwrap();
     let error = refusal_to_look(&*database).await;
     assert!(matches!(error, StoreError::NewerSchema { found: 999, .. }), "{error:?}");
 }
@@ -164,6 +206,10 @@ pub async fn a_closed_store_answers_unavailable<D: TestDatabase>(database: Arc<D
         store.settle(row(1, payer)).await.err(),
         store.usage(query).await.err(),
         store.ledger_rows(None, 1).await.err(),
+        store.writer_after(None).await.err(),
+        store.chain_head(WriterId(1)).await.err(),
+        store.chained_rows(WriterId(1), None, 1).await.err(),
+        store.day_usage(None, 1).await.err(),
         store.ping().await.err(),
     ];
     for (place, error) in errors.into_iter().enumerate() {

@@ -1,8 +1,8 @@
 //! What only a server can show: sessions that end, servers that are gone or silent, and their settings.
 
 use crate::databases::{PostgresDatabase, TestDatabase, on_a_fresh};
-use crate::samples::{account, new_account, payer, row, whole_ledger};
-use chancery_domain::UsageRow;
+use crate::samples::{NOON, account, new_account, payer, row, whole_ledger};
+use chancery_domain::{Month, OsRandomness, RequestId, UnixMillis, UsageRow};
 use chancery_store::{Accounts, DatabaseUrl, Health, Ledger, PostgresStore, StoreError, UsageBy, UsageQuery};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -185,9 +185,62 @@ async fn the_ledger_cannot_be_truncated() {
     on_a_fresh(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
         store.settle(row(1, payer(&*store).await)).await.unwrap();
-        assert!(database.raw("TRUNCATE ledger").await.is_err());
+        for sql in ["TRUNCATE ledger", "TRUNCATE ledger_of_no_month", "TRUNCATE ledger_2026_12"] {
+            assert!(database.raw(sql).await.is_err(), "{sql}");
+        }
         assert!(database.raw("TRUNCATE accounts CASCADE").await.is_err());
         assert_eq!(whole_ledger(&*store).await.len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn rows_lie_in_the_partition_of_their_month_and_the_next_one_is_ready() {
+    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+        let (store, other) = (database.open().await, database.open().await);
+        let payer = payer(&*store).await;
+        let month = Month::of(NOON);
+        let (first, last) = (month.first_day().start(), month.last_day().end());
+        let moments = [first.0 - 1, first.0, NOON.0, last.0 - 1, last.0].map(UnixMillis);
+        let mut settling = tokio::task::JoinSet::new();
+        for (place, at) in moments.into_iter().enumerate() {
+            // Two nodes find at the same time that a partition is missing.
+            for store in [Arc::clone(&store), Arc::clone(&other)] {
+                let request_id = RequestId::new(at, &OsRandomness);
+                let row = UsageRow { request_id, at, ..row(place, payer) };
+                settling.spawn(async move { store.settle(row).await });
+            }
+        }
+        assert!(settling.join_all().await.iter().all(Result::is_ok));
+        let mut connection = database.connect().await;
+        let counts: Vec<(String, i64)> =
+            sqlx::query_as("SELECT tableoid::regclass::text, COUNT(*) FROM ledger GROUP BY 1 ORDER BY 1")
+                .fetch_all(&mut connection)
+                .await
+                .unwrap();
+        let expected = [("ledger_2026_10", 2), ("ledger_2026_11", 6), ("ledger_2026_12", 2)];
+        assert_eq!(counts, expected.map(|(name, rows)| (name.to_owned(), rows)));
+        database.raw("SELECT * FROM ledger_2027_01").await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn rows_of_a_month_whose_partition_cannot_be_made_are_kept_all_the_same() {
+    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+        let store = database.open().await;
+        let payer = payer(&*store).await;
+        database.raw("CREATE TABLE ledger_2026_11 (theirs INTEGER)").await.unwrap();
+        let request_id = RequestId::new(NOON, &OsRandomness);
+        let row = UsageRow { request_id, ..row(1, payer) };
+        store.settle(row.clone()).await.unwrap();
+        assert_eq!(whole_ledger(&*store).await, [row]);
+        // A later process finds rows where the partition's should be, and leaves them there.
+        database.raw("DROP TABLE ledger_2026_11").await.unwrap();
+        let later = database.open().await;
+        let request_id = RequestId::new(NOON, &OsRandomness);
+        later.settle(UsageRow { request_id, ..self::row(2, payer) }).await.unwrap();
+        assert_eq!(whole_ledger(&*store).await.len(), 2);
     })
     .await;
 }
@@ -219,7 +272,7 @@ async fn sums_and_pages_may_take_longer_than_other_statements() {
         let store = database.open().await;
         store.settle(row(1, payer(&*store).await)).await.unwrap();
         let mut other = database.connect().await;
-        sqlx::raw_sql("BEGIN; LOCK TABLE accounts, ledger IN ACCESS EXCLUSIVE MODE")
+        sqlx::raw_sql("BEGIN; LOCK TABLE accounts, usage_days, ledger IN ACCESS EXCLUSIVE MODE")
             .execute(&mut other)
             .await
             .unwrap();
@@ -247,7 +300,10 @@ async fn sums_that_take_long_keep_nobody_else_waiting() {
         let store = database.open().await;
         account(&*store, "Hale & Ward").await;
         let mut other = database.connect().await;
-        sqlx::raw_sql("BEGIN; LOCK TABLE ledger IN ACCESS EXCLUSIVE MODE").execute(&mut other).await.unwrap();
+        sqlx::raw_sql("BEGIN; LOCK TABLE usage_days IN ACCESS EXCLUSIVE MODE")
+            .execute(&mut other)
+            .await
+            .unwrap();
         let mut sums = tokio::task::JoinSet::new();
         for _ in 0..40 {
             let store = Arc::clone(&store);

@@ -1,5 +1,6 @@
 //! Accounts, keys and rows to test with.
 
+use crate::databases::TestDatabase;
 use chancery_domain::{
     Account, AccountId, AccountName, ApiKey, HowEnded, Key, KeyId, Nanos, OsRandomness, Prices, RateLimits,
     RequestId, TokenPrice, UnixMillis, UsageRow,
@@ -85,4 +86,10 @@ pub fn with_tokens(mut row: UsageRow, input_tokens: u32, output_tokens: u32) -> 
 
 pub async fn whole_ledger(store: &impl Store) -> Vec<UsageRow> {
     store.ledger_rows(None, u32::MAX).await.unwrap()
+}
+
+/// A statement that adds a row to the ledger behind the store's back. The values are those of its columns up to
+/// `place`; a hash comes along, which does not fit.
+pub fn insert_row<D: TestDatabase>(values: &str) -> String {
+    format!("INSERT INTO ledger VALUES ({values}, {})", D::SOME_HASH)
 }

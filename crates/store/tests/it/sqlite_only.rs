@@ -1,7 +1,7 @@
 //! What only a file can show: modes, missing folders, foreign and broken files, and the lock between processes.
 
 use crate::databases::{SqliteFile, TestDatabase};
-use crate::samples::{NOON, account, name, new_account, payer, row, whole_ledger};
+use crate::samples::{NOON, account, insert_row, name, new_account, payer, row, whole_ledger};
 use chancery_store::{Accounts, DatabaseUrl, Health, Ledger, SqliteStore, StoreError};
 use sqlx::Connection;
 use std::io::{Seek, SeekFrom, Write};
@@ -149,8 +149,9 @@ async fn a_row_whose_text_is_not_utf_8_names_its_request() {
     let database = SqliteFile::create().await;
     let store = database.open().await;
     let (account, key) = payer(&*store).await;
-    let values = format!("'req_odd', {account}, {key}, CAST(x'ff' AS TEXT), 1, 0, 1, 1, 1, 1, 'complete'");
-    database.raw(&format!("INSERT INTO ledger VALUES ({values})")).await.unwrap();
+    let values =
+        format!("'req_odd', {account}, {key}, CAST(x'ff' AS TEXT), 1, 0, 1, 1, 1, 1, 'complete', 1, 0");
+    database.raw(&insert_row::<SqliteFile>(&values)).await.unwrap();
     let error = store.ledger_rows(None, 1).await.unwrap_err();
     assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
     let text = error.to_string();
@@ -164,12 +165,15 @@ async fn a_row_cannot_be_replaced_either() {
     let row = row(1, payer(&*store).await);
     store.settle(row.clone()).await.unwrap();
     let (account, key, request) = (row.account, row.key, &row.request_id);
-    let _ = database
-        .raw(&format!(
-            "INSERT OR REPLACE INTO ledger VALUES ('{request}', {account}, {key}, 'm', 0, 0, 0, 0, 0, 0, 'complete')"
-        ))
-        .await;
-    assert_eq!(whole_ledger(&*store).await, [row]);
+    let writer = store.writer_after(None).await.unwrap().unwrap();
+    // Both the request and the place in the chain are taken.
+    for (request, writer, place) in [(request.as_str(), 1, 0), ("req_other", writer.0, 0)] {
+        let values =
+            format!("'{request}', {account}, {key}, 'm', 0, 0, 0, 0, 0, 0, 'complete', {writer}, {place}");
+        let replace = insert_row::<SqliteFile>(&values).replace("INSERT", "INSERT OR REPLACE");
+        let _ = database.raw(&replace).await;
+        assert_eq!(whole_ledger(&*store).await, std::slice::from_ref(&row));
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,77 @@
+//! One commit's worth of settled rows: linked into their writer's chain, and summed by day.
+
+use chancery_domain::{AccountId, ChainHash, ChainHead, Day, KeyId, MoneyError, Nanos, UsageRow, WriterId};
+use std::collections::BTreeMap;
+
+pub(crate) struct Batch<'a> {
+    pub(crate) writer: WriterId,
+    /// The chain's end before and after these rows.
+    pub(crate) before: ChainHead,
+    pub(crate) after: ChainHead,
+    pub(crate) rows: Vec<LinkedRow<'a>>,
+    /// In the order of their keys, so that two nodes that change the same sums never wait for each other in a circle.
+    pub(crate) sums: Vec<DaySum<'a>>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct LinkedRow<'a> {
+    pub(crate) row: &'a UsageRow,
+    pub(crate) place: u64,
+    pub(crate) hash: ChainHash,
+}
+
+/// What the rows of the batch add to one line of `usage_days`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DaySum<'a> {
+    pub(crate) account: AccountId,
+    pub(crate) day: Day,
+    pub(crate) key: KeyId,
+    pub(crate) model: &'a str,
+    pub(crate) requests: i64,
+    pub(crate) input_tokens: i64,
+    pub(crate) output_tokens: i64,
+    pub(crate) cost: Nanos,
+}
+
+impl<'a> DaySum<'a> {
+    fn of_nothing(account: AccountId, day: Day, key: KeyId, model: &'a str) -> Self {
+        Self { account, day, key, model, requests: 0, input_tokens: 0, output_tokens: 0, cost: Nanos(0) }
+    }
+
+    /// To the same line as this one.
+    pub(crate) fn adding_nothing(&self) -> Self {
+        Self::of_nothing(self.account, self.day, self.key, self.model)
+    }
+}
+
+impl<'a> Batch<'a> {
+    /// Fails where the costs together cannot be counted exactly; fewer rows may fit.
+    pub(crate) fn linked(
+        writer: WriterId,
+        before: ChainHead,
+        rows: impl Iterator<Item = &'a UsageRow>,
+    ) -> Result<Self, MoneyError> {
+        let mut after = before;
+        let mut linked = Vec::new();
+        let mut sums = BTreeMap::new();
+        for row in rows {
+            let place = after.rows;
+            after = after.followed_by(writer, row);
+            linked.push(LinkedRow { row, place, hash: after.hash });
+            let (account, day, key, model) = (row.account, Day::of(row.at), row.key, row.model.as_str());
+            let sum = sums
+                .entry((account, day, key, model))
+                .or_insert(DaySum::of_nothing(account, day, key, model));
+            sum.requests += 1;
+            sum.input_tokens += i64::from(row.input_tokens);
+            sum.output_tokens += i64::from(row.output_tokens);
+            sum.cost = sum.cost.checked_add(row.cost)?;
+        }
+        Ok(Self { writer, before, after, rows: linked, sums: sums.into_values().collect() })
+    }
+}
+
+/// Counts of rows are kept as the databases' signed numbers; no chain is that long.
+pub(crate) fn stored_count(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
