@@ -57,7 +57,7 @@ async fn measure<S: Store>(store: Arc<S>, commits: impl Fn() -> u64) {
             let id = key.id;
             move || {
                 let store = Arc::clone(&store);
-                async move { store.settle(row(account, id)).await.unwrap() }
+                async move { store.settle(row(account, id).into()).await.unwrap() }
             }
         })
         .await;

@@ -4,8 +4,9 @@
 use crate::json::shorten;
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
+use chancery_domain::Nanos;
 use chancery_engine::EngineError;
-use chancery_metering::MeterError;
+use chancery_metering::{CapReached, MeterError};
 use chancery_store::StoreError;
 
 /// How long a caller should wait when the database cannot be reached or the process is stopping, in seconds.
@@ -145,6 +146,7 @@ impl From<MeterError> for ApiError {
                 "max_output_tokens",
                 format!("`max_output_tokens` must be from 1 to {context_tokens}, the model's context length"),
             ),
+            MeterError::SpendingCapReached(reached) => Self::spending_cap_reached(&reached),
             MeterError::Engine(error) => Self::from_engine(&error),
             MeterError::Store(error) => Self::from_store(&error),
             MeterError::ShuttingDown => Self::shutting_down(),
@@ -154,6 +156,20 @@ impl From<MeterError> for ApiError {
 }
 
 impl ApiError {
+    fn spending_cap_reached(reached: &CapReached) -> Self {
+        let CapReached { cap, spent, set_aside, asked, resets_at } = reached;
+        let under_way = match *set_aside {
+            Nanos(0) => String::new(),
+            _ => format!(" and up to {set_aside} by requests under way"),
+        };
+        let reason = format!(
+            "this request may cost {asked}, and of the {cap} that the account may spend in a month {spent} is spent\
+             {under_way}; it resets at {}, and a lower `max_output_tokens` costs less",
+            resets_at.to_iso()
+        );
+        Self::new(StatusCode::PAYMENT_REQUIRED, "spending_cap_reached", reason)
+    }
+
     fn from_engine(error: &EngineError) -> Self {
         match *error {
             EngineError::InputTooLong { prompt_tokens, context_tokens } => Self::new(

@@ -1,7 +1,7 @@
 //! The command line as its users see it. Every command has an example in its help.
 
-use chancery_domain::{AccountName, Day};
-use chancery_store::UsageBy;
+use chancery_domain::{AccountName, AmountError, Day};
+use chancery_store::{CapChange, UsageBy};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -32,7 +32,7 @@ pub enum Command {
     /// Start the server
     #[command(after_help = "Example:\n  chancery serve --demo --data /tmp/firm")]
     Serve(Serve),
-    /// Billing accounts: who pays, and how much they may use per minute
+    /// Billing accounts: who pays, how much they may use per minute, and how much they may spend
     #[command(subcommand, arg_required_else_help = true)]
     #[command(after_help = "Example:\n  chancery account create \"Hale & Ward\" --rpm 120 --tpm 200000")]
     Account(Account),
@@ -95,11 +95,16 @@ pub enum Account {
         json: bool,
     },
     /// Change an account's limits
-    #[command(after_help = "Example:\n  chancery account limits \"Hale & Ward\" --tpm 500000")]
+    #[command(
+        after_help = "Example:\n  chancery account limits \"Hale & Ward\" --tpm 500000 --spend-per-month 250"
+    )]
     Limits {
         name: AccountName,
         #[command(flatten)]
         limits: PerMinute,
+        /// The most that may be spent in a calendar month (UTC), for example 250 or 12.50; `none` removes the cap
+        #[arg(long, value_name = "AMOUNT", value_parser = cap_change)]
+        spend_per_month: Option<CapChange>,
     },
     /// Close an account: its keys stop generating, its ledger stays
     #[command(after_help = "Example:\n  chancery account close \"Hale & Ward\"")]
@@ -149,6 +154,10 @@ pub enum Key {
         /// The key's prefix, as `chancery key list` shows it
         prefix: String,
     },
+}
+
+fn cap_change(text: &str) -> Result<CapChange, AmountError> {
+    if text == "none" { Ok(CapChange::Remove) } else { text.parse().map(CapChange::Set) }
 }
 
 fn label(text: &str) -> Result<String, String> {

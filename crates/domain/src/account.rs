@@ -1,6 +1,6 @@
-//! Billing accounts: who pays, and how much they may use per minute.
+//! Billing accounts: who pays, how much they may use per minute, and how much they may spend in a month.
 
-use crate::{AccountId, UnixMillis};
+use crate::{AccountId, Nanos, UnixMillis};
 use std::fmt;
 use std::str::FromStr;
 
@@ -69,6 +69,8 @@ pub struct Account {
     pub id: AccountId,
     pub name: AccountName,
     pub limits: RateLimits,
+    /// The most that it may spend in a calendar month (UTC); `None` sets no bound.
+    pub spend_per_month: Option<Nanos>,
     pub created_at: UnixMillis,
     pub state: AccountState,
 }

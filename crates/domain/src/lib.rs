@@ -20,7 +20,7 @@ pub use clock::{Clock, ManualClock, SystemClock, UnixMillis};
 pub use day::{Day, DayError};
 pub use ids::{AccountId, KeyId, RequestId, WriterId};
 pub use key::{ApiKey, ApiKeyError, Key, KeyHash, KeyPrefix, KeyState};
-pub use money::{Currency, CurrencyError, MoneyError, Nanos};
+pub use money::{AmountError, Currency, CurrencyError, MoneyError, Nanos};
 pub use month::Month;
 pub use price::{PriceError, Prices, TokenPrice};
 pub use randomness::{OsRandomness, Randomness, SeededRandomness};

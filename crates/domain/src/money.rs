@@ -30,6 +30,27 @@ impl Nanos {
     }
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is not an amount of money; write it as a decimal with at most nine decimals, for example 250 or 12.50"
+)]
+pub struct AmountError(String);
+
+/// An amount as people write it: not negative, without sign, exponent or grouping.
+impl FromStr for Nanos {
+    type Err = AmountError;
+
+    fn from_str(text: &str) -> Result<Self, AmountError> {
+        let bad = || AmountError(text.to_owned());
+        let (units, decimals) = text.split_once('.').unwrap_or((text, "0"));
+        let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        if !digits(units) || !digits(decimals) || decimals.len() > 9 {
+            return Err(bad());
+        }
+        format!("{units}{decimals:0<9}").parse().map(Self).map_err(|_| bad())
+    }
+}
+
 /// The exact amount, without trailing zeros but with at least two decimals: `0.0000412`, `12.50`.
 impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -95,7 +116,26 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_amount_is_a_plain_decimal() {
+        for (text, nanos) in
+            [("0", 0), ("250", 250_000_000_000), ("12.5", 12_500_000_000), ("0.000000001", 1)]
+        {
+            assert_eq!(text.parse(), Ok(Nanos(nanos)));
+        }
+        for text in
+            ["", ".", "1.", ".5", "-1", "+1", "1e3", "1,000", " 1", "0.0000000001", "9223372036.854775808"]
+        {
+            assert!(text.parse::<Nanos>().is_err(), "{text:?} was taken");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn an_amount_survives_being_written_and_read(nanos in 0..=i64::MAX) {
+            prop_assert_eq!(Nanos(nanos).to_string().parse(), Ok(Nanos(nanos)));
+        }
+
         #[test]
         fn money_is_the_exact_sum_or_an_error(a: i64, b: i64, count: u64) {
             let exact = i128::from(a) + i128::from(b);

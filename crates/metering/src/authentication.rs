@@ -14,6 +14,8 @@ use std::time::Instant;
 pub struct Caller {
     pub account: AccountId,
     pub key: KeyId,
+    /// Whether the account had a spending cap when its key was looked up.
+    pub is_capped: bool,
 }
 
 pub struct Authenticator {
@@ -43,7 +45,8 @@ impl Authenticator {
         }
         match &owner.account {
             Some(account) if account.state == AccountState::Open => {
-                Ok(Caller { account: account.id, key: owner.key.id })
+                let is_capped = account.spend_per_month.is_some();
+                Ok(Caller { account: account.id, key: owner.key.id, is_capped })
             }
             _ => Err(MeterError::NoBillingAccount),
         }

@@ -1,5 +1,6 @@
 //! Why a request was not served. The `Display` texts are for the log; the HTTP crates write their own for callers.
 
+use crate::CapReached;
 use chancery_domain::MoneyError;
 use chancery_engine::EngineError;
 use chancery_store::StoreError;
@@ -15,6 +16,8 @@ pub enum MeterError {
     UnknownModel(String),
     #[error("max_output_tokens is {asked}, and the model's context holds {context_tokens}")]
     CapAboveContext { asked: u64, context_tokens: u32 },
+    #[error("the spending cap is reached: {0:?}")]
+    SpendingCapReached(CapReached),
     #[error(transparent)]
     Engine(#[from] EngineError),
     #[error(transparent)]

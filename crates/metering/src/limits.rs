@@ -19,6 +19,13 @@ pub const INLINE_TEXT_BYTES: usize = 8 * 1024;
 pub const FIRST_SETTLE_PAUSE: Duration = Duration::from_millis(100);
 pub const LAST_SETTLE_PAUSE: Duration = Duration::from_secs(5);
 
+/// The longest that a request can hold something in the store: past the longest generation with time to settle it.
+pub const RESERVATION_MEMORY: Duration = Duration::from_secs(900);
+
+/// Pause between two rounds of removing what nobody needs any more, and how much of it is removed in one step.
+pub const UPKEEP_PAUSE: Duration = Duration::from_secs(60);
+pub const UPKEEP_BATCH: u32 = 200;
+
 /// Rows read from the ledger at a time when it is verified.
 pub const VERIFY_PAGE_ROWS: u32 = 1_000;
 
@@ -26,3 +33,4 @@ pub const VERIFY_PAGE_ROWS: u32 = 1_000;
 pub const VERIFY_FINDINGS: usize = 100;
 
 const _: () = assert!(KEY_MEMORY.as_millis() < 1_000);
+const _: () = assert!(GENERATION_TIMEOUT.as_secs() < RESERVATION_MEMORY.as_secs());

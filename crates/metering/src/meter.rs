@@ -1,19 +1,20 @@
 //! The metering protocol. One request goes through it like this:
 //!
-//! 1. **Admit.** The model is known, the cap fits, the prompt is counted exactly and fits the context. Nothing has been
-//!    written and nothing is owed if any of this fails.
-//! 2. **Generate.** The work runs in a task of its own. A caller who hangs up cancels it at the engine's next step.
+//! 1. **Admit.** The model is known, the cap fits, the prompt is counted exactly and fits the context; what it may cost
+//!    fits the account's spending cap (`spending`). Nothing is owed if any of this fails.
+//! 2. **Generate.** A caller who hangs up cancels the work at the engine's next step.
 //! 3. **Settle.** The usage row is made from what was generated and the prices of the moment of admission, and is on
 //!    disk before this function returns. Only then may the first byte of the reply leave.
 //!
-//! A caller who hangs up still settles: the row is written for exactly the tokens generated until then. Where nothing
-//! had been generated, nothing is billed. Work that failed is not billed either.
+//! All of it runs in a task of its own, which goes on when the caller hangs up: the row is written for exactly the tokens
+//! generated until then. Where nothing had been generated, nothing is billed. Work that failed is not billed either.
 
 use crate::limits::{FIRST_SETTLE_PAUSE, GENERATION_TIMEOUT, INLINE_TEXT_BYTES, LAST_SETTLE_PAUSE};
+use crate::spending::{Expense, SpendingCaps};
 use crate::{Authenticator, Caller, MeterError, Model, Models};
-use chancery_domain::{Clock, HowEnded, Nanos, Randomness, RequestId, UnixMillis, UsageRow};
+use chancery_domain::{Clock, HowEnded, MoneyError, Nanos, Randomness, RequestId, UnixMillis, UsageRow};
 use chancery_engine::{Ended, EngineError, Event, Generation, Job, Prompt, Sampling, StopReason};
-use chancery_store::{Store, StoreError, UsageQuery, UsageSum};
+use chancery_store::{Settlement, Store, StoreError, UsageQuery, UsageSum};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -60,6 +61,7 @@ pub struct Meter {
     models: Models,
     store: Arc<dyn Store>,
     authenticator: Authenticator,
+    spending: SpendingCaps,
     clock: Arc<dyn Clock>,
     randomness: Arc<dyn Randomness>,
     running: TaskTracker,
@@ -77,6 +79,33 @@ struct Admitted {
     at: UnixMillis,
 }
 
+/// One request on its way through the protocol.
+struct Work {
+    caller: Caller,
+    request_id: RequestId,
+    request: GenerateRequest,
+    admitted: Admitted,
+    /// Set when the caller hangs up.
+    hung_up: CancellationToken,
+}
+
+enum Billed {
+    Yes,
+    No,
+}
+
+impl Admitted {
+    /// The cap, or what the context leaves room for if that is less.
+    fn most_output_tokens(&self) -> u32 {
+        let context_tokens = self.model.engine.context_tokens();
+        self.max_output_tokens.min(context_tokens.saturating_sub(self.prompt.prompt_tokens()))
+    }
+
+    fn most_cost(&self) -> Result<Nanos, MoneyError> {
+        self.model.prices.cost(self.prompt.input_tokens, self.most_output_tokens())
+    }
+}
+
 impl Meter {
     pub fn new(
         models: Models,
@@ -87,6 +116,7 @@ impl Meter {
         Self {
             models,
             authenticator: Authenticator::new(Arc::clone(&store), Arc::clone(&clock)),
+            spending: SpendingCaps::new(Arc::clone(&store), Arc::clone(&clock)),
             store,
             clock,
             randomness,
@@ -98,6 +128,10 @@ impl Meter {
 
     pub fn models(&self) -> &Models {
         &self.models
+    }
+
+    pub(crate) fn store(&self) -> &dyn Store {
+        self.store.as_ref()
     }
 
     pub fn clock(&self) -> &dyn Clock {
@@ -114,14 +148,15 @@ impl Meter {
 
     /// Counts and prices a request; runs nothing, writes nothing, costs nothing.
     pub async fn count(&self, request: &GenerateRequest) -> Result<Count, MeterError> {
-        let Admitted { model, prompt, max_output_tokens: cap, .. } = self.admit(request).await?;
-        let max_output_tokens = cap.min(model.engine.context_tokens().saturating_sub(prompt.prompt_tokens()));
+        let admitted = self.admit(request).await?;
+        let (input_tokens, max_output_tokens) = (admitted.prompt.input_tokens, admitted.most_output_tokens());
+        let prices = admitted.model.prices;
         Ok(Count {
-            input_tokens: prompt.input_tokens,
+            input_tokens,
             max_output_tokens,
-            input_cost: model.prices.cost(prompt.input_tokens, 0)?,
-            max_output_cost: model.prices.cost(0, max_output_tokens)?,
-            max_cost: model.prices.cost(prompt.input_tokens, max_output_tokens)?,
+            input_cost: prices.cost(input_tokens, 0)?,
+            max_output_cost: prices.cost(0, max_output_tokens)?,
+            max_cost: admitted.most_cost()?,
         })
     }
 
@@ -132,23 +167,13 @@ impl Meter {
         request_id: RequestId,
         request: GenerateRequest,
     ) -> Result<Reply, MeterError> {
-        let admitted = self.admit(&request).await?;
         // Held from before the check until the task is there, so that a drain that begins in between waits for it.
         let counted = self.running.token();
         if self.draining.is_cancelled() {
             return Err(MeterError::ShuttingDown);
         }
-        let GenerateRequest { temperature, top_k, top_p, min_p, seed, stop, .. } = request;
-        let seed = seed.unwrap_or_else(|| self.randomness.next_u64());
-        let generation = admitted.model.engine.start(Job {
-            account: caller.account,
-            prompt: admitted.prompt.clone(),
-            max_output_tokens: admitted.max_output_tokens,
-            sampling: Sampling { temperature, top_k, top_p, min_p, seed },
-            stop,
-        })?;
         let hung_up = CancellationToken::new();
-        let work = Arc::clone(self).run_and_settle(caller, request_id, admitted, generation, hung_up.clone());
+        let work = Arc::clone(self).run(caller, request_id, request, hung_up.clone());
         // The task goes on when this future is dropped, because what was generated must still be settled.
         let task = self.running.spawn(work);
         drop(counted);
@@ -167,6 +192,10 @@ impl Meter {
     pub fn stop_admitting(&self) {
         self.draining.cancel();
         self.running.close();
+    }
+
+    pub(crate) async fn until_draining(&self) {
+        self.draining.cancelled().await;
     }
 
     pub fn is_draining(&self) -> bool {
@@ -207,15 +236,44 @@ impl Meter {
         Ok(Admitted { model, prompt, max_output_tokens, at })
     }
 
-    async fn run_and_settle(
+    async fn run(
         self: Arc<Self>,
         caller: Caller,
         request_id: RequestId,
-        admitted: Admitted,
-        generation: Generation,
+        request: GenerateRequest,
         hung_up: CancellationToken,
     ) -> Result<Reply, MeterError> {
-        let (output_text, ended) = self.collect(generation, &hung_up).await?;
+        let admitted = self.admit(&request).await?;
+        let work = Work { caller, request_id, request, admitted, hung_up };
+        if !caller.is_capped {
+            return self.generate_and_settle(&work, false).await.map(|(reply, _)| reply);
+        }
+        let (request_id, at) = (&work.request_id, work.admitted.at);
+        let expense = Expense { request_id, account: caller.account, amount: work.admitted.most_cost()?, at };
+        let is_reserved = self.spending.set_aside(expense).await?;
+        let outcome = self.spending.staying_alive(self.generate_and_settle(&work, is_reserved)).await;
+        if is_reserved && !matches!(outcome, Ok((_, Billed::Yes))) {
+            self.spending.give_back(request_id).await;
+        }
+        outcome.map(|(reply, _)| reply)
+    }
+
+    async fn generate_and_settle(
+        &self,
+        work: &Work,
+        is_reserved: bool,
+    ) -> Result<(Reply, Billed), MeterError> {
+        let Work { caller, request_id, request, admitted, hung_up } = work;
+        let GenerateRequest { temperature, top_k, top_p, min_p, ref stop, .. } = *request;
+        let seed = request.seed.unwrap_or_else(|| self.randomness.next_u64());
+        let generation = admitted.model.engine.start(Job {
+            account: caller.account,
+            prompt: admitted.prompt.clone(),
+            max_output_tokens: admitted.max_output_tokens,
+            sampling: Sampling { temperature, top_k, top_p, min_p, seed },
+            stop: stop.clone(),
+        })?;
+        let (output_text, ended) = self.collect(generation, hung_up).await?;
         let how_ended = match ended.reason {
             StopReason::Complete => HowEnded::Complete,
             StopReason::MaxOutputTokens => HowEnded::MaxOutputTokens,
@@ -233,12 +291,12 @@ impl Meter {
             cached_tokens: ended.cached_tokens.min(input_tokens),
         };
         if how_ended == HowEnded::Cancelled && ended.output_tokens == 0 {
-            return Ok(reply);
+            return Ok((reply, Billed::No));
         }
         let prices = admitted.model.prices;
         let row = UsageRow {
             cost: prices.cost(input_tokens, ended.output_tokens)?,
-            request_id,
+            request_id: request_id.clone(),
             account: caller.account,
             key: caller.key,
             model: admitted.model.name.clone(),
@@ -248,38 +306,57 @@ impl Meter {
             at: admitted.at,
             ended: how_ended,
         };
-        self.settle(row, &hung_up).await?;
+        self.settle(Settlement { row, is_reserved }, hung_up).await?;
         metrics::counter!("chancery_input_tokens_total", "model" => admitted.model.name.clone())
             .increment(u64::from(input_tokens));
         metrics::counter!("chancery_output_tokens_total", "model" => admitted.model.name.clone())
             .increment(u64::from(ended.output_tokens));
-        Ok(reply)
+        Ok((reply, Billed::Yes))
     }
 
     /// A caller who waits is told when the row cannot be written, and gets no reply. A caller who has hung up cannot be
     /// told and did use the tokens, so the row is tried until it is written; trying again is safe, because a request
     /// is billed once.
-    async fn settle(&self, row: UsageRow, hung_up: &CancellationToken) -> Result<(), MeterError> {
+    async fn settle(
+        &self,
+        mut settlement: Settlement,
+        hung_up: &CancellationToken,
+    ) -> Result<(), MeterError> {
         let mut pause = FIRST_SETTLE_PAUSE;
         loop {
-            let Err(error) = self.store.settle(row.clone()).await else { return Ok(()) };
+            let Err(error) = self.settle_once(&mut settlement).await else { return Ok(()) };
             if !hung_up.is_cancelled() {
-                return Err(error.into());
+                return Err(error);
             }
-            let request_id = &row.request_id;
+            let request_id = &settlement.row.request_id;
             let may_pass = matches!(
                 error,
-                StoreError::Unavailable(_) | StoreError::DiskFull(_) | StoreError::ReadOnly(_)
+                MeterError::Store(
+                    StoreError::Unavailable(_) | StoreError::DiskFull(_) | StoreError::ReadOnly(_)
+                )
             );
             if !may_pass || self.abandoned.is_cancelled() {
                 tracing::error!(%request_id, %error, "the usage of a caller who hung up could not be recorded");
-                return Err(error.into());
+                return Err(error);
             }
             tracing::warn!(%request_id, %error, "recording the usage of a caller who hung up is tried again");
             tokio::select! {
                 () = tokio::time::sleep(pause) => pause = (pause * 2).min(LAST_SETTLE_PAUSE),
                 () = self.abandoned.cancelled() => {}
             }
+        }
+    }
+
+    async fn settle_once(&self, settlement: &mut Settlement) -> Result<(), MeterError> {
+        match self.store.settle(settlement.clone()).await {
+            Err(StoreError::ReservationGone(request_id)) => {
+                tracing::warn!(%request_id, "others took this process for dead; the true cost is set aside anew");
+                let UsageRow { account, cost, at, .. } = settlement.row;
+                let expense = Expense { request_id: &request_id, account, amount: cost, at };
+                settlement.is_reserved = self.spending.set_aside(expense).await?;
+                Ok(self.store.settle(settlement.clone()).await?)
+            }
+            outcome => Ok(outcome?),
         }
     }
 

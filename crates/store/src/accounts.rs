@@ -3,8 +3,8 @@
 use crate::both::{for_both_stores, stored_row};
 use crate::failure::{answer, explain, explain_unless_taken};
 use crate::patience::{COMMAND_PATIENCE, patiently};
-use crate::{Accounts, LimitsChange, NewAccount, StoreError};
-use chancery_domain::{Account, AccountId, AccountName, AccountState, RateLimits, UnixMillis};
+use crate::{Accounts, CapChange, LimitsChange, NewAccount, StoreError};
+use chancery_domain::{Account, AccountId, AccountName, AccountState, Nanos, RateLimits, UnixMillis};
 
 stored_row! {
     struct StoredAccount {
@@ -12,6 +12,7 @@ stored_row! {
         name: String,
         requests_per_min: i64,
         tokens_per_min: i64,
+        spend_per_month_nanos: Option<i64>,
         created_at_ms: i64,
         closed_at_ms: Option<i64>,
     }
@@ -31,6 +32,7 @@ impl StoredAccount {
                 requests_per_min: limit(self.requests_per_min)?,
                 tokens_per_min: limit(self.tokens_per_min)?,
             },
+            spend_per_month: self.spend_per_month_nanos.map(Nanos),
             created_at: UnixMillis(self.created_at_ms),
             state: match self.closed_at_ms {
                 None => AccountState::Open,
@@ -45,7 +47,8 @@ const CREATE: &str = "INSERT INTO accounts (name, requests_per_min, tokens_per_m
 const LIST: &str = "SELECT * FROM accounts ORDER BY name";
 const NAMED: &str = "SELECT * FROM accounts WHERE name = $1";
 const SET_LIMITS: &str = "UPDATE accounts SET requests_per_min = COALESCE($2, requests_per_min), \
-    tokens_per_min = COALESCE($3, tokens_per_min) WHERE name = $1 RETURNING *";
+    tokens_per_min = COALESCE($3, tokens_per_min), \
+    spend_per_month_nanos = CASE WHEN $4 THEN $5 ELSE spend_per_month_nanos END WHERE name = $1 RETURNING *";
 const CLOSE: &str =
     "UPDATE accounts SET closed_at_ms = COALESCE(closed_at_ms, $2) WHERE name = $1 RETURNING *";
 
@@ -84,11 +87,18 @@ for_both_stores! {
         }
 
         async fn set_limits(&self, name: &AccountName, change: LimitsChange) -> Result<Account, StoreError> {
+            let (changes_cap, cap) = match change.spend_per_month {
+                CapChange::Keep => (false, None),
+                CapChange::Remove => (true, None),
+                CapChange::Set(cap) => (true, Some(cap.0)),
+            };
             let changed = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
                 sqlx::query_as(SET_LIMITS)
                     .bind(name.as_str())
                     .bind(change.requests_per_min.map(i64::from))
                     .bind(change.tokens_per_min.map(i64::from))
+                    .bind(changes_cap)
+                    .bind(cap)
                     .fetch_all(&mut *connection)
             });
             the_one(changed.map_err(|error| explain(&error))?, name)

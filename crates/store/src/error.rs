@@ -27,6 +27,8 @@ pub enum StoreError {
     /// The row breaks one of the ledger's own rules; sending it again will not help.
     #[error("the ledger refused request {request}: {why}")]
     LedgerRefused { request: RequestId, why: String },
+    #[error("what request {0} had set aside of its account's spending cap is gone")]
+    ReservationGone(RequestId),
     #[error("the sum is too large to be counted exactly; ask for fewer days")]
     SumTooLarge,
 

@@ -16,6 +16,7 @@ for_both_stores! {
 
         async fn close(&self) {
             self.ledger.close().await;
+            self.give_up_lease().await;
             let (reads, long_reads) = (self.reader.close(), self.long_reader.close());
             reads.await;
             // A sum that takes minutes has nothing to lose, so it does not hold up the end.

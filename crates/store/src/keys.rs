@@ -56,6 +56,7 @@ stored_row! {
         account_name: Option<String>,
         requests_per_min: Option<i64>,
         tokens_per_min: Option<i64>,
+        spend_per_month_nanos: Option<i64>,
         account_created_at_ms: Option<i64>,
         account_closed_at_ms: Option<i64>,
     }
@@ -71,9 +72,15 @@ impl StoredKeyOwner {
             self.account_created_at_ms,
         ) {
             (Some(id), Some(name), Some(requests_per_min), Some(tokens_per_min), Some(created_at_ms)) => {
-                let closed_at_ms = self.account_closed_at_ms;
-                let stored =
-                    StoredAccount { id, name, requests_per_min, tokens_per_min, created_at_ms, closed_at_ms };
+                let stored = StoredAccount {
+                    id,
+                    name,
+                    requests_per_min,
+                    tokens_per_min,
+                    spend_per_month_nanos: self.spend_per_month_nanos,
+                    created_at_ms,
+                    closed_at_ms: self.account_closed_at_ms,
+                };
                 Some(stored.into_account()?)
             }
             (None, ..) => None,
@@ -101,7 +108,7 @@ macro_rules! key_owners {
     ($which:literal) => {
         concat!(
             "SELECT k.id, k.prefix, k.hash, k.label, k.account_id, k.created_at_ms, k.revoked_at_ms, \
-             a.name AS account_name, a.requests_per_min, a.tokens_per_min, \
+             a.name AS account_name, a.requests_per_min, a.tokens_per_min, a.spend_per_month_nanos, \
              a.created_at_ms AS account_created_at_ms, a.closed_at_ms AS account_closed_at_ms \
              FROM api_keys k LEFT JOIN accounts a ON a.id = k.account_id ",
             $which

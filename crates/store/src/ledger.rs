@@ -5,7 +5,8 @@ use crate::both::{for_both_stores, stored_row};
 use crate::failure::{answer, long_answer};
 use crate::ledger_batch::stored_count;
 use crate::{
-    ChainedRow, DayUsage, Ledger, StoreError, UsageBy, UsageGroup, UsageQuery, UsageSum, UsageTotals,
+    ChainedRow, DayUsage, Ledger, Settlement, StoreError, UsageBy, UsageGroup, UsageQuery, UsageSum,
+    UsageTotals,
 };
 use chancery_domain::{
     AccountId, ChainHash, ChainHead, Day, HowEnded, KeyId, KeyPrefix, Nanos, Prices, RequestId, TokenPrice,
@@ -233,8 +234,8 @@ const DAY_PAGE: &str = "SELECT * FROM usage_days \
 
 for_both_stores! {
     impl Ledger {
-        async fn settle(&self, row: UsageRow) -> Result<(), StoreError> {
-            self.ledger.settle(row).await
+        async fn settle(&self, settlement: Settlement) -> Result<(), StoreError> {
+            self.ledger.settle(settlement).await
         }
 
         async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageSum>, StoreError> {

@@ -1,5 +1,6 @@
 //! One commit's worth of settled rows: linked into their writer's chain, and summed by day.
 
+use crate::Settlement;
 use chancery_domain::{AccountId, ChainHash, ChainHead, Day, KeyId, MoneyError, Nanos, UsageRow, WriterId};
 use std::collections::BTreeMap;
 
@@ -9,6 +10,8 @@ pub(crate) struct Batch<'a> {
     pub(crate) before: ChainHead,
     pub(crate) after: ChainHead,
     pub(crate) rows: Vec<LinkedRow<'a>>,
+    /// The requests among them that had set something aside, in order, for the same reason as the sums below.
+    pub(crate) reserved: Vec<&'a str>,
     /// In the order of their keys, so that two nodes that change the same sums never wait for each other in a circle.
     pub(crate) sums: Vec<DaySum<'a>>,
 }
@@ -49,12 +52,16 @@ impl<'a> Batch<'a> {
     pub(crate) fn linked(
         writer: WriterId,
         before: ChainHead,
-        rows: impl Iterator<Item = &'a UsageRow>,
+        settlements: impl Iterator<Item = &'a Settlement>,
     ) -> Result<Self, MoneyError> {
         let mut after = before;
+        let mut reserved = Vec::new();
         let mut linked = Vec::new();
         let mut sums = BTreeMap::new();
-        for row in rows {
+        for Settlement { row, is_reserved } in settlements {
+            if *is_reserved {
+                reserved.push(row.request_id.as_str());
+            }
             let place = after.rows;
             after = after.followed_by(writer, row);
             linked.push(LinkedRow { row, place, hash: after.hash });
@@ -67,7 +74,8 @@ impl<'a> Batch<'a> {
             sum.output_tokens += i64::from(row.output_tokens);
             sum.cost = sum.cost.checked_add(row.cost)?;
         }
-        Ok(Self { writer, before, after, rows: linked, sums: sums.into_values().collect() })
+        reserved.sort_unstable();
+        Ok(Self { writer, before, after, rows: linked, reserved, sums: sums.into_values().collect() })
     }
 }
 

@@ -12,7 +12,7 @@ use chancery_domain::{ChainHead, RequestId, UsageRow, WriterId};
 use std::sync::Arc;
 
 /// A request that is there already breaks the statement. So does `undo_settlement`, where the chain's stored end is not
-/// the one that these rows follow.
+/// the one that these rows follow, or where something that a request had set aside is gone.
 const APPEND: &str = "\
     WITH head AS ( \
         INSERT INTO ledger_writers (id, row_count, head) VALUES ($1, $4, $5) \
@@ -32,8 +32,13 @@ const APPEND: &str = "\
         ON CONFLICT (account_id, day, key_id, model) DO UPDATE SET \
             requests = d.requests + excluded.requests, input_tokens = d.input_tokens + excluded.input_tokens, \
             output_tokens = d.output_tokens + excluded.output_tokens, cost_nanos = d.cost_nanos + excluded.cost_nanos \
+    ), released AS ( \
+        DELETE FROM spending_reservations WHERE request_id = ANY($27::text[]) RETURNING 1 \
     ) \
-    SELECT CASE WHEN EXISTS (SELECT 1 FROM head) THEN 0 ELSE undo_settlement('end_moved') END";
+    SELECT CASE \
+        WHEN NOT EXISTS (SELECT 1 FROM head) THEN undo_settlement('end_moved') \
+        WHEN (SELECT COUNT(*) FROM released) <> cardinality($27::text[]) THEN undo_settlement('reservation_gone') \
+        ELSE 0 END";
 
 pub(crate) struct PostgresLedger {
     slot: Arc<WriteSlot<PostgresConnector>>,
@@ -93,15 +98,17 @@ impl LedgerDatabase for PostgresLedger {
                 .bind(sums(|sum| sum.input_tokens))
                 .bind(sums(|sum| sum.output_tokens))
                 .bind(sums(|sum| sum.cost.0))
+                .bind(batch.reserved.as_slice())
                 .execute(&mut *connection);
             within_time(append).await
         };
         match outcome {
             Ok(_) => Ok(Appended::All),
             // The sums and the chain's end are changed where they are there, so it is a row that is there.
-            Err(error) if is_unique_violation(&error) => Ok(Appended::NoneForOneIsThere),
+            Err(error) if is_unique_violation(&error) => Ok(Appended::NoneSinceOneIsThere),
             Err(error) => match undone_because(&error) {
-                Some("end_moved") => Ok(Appended::NoneForTheEndMoved),
+                Some("end_moved") => Ok(Appended::NoneSinceTheEndMoved),
+                Some("reservation_gone") => Ok(Appended::NoneSinceItsReservationIsGone),
                 _ => self.slot.unless_broken(Err(error)).await,
             },
         }

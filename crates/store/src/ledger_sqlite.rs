@@ -7,6 +7,7 @@ use crate::ledger_batch::{Batch, DaySum, LinkedRow, stored_count};
 use crate::ledger_writer::{Appended, LedgerDatabase, MAX_BATCH};
 use crate::patience::patiently;
 use crate::slot::WriteSlot;
+use crate::spending::RELEASE;
 use crate::sqlite::SqliteConnector;
 use async_trait::async_trait;
 use chancery_domain::{ChainHead, RequestId, WriterId};
@@ -76,7 +77,7 @@ impl SqliteLedger {
             .bind(stored_count(batch.after.rows))
             .bind(batch.after.hash.0.as_slice());
         if set_head.execute(&mut *connection).await?.rows_affected() != 1 {
-            return Ok(Appended::NoneForTheEndMoved);
+            return Ok(Appended::NoneSinceTheEndMoved);
         }
         let mut add_rows = sqlx::query(self.add_rows.for_rows(batch.rows.len()));
         // Copies of the last row are skipped, like any row that is there.
@@ -98,7 +99,13 @@ impl SqliteLedger {
                 .bind(hash.0.to_vec());
         }
         if add_rows.execute(&mut *connection).await?.rows_affected() != batch.rows.len() as u64 {
-            return Ok(Appended::NoneForOneIsThere);
+            return Ok(Appended::NoneSinceOneIsThere);
+        }
+        for request in &batch.reserved {
+            let released = sqlx::query(RELEASE).bind(*request).execute(&mut *connection).await?;
+            if released.rows_affected() != 1 {
+                return Ok(Appended::NoneSinceItsReservationIsGone);
+            }
         }
         let mut add_sums = sqlx::query(self.add_sums.for_rows(batch.sums.len()));
         for sum in filled(&batch.sums, DaySum::adding_nothing) {

@@ -3,24 +3,24 @@
 //! 1. `settle` puts its row into a bounded queue and waits for the answer. From then on the row no longer depends on
 //!    the caller: one that goes away gets no answer, but its row is written.
 //! 2. One task takes everything that waits, up to a bound, links the rows into this process's chain, sums them by day,
-//!    and writes rows, sums and the chain's new end in one transaction: one flush of the disk for all. What comes in
-//!    meanwhile is the next batch.
+//!    and writes rows, sums and the chain's new end, and removes what the requests had set aside, in one transaction:
+//!    one flush of the disk for all. What comes in meanwhile is the next batch.
 //! 3. The task knows where its chain ends from the last commit that was answered. After anything else it reads the end
 //!    anew, and a transaction that follows another end than the stored one changes nothing.
 //! 4. A transaction with a request that is there already changes nothing either. Each row is then compared with what
 //!    is stored: equal means settled before, different is `RequestAlreadyBilled`; the others are written without it.
-//! 5. A batch that breaks a rule of the ledger is halved until the row at fault stands alone, so that only its caller
-//!    gets the error.
+//! 5. A batch that breaks a rule of the ledger, or counts on something set aside that is gone, is halved until the row
+//!    at fault stands alone, so that only its caller gets the error.
 //! 6. When the connection breaks, nobody knows whether the batch was committed. It is sent once more on a fresh
 //!    connection; by (3) and (4) that never bills twice. If that fails too, everyone in the batch gets `Unavailable`. A
 //!    look at what is stored is repeated once in the same way.
 //! 7. Where other processes get their turn to write only between two commits, the writer leaves gaps (`gaps`).
 
-use crate::StoreError;
 use crate::failure::{closed, explain, is_connection_lost, is_the_rows_fault, is_worth_repeating};
 use crate::gaps::Gaps;
 use crate::ledger::StoredUsageRow;
 use crate::ledger_batch::Batch;
+use crate::{Settlement, StoreError};
 use async_trait::async_trait;
 use chancery_domain::{ChainHead, Clock, RequestId, UsageRow, WriterId};
 use std::collections::HashSet;
@@ -39,13 +39,14 @@ const MAX_QUEUE: usize = 4096;
 /// Only another process that uses the same writer's number could make it more than one.
 const MAX_TRIES: u32 = 4;
 
-struct Settlement {
-    row: UsageRow,
+/// A settlement with the caller who waits for it.
+struct Waiting {
+    settlement: Settlement,
     answer: oneshot::Sender<Result<(), StoreError>>,
 }
 
 pub(crate) struct LedgerWriter {
-    queue: mpsc::Sender<Settlement>,
+    queue: mpsc::Sender<Waiting>,
     closing: Arc<Notify>,
     commits: Arc<AtomicU64>,
     task: Mutex<Option<JoinHandle<()>>>,
@@ -61,7 +62,8 @@ impl LedgerWriter {
         Self { queue, closing, commits, task: Mutex::new(Some(task)) }
     }
 
-    pub(crate) async fn settle(&self, row: UsageRow) -> Result<(), StoreError> {
+    pub(crate) async fn settle(&self, settlement: Settlement) -> Result<(), StoreError> {
+        let row = &settlement.row;
         if row.model.contains('\0') {
             return Err(StoreError::NulCharacter { what: "the model's name" });
         }
@@ -69,7 +71,7 @@ impl LedgerWriter {
             return Err(StoreError::NulCharacter { what: "the request id" });
         }
         let (answer, answered) = oneshot::channel();
-        self.queue.send(Settlement { row, answer }).await.map_err(|_| closed())?;
+        self.queue.send(Waiting { settlement, answer }).await.map_err(|_| closed())?;
         answered.await.map_err(|_| closed())?
     }
 
@@ -105,7 +107,7 @@ struct Part {
 }
 
 impl<D: LedgerDatabase, C: Clock> Batches<D, C> {
-    async fn write(mut self, mut queue: mpsc::Receiver<Settlement>, closing: Arc<Notify>) {
+    async fn write(mut self, mut queue: mpsc::Receiver<Waiting>, closing: Arc<Notify>) {
         let mut batch = Vec::with_capacity(MAX_BATCH);
         let mut open = true;
         let mut gaps = Gaps::default();
@@ -132,17 +134,17 @@ impl<D: LedgerDatabase, C: Clock> Batches<D, C> {
                 tokio::time::sleep(rest).await;
                 // What came in meanwhile comes along.
                 while batch.len() < MAX_BATCH
-                    && let Ok(settlement) = queue.try_recv()
+                    && let Ok(waiting) = queue.try_recv()
                 {
-                    batch.push(settlement);
+                    batch.push(waiting);
                 }
                 let rested_until = self.clock.monotonic();
                 gaps.free_for(rested_until - held_since);
                 held_since = rested_until;
             }
-            let (rows, answers): (Vec<_>, Vec<_>) =
-                batch.drain(..).map(|settlement| (settlement.row, Some(settlement.answer))).unzip();
-            self.settle_batch(&rows, answers).await;
+            let (settlements, answers): (Vec<_>, Vec<_>) =
+                batch.drain(..).map(|waiting| (waiting.settlement, Some(waiting.answer))).unzip();
+            self.settle_batch(&settlements, answers).await;
             free_since = self.clock.monotonic();
             gaps.held_for(free_since - held_since);
         }
@@ -150,7 +152,7 @@ impl<D: LedgerDatabase, C: Clock> Batches<D, C> {
 
     async fn settle_batch(
         &mut self,
-        rows: &[UsageRow],
+        settlements: &[Settlement],
         mut answers: Vec<Option<oneshot::Sender<Result<(), StoreError>>>>,
     ) {
         let mut answer = |place: usize, outcome: Result<(), StoreError>| {
@@ -159,13 +161,13 @@ impl<D: LedgerDatabase, C: Clock> Batches<D, C> {
                 let _ = waiting.send(outcome);
             }
         };
-        let mut waiting: Vec<usize> = (0..rows.len()).collect();
+        let mut waiting: Vec<usize> = (0..settlements.len()).collect();
         while !waiting.is_empty() {
             // The same request twice: the first is written, and the others meet it there on the next round.
             let mut requests = HashSet::new();
-            let is_first = |place: &usize| requests.insert(&rows[*place].request_id);
+            let is_first = |place: &usize| requests.insert(&settlements[*place].row.request_id);
             let (places, twins) = waiting.into_iter().partition::<Vec<_>, _>(is_first);
-            self.settle_distinct(rows, places, &mut answer).await;
+            self.settle_distinct(settlements, places, &mut answer).await;
             waiting = twins;
         }
     }
@@ -173,18 +175,18 @@ impl<D: LedgerDatabase, C: Clock> Batches<D, C> {
     /// The places are of rows with different request ids.
     async fn settle_distinct(
         &mut self,
-        rows: &[UsageRow],
+        settlements: &[Settlement],
         places: Vec<usize>,
         answer: &mut (impl FnMut(usize, Result<(), StoreError>) + Send),
     ) {
         let mut parts = vec![Part { places, tries: 1 }];
         while let Some(Part { places, tries }) = parts.pop() {
-            match self.append(rows, &places).await {
+            match self.append(settlements, &places).await {
                 Ok(Appended::All) => places.into_iter().for_each(|place| answer(place, Ok(()))),
-                Ok(Appended::NoneForOneIsThere | Appended::NoneForTheEndMoved) if tries < MAX_TRIES => {
+                Ok(Appended::NoneSinceOneIsThere | Appended::NoneSinceTheEndMoved) if tries < MAX_TRIES => {
                     let mut others = Vec::new();
                     for place in places {
-                        match self.is_stored(&rows[place]).await {
+                        match self.is_stored(&settlements[place].row).await {
                             Ok(true) => answer(place, Ok(())),
                             Ok(false) => others.push(place),
                             Err(error) => answer(place, Err(error)),
@@ -194,47 +196,67 @@ impl<D: LedgerDatabase, C: Clock> Batches<D, C> {
                         parts.push(Part { places: others, tries: tries + 1 });
                     }
                 }
-                Ok(Appended::NoneForOneIsThere | Appended::NoneForTheEndMoved) => {
-                    let why = "the end of the ledger's chain does not stay where it is";
+                outcome if may_be_one_rows_fault(&outcome) && places.len() > 1 => {
+                    parts.extend(halves(places))
+                }
+                outcome => {
                     for place in places {
-                        answer(place, Err(StoreError::Unavailable(why.to_owned())));
+                        answer(place, self.why_not(&settlements[place].row, &outcome).await);
                     }
                 }
-                Ok(Appended::NoneForTheSumIsTooLarge) if places.len() > 1 => parts.extend(halves(places)),
-                Ok(Appended::NoneForTheSumIsTooLarge) => {
-                    places.into_iter().for_each(|place| answer(place, Err(StoreError::SumTooLarge)));
-                }
-                Err(error) if is_the_rows_fault(&error) && places.len() > 1 => parts.extend(halves(places)),
-                Err(error) if is_the_rows_fault(&error) => {
-                    for place in places {
-                        let (request, why) = (rows[place].request_id.clone(), error.to_string());
-                        answer(place, Err(StoreError::LedgerRefused { request, why }));
-                    }
-                }
-                Err(error) => places.into_iter().for_each(|place| answer(place, Err(explain(&error)))),
             }
         }
     }
 
+    /// What to answer where the row could not be added: it may have been there before.
+    async fn why_not(
+        &self,
+        row: &UsageRow,
+        outcome: &Result<Appended, sqlx::Error>,
+    ) -> Result<(), StoreError> {
+        let request = || row.request_id.clone();
+        Err(match outcome {
+            Ok(Appended::NoneSinceItsReservationIsGone) if self.is_stored(row).await? => return Ok(()),
+            Ok(Appended::NoneSinceItsReservationIsGone) => StoreError::ReservationGone(request()),
+            Ok(Appended::NoneSinceTheSumIsTooLarge) => StoreError::SumTooLarge,
+            Err(error) if is_the_rows_fault(error) => {
+                StoreError::LedgerRefused { request: request(), why: error.to_string() }
+            }
+            Err(error) => explain(error),
+            Ok(Appended::All | Appended::NoneSinceOneIsThere | Appended::NoneSinceTheEndMoved) => {
+                let why = "the end of the ledger's chain does not stay where it is";
+                StoreError::Unavailable(why.to_owned())
+            }
+        })
+    }
+
     /// Adds the rows in one commit, or changes nothing.
-    async fn append(&mut self, rows: &[UsageRow], places: &[usize]) -> Result<Appended, sqlx::Error> {
-        match self.append_once(rows, places).await {
+    async fn append(
+        &mut self,
+        settlements: &[Settlement],
+        places: &[usize],
+    ) -> Result<Appended, sqlx::Error> {
+        match self.append_once(settlements, places).await {
             Err(error) if is_worth_repeating(&error) => {
                 tracing::warn!(%error, rows = places.len(), "the ledger's rows were not written; writing them again");
-                self.append_once(rows, places).await
+                self.append_once(settlements, places).await
             }
             outcome => outcome,
         }
     }
 
-    async fn append_once(&mut self, rows: &[UsageRow], places: &[usize]) -> Result<Appended, sqlx::Error> {
+    async fn append_once(
+        &mut self,
+        settlements: &[Settlement],
+        places: &[usize],
+    ) -> Result<Appended, sqlx::Error> {
         let before = match self.head.take() {
             Some(head) => head,
             None => self.database.head(self.writer).await?,
         };
-        let chosen = places.iter().map(|place| &rows[*place]);
+        let chosen = places.iter().map(|place| &settlements[*place]);
         let Ok(batch) = Batch::linked(self.writer, before, chosen) else {
-            return Ok(Appended::NoneForTheSumIsTooLarge);
+            return Ok(Appended::NoneSinceTheSumIsTooLarge);
         };
         let outcome = self.database.append(&batch).await?;
         if let Appended::All = outcome {
@@ -271,9 +293,19 @@ fn halves(mut places: Vec<usize>) -> [Part; 2] {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Appended {
     All,
-    NoneForOneIsThere,
-    NoneForTheEndMoved,
-    NoneForTheSumIsTooLarge,
+    NoneSinceOneIsThere,
+    NoneSinceTheEndMoved,
+    NoneSinceTheSumIsTooLarge,
+    NoneSinceItsReservationIsGone,
+}
+
+/// Whether some of the batch may pass without the others.
+fn may_be_one_rows_fault(outcome: &Result<Appended, sqlx::Error>) -> bool {
+    match outcome {
+        Ok(Appended::NoneSinceTheSumIsTooLarge | Appended::NoneSinceItsReservationIsGone) => true,
+        Ok(_) => false,
+        Err(error) => is_the_rows_fault(error),
+    }
 }
 
 /// What the writer needs of a database. A connection that broke is let go before the error is returned.
@@ -322,10 +354,10 @@ mod tests {
         async fn commit(&self, batch: &Batch<'_>) -> Appended {
             let (mut stored, mut head) = (self.rows.lock().await, self.head.lock().await);
             if *head != batch.before {
-                return Appended::NoneForTheEndMoved;
+                return Appended::NoneSinceTheEndMoved;
             }
             if batch.rows.iter().any(|linked| stored.contains_key(linked.row.request_id.as_str())) {
-                return Appended::NoneForOneIsThere;
+                return Appended::NoneSinceOneIsThere;
             }
             let rows = batch.rows.iter().map(|linked| linked.row);
             stored.extend(rows.map(|row| (row.request_id.to_string(), row.clone())));
@@ -406,7 +438,7 @@ mod tests {
     #[tokio::test]
     async fn a_commit_whose_answer_is_lost_is_settled_and_not_billed_twice() {
         let (database, writer) = writer([Turn::LosesTheAnswer]);
-        let (one, two) = tokio::join!(writer.settle(row(1)), writer.settle(row(2)));
+        let (one, two) = tokio::join!(writer.settle(row(1).into()), writer.settle(row(2).into()));
         assert!(one.is_ok() && two.is_ok());
         assert_eq!(database.rows.lock().await.len(), 2);
         assert_eq!(database.head.lock().await.rows, 2);
@@ -415,10 +447,10 @@ mod tests {
     #[tokio::test]
     async fn a_chain_that_ends_elsewhere_than_remembered_is_followed_from_there() {
         let (database, writer) = writer([]);
-        writer.settle(row(1)).await.unwrap();
+        writer.settle(row(1).into()).await.unwrap();
         let moved = ChainHead::default().followed_by(WriterId(7), &row(9));
         *database.head.lock().await = moved;
-        writer.settle(row(2)).await.unwrap();
+        writer.settle(row(2).into()).await.unwrap();
         assert_eq!(*database.head.lock().await, moved.followed_by(WriterId(7), &row(2)));
     }
 
@@ -426,8 +458,11 @@ mod tests {
     async fn costs_that_are_too_large_together_go_into_commits_of_their_own() {
         let (database, writer) = writer([]);
         let dear = |number| UsageRow { cost: Nanos(i64::MAX), ..row(number) };
-        let (one, two, three) =
-            tokio::join!(writer.settle(dear(1)), writer.settle(dear(2)), writer.settle(row(3)));
+        let (one, two, three) = tokio::join!(
+            writer.settle(dear(1).into()),
+            writer.settle(dear(2).into()),
+            writer.settle(row(3).into())
+        );
         assert!(one.is_ok() && two.is_ok() && three.is_ok());
         assert_eq!(database.rows.lock().await.len(), 3);
     }
@@ -435,30 +470,30 @@ mod tests {
     #[tokio::test]
     async fn a_batch_that_is_lost_before_its_commit_is_sent_again() {
         let (database, writer) = writer([Turn::LosesTheRows]);
-        writer.settle(row(1)).await.unwrap();
+        writer.settle(row(1).into()).await.unwrap();
         assert_eq!(database.rows.lock().await.len(), 1);
     }
 
     #[tokio::test]
     async fn a_second_failure_reaches_everyone_and_the_writer_goes_on() {
         let (database, writer) = writer([Turn::LosesTheRows, Turn::LosesTheRows]);
-        let (one, two) = tokio::join!(writer.settle(row(1)), writer.settle(row(2)));
+        let (one, two) = tokio::join!(writer.settle(row(1).into()), writer.settle(row(2).into()));
         assert!(
             matches!(one, Err(StoreError::Unavailable(_))) && matches!(two, Err(StoreError::Unavailable(_)))
         );
         assert!(database.rows.lock().await.is_empty());
-        writer.settle(row(1)).await.unwrap();
+        writer.settle(row(1).into()).await.unwrap();
         assert_eq!(writer.commits(), 1);
     }
 
     #[tokio::test]
     async fn a_connection_lost_while_comparing_does_not_fail_a_settled_row() {
         let (database, writer) = writer([]);
-        writer.settle(row(1)).await.unwrap();
+        writer.settle(row(1).into()).await.unwrap();
         database.lost_looks.store(1, Ordering::Relaxed);
-        writer.settle(row(1)).await.unwrap();
+        writer.settle(row(1).into()).await.unwrap();
         database.lost_looks.store(2, Ordering::Relaxed);
-        assert!(matches!(writer.settle(row(1)).await, Err(StoreError::Unavailable(_))));
+        assert!(matches!(writer.settle(row(1).into()).await, Err(StoreError::Unavailable(_))));
         assert_eq!(database.rows.lock().await.len(), 1);
     }
 
@@ -469,7 +504,7 @@ mod tests {
         let writer = Arc::new(writer);
         let first = tokio::spawn({
             let writer = Arc::clone(&writer);
-            async move { writer.settle(row(0)).await }
+            async move { writer.settle(row(0).into()).await }
         });
         // The first commit is under way once its turn is taken.
         while !database.turns.lock().await.is_empty() {
@@ -478,7 +513,7 @@ mod tests {
         let mut rest = tokio::task::JoinSet::new();
         for number in 1..=100 {
             let writer = Arc::clone(&writer);
-            rest.spawn(async move { writer.settle(row(number)).await });
+            rest.spawn(async move { writer.settle(row(number).into()).await });
         }
         while writer.queue.capacity() > MAX_QUEUE - 100 {
             tokio::task::yield_now().await;

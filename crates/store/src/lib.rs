@@ -8,6 +8,7 @@ mod failure;
 mod gaps;
 mod health;
 mod keys;
+mod lease;
 mod ledger;
 mod ledger_batch;
 mod ledger_months;
@@ -18,16 +19,19 @@ mod migrations;
 mod patience;
 mod postgres;
 mod slot;
+mod spending;
 mod sqlite;
 mod traits;
 mod url;
 mod usage;
 
 pub use error::StoreError;
+pub use lease::LEASE;
 pub use postgres::PostgresStore;
 pub use sqlite::SqliteStore;
 pub use traits::{
-    Accounts, ChainedRow, Health, KeyOwner, Keys, Ledger, LimitsChange, NewAccount, NewKey, Store,
+    Accounts, CapChange, ChainedRow, Health, KeyOwner, Keys, Leases, Ledger, LimitsChange, NewAccount,
+    NewKey, Reserved, Settlement, Spending, SpendingReservation, Store,
 };
 pub use url::DatabaseUrl;
 pub use usage::{DayUsage, UsageBy, UsageByError, UsageGroup, UsageQuery, UsageSum, UsageTotals};

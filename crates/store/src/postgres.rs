@@ -2,6 +2,7 @@
 //! within seconds, never a hang.
 
 use crate::failure::{LONG_STATEMENT_TIMEOUT, STATEMENT_TIMEOUT, explain};
+use crate::lease::Lease;
 use crate::ledger_postgres::PostgresLedger;
 use crate::ledger_writer::LedgerWriter;
 use crate::migrations;
@@ -50,6 +51,7 @@ pub struct PostgresStore {
     pub(crate) long_reader: PgPool,
     pub(crate) write_slot: Arc<WriteSlot<PostgresConnector>>,
     pub(crate) ledger: LedgerWriter,
+    pub(crate) lease: Lease,
 }
 
 impl PostgresStore {
@@ -86,7 +88,7 @@ impl PostgresStore {
         let write_slot = Arc::new(WriteSlot::empty(PostgresConnector { options }));
         let writer = WriterId::draw(&OsRandomness);
         let ledger = LedgerWriter::start(writer, PostgresLedger::new(Arc::clone(&write_slot)), SystemClock);
-        Ok(Self { reader, long_reader, write_slot, ledger })
+        Ok(Self { reader, long_reader, write_slot, ledger, lease: Lease::of(writer) })
     }
 
     pub(crate) async fn writer(&self) -> Result<PoolConnection<Postgres>, StoreError> {

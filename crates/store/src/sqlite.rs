@@ -3,6 +3,7 @@
 
 use crate::StoreError;
 use crate::failure::{ANSWER_TIMEOUT, STATEMENT_TIMEOUT, closed, explain, explain_opening, is_busy};
+use crate::lease::Lease;
 use crate::ledger_sqlite::SqliteLedger;
 use crate::ledger_writer::LedgerWriter;
 use crate::migrations;
@@ -32,6 +33,7 @@ pub struct SqliteStore {
     pub(crate) long_reader: SqlitePool,
     pub(crate) write_slot: Arc<WriteSlot<SqliteConnector>>,
     pub(crate) ledger: LedgerWriter,
+    pub(crate) lease: Lease,
 }
 
 impl SqliteStore {
@@ -61,7 +63,7 @@ impl SqliteStore {
         let write_slot = Arc::new(WriteSlot::empty(SqliteConnector { options: write_options(file) }));
         let writer = WriterId::draw(&OsRandomness);
         let ledger = LedgerWriter::start(writer, SqliteLedger::new(Arc::clone(&write_slot)), SystemClock);
-        Ok(Self { reader, long_reader, write_slot, ledger })
+        Ok(Self { reader, long_reader, write_slot, ledger, lease: Lease::of(writer) })
     }
 
     pub(crate) async fn writer(&self) -> Result<MappedMutexGuard<'_, SqliteConnection>, StoreError> {
@@ -243,7 +245,7 @@ mod tests {
         set_pages(30).await;
         let mut settled = 0;
         let error = loop {
-            match store.settle(row(settled, account, key)).await {
+            match store.settle(row(settled, account, key).into()).await {
                 Ok(()) => settled += 1,
                 Err(error) => break error,
             }
@@ -254,13 +256,13 @@ mod tests {
 
         let statement = "PRAGMA query_only = ON";
         sqlx::query(statement).execute(&mut *store.write_slot.hold().await.unwrap()).await.unwrap();
-        let error = store.settle(row(settled, account, key)).await.unwrap_err();
+        let error = store.settle(row(settled, account, key).into()).await.unwrap_err();
         assert!(matches!(error, StoreError::ReadOnly(_)), "{error:?}");
         let statement = "PRAGMA query_only = OFF";
         sqlx::query(statement).execute(&mut *store.write_slot.hold().await.unwrap()).await.unwrap();
 
         set_pages(3000).await;
-        store.settle(row(settled, account, key)).await.unwrap();
+        store.settle(row(settled, account, key).into()).await.unwrap();
         assert_eq!(store.ledger_rows(None, u32::MAX).await.unwrap().len(), settled + 1);
         store.close().await;
     }

@@ -3,14 +3,14 @@
 use crate::{DayUsage, StoreError, UsageQuery, UsageSum};
 use async_trait::async_trait;
 use chancery_domain::{
-    Account, AccountId, AccountName, ChainHash, ChainHead, Key, KeyHash, KeyId, KeyPrefix, RateLimits,
+    Account, AccountId, AccountName, ChainHash, ChainHead, Key, KeyHash, KeyId, KeyPrefix, Nanos, RateLimits,
     RequestId, UnixMillis, UsageRow, WriterId,
 };
 
 /// Everything that is kept, in one object that can be shared.
-pub trait Store: Accounts + Keys + Ledger + Health {}
+pub trait Store: Accounts + Keys + Ledger + Spending + Leases + Health {}
 
-impl<T: Accounts + Keys + Ledger + Health> Store for T {}
+impl<T: Accounts + Keys + Ledger + Spending + Leases + Health> Store for T {}
 
 #[derive(Clone, Debug)]
 pub struct NewAccount {
@@ -24,6 +24,16 @@ pub struct NewAccount {
 pub struct LimitsChange {
     pub requests_per_min: Option<u32>,
     pub tokens_per_min: Option<u32>,
+    pub spend_per_month: CapChange,
+}
+
+/// What to do with the cap on what an account spends in a month.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CapChange {
+    #[default]
+    Keep,
+    Remove,
+    Set(Nanos),
 }
 
 #[async_trait]
@@ -84,6 +94,21 @@ pub struct ChainedRow {
     pub hash: ChainHash,
 }
 
+/// What becomes durable together when a request has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settlement {
+    pub row: UsageRow,
+    /// Whether the request set something aside with `reserve_spending`.
+    pub is_reserved: bool,
+}
+
+/// A row and nothing else.
+impl From<UsageRow> for Settlement {
+    fn from(row: UsageRow) -> Self {
+        Self { row, is_reserved: false }
+    }
+}
+
 #[async_trait]
 pub trait Ledger: Send + Sync + 'static {
     /// Returns once the row is on disk, together with its place in this process's chain and what it adds to the sums of
@@ -91,9 +116,12 @@ pub trait Ledger: Send + Sync + 'static {
     /// request with other values is `RequestAlreadyBilled`, and a row whose cost is not its tokens times its prices,
     /// whose account or key is unknown, or whose day's sum would be too large is `LedgerRefused`.
     ///
+    /// What the request had set aside of its account's cap is given back in the same transaction; where that is gone,
+    /// nothing is written, and that is `ReservationGone`.
+    ///
     /// After `Unavailable` nobody knows whether the row was written; settling it again is safe. Dropping the future
     /// leaves the row to be written, unless the queue was still full: then it was never handed over.
-    async fn settle(&self, row: UsageRow) -> Result<(), StoreError>;
+    async fn settle(&self, settlement: Settlement) -> Result<(), StoreError>;
 
     /// Sums, in the order of their groups, from what is kept by day. A sum too large to be exact is `SumTooLarge`.
     async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageSum>, StoreError>;
@@ -118,6 +146,54 @@ pub trait Ledger: Send + Sync + 'static {
 
     /// The sums that are kept by day, a page at a time: up to `limit` after the given one.
     async fn day_usage(&self, after: Option<&DayUsage>, limit: u32) -> Result<Vec<DayUsage>, StoreError>;
+}
+
+/// What a request may cost at most, to be set aside of what its account may spend in the month of `at`.
+#[derive(Clone, Debug)]
+pub struct SpendingReservation {
+    pub request_id: RequestId,
+    pub account: AccountId,
+    pub amount: Nanos,
+    /// When the request was admitted; decides the month.
+    pub at: UnixMillis,
+    pub now: UnixMillis,
+    /// The latest moment at which it can still be under way.
+    pub expires_at: UnixMillis,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reserved {
+    Yes,
+    /// The account has no cap, and nothing was written.
+    NotNeeded,
+    /// What was spent and set aside in the month leaves less than the amount.
+    Refused {
+        cap: Nanos,
+        spent: Nanos,
+        set_aside: Nanos,
+    },
+}
+
+/// The cap on what an account spends in a month: what is in the ledger and what is set aside never pass it together,
+/// however many set aside at once. What a dead process had set aside no longer counts.
+#[async_trait]
+pub trait Spending: Send + Sync + 'static {
+    async fn reserve_spending(&self, reservation: SpendingReservation) -> Result<Reserved, StoreError>;
+
+    /// For a request that comes to nothing. Giving back what is gone changes nothing.
+    async fn release_spending(&self, request: &RequestId) -> Result<(), StoreError>;
+}
+
+/// What a process holds for its requests, others may take once it is dead: when it has not said for `LEASE` that it
+/// lives. Taking removes what was held, so that a process that was only thought dead finds it gone and cannot settle.
+#[async_trait]
+pub trait Leases: Send + Sync + 'static {
+    /// Says that this process lives. To be called every few seconds while anything is held; it writes only when it is
+    /// time to.
+    async fn renew_lease(&self, now: UnixMillis) -> Result<(), StoreError>;
+
+    /// Removes up to `limit` things that are held by dead processes or past their time, and says how many there were.
+    async fn forget_dead(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError>;
 }
 
 #[async_trait]

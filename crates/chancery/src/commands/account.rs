@@ -3,7 +3,7 @@
 use super::{Missing, open};
 use crate::cli::{Account as Command, Place};
 use crate::output::{grouped, print_json, print_table, say};
-use chancery_domain::{Account, AccountState, Clock, RateLimits, SystemClock};
+use chancery_domain::{Account, AccountState, Clock, Currency, RateLimits, SystemClock};
 use chancery_store::{LimitsChange, NewAccount};
 
 pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
@@ -17,13 +17,17 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
             };
             let new = NewAccount { name, limits, created_at: SystemClock.now() };
             let account = store.create_account(new).await?;
-            say!("account {} made: {}", account.name, in_words(account.limits));
+            say!("account {} made: {}", account.name, in_words(&account, config.currency));
         }
-        Command::List { json } => print_list(&store.list_accounts().await?, json)?,
-        Command::Limits { name, limits } => {
-            let change = LimitsChange { requests_per_min: limits.rpm, tokens_per_min: limits.tpm };
+        Command::List { json } => print_list(&store.list_accounts().await?, config.currency, json)?,
+        Command::Limits { name, limits, spend_per_month } => {
+            let change = LimitsChange {
+                requests_per_min: limits.rpm,
+                tokens_per_min: limits.tpm,
+                spend_per_month: spend_per_month.unwrap_or_default(),
+            };
             let account = store.set_limits(&name, change).await?;
-            say!("account {}: {}", account.name, in_words(account.limits));
+            say!("account {}: {}", account.name, in_words(&account, config.currency));
         }
         Command::Close { name } => {
             let account = store.close_account(&name, SystemClock.now()).await?;
@@ -34,9 +38,11 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn in_words(limits: RateLimits) -> String {
-    let (requests, tokens) = (grouped(limits.requests_per_min.into()), grouped(limits.tokens_per_min.into()));
-    format!("{requests} requests and {tokens} tokens per minute")
+fn in_words(account: &Account, currency: Currency) -> String {
+    let RateLimits { requests_per_min, tokens_per_min } = account.limits;
+    let (requests, tokens) = (grouped(requests_per_min.into()), grouped(tokens_per_min.into()));
+    let cap = account.spend_per_month.map(|cap| format!(", {cap} {currency} per month"));
+    format!("{requests} requests and {tokens} tokens per minute{}", cap.unwrap_or_default())
 }
 
 #[derive(serde::Serialize)]
@@ -45,16 +51,18 @@ struct Row {
     name: String,
     rpm: u32,
     tpm: u32,
+    spend_per_month: Option<String>,
     created_at: String,
     closed_at: Option<String>,
 }
 
-fn print_list(accounts: &[Account], json: bool) -> anyhow::Result<()> {
+fn print_list(accounts: &[Account], currency: Currency, json: bool) -> anyhow::Result<()> {
     let row = |account: &Account| Row {
         id: account.id.0,
         name: account.name.to_string(),
         rpm: account.limits.requests_per_min,
         tpm: account.limits.tokens_per_min,
+        spend_per_month: account.spend_per_month.map(|cap| cap.to_string()),
         created_at: account.created_at.to_iso(),
         closed_at: match account.state {
             AccountState::Open => None,
@@ -67,8 +75,10 @@ fn print_list(accounts: &[Account], json: bool) -> anyhow::Result<()> {
     }
     let cells = |row: &Row| {
         let state = row.closed_at.as_ref().map_or("open".to_owned(), |at| format!("closed {at}"));
-        vec![row.name.clone(), grouped(row.rpm.into()), grouped(row.tpm.into()), state]
+        let cap = row.spend_per_month.clone().unwrap_or_else(|| "none".to_owned());
+        vec![row.name.clone(), grouped(row.rpm.into()), grouped(row.tpm.into()), cap, state]
     };
-    print_table(&["NAME", "RPM", "TPM", "STATE"], &rows.iter().map(cells).collect::<Vec<_>>());
+    let cap = format!("{currency} PER MONTH");
+    print_table(&["NAME", "RPM", "TPM", &cap, "STATE"], &rows.iter().map(cells).collect::<Vec<_>>());
     Ok(())
 }

@@ -101,6 +101,8 @@ impl Server {
             max_body_bytes: config.api.max_body_bytes,
         };
         let api_task = tokio::spawn(api_listener.serve(chancery_api::router(state), closing.clone()));
+        let keeps_tidy = Arc::clone(&meter);
+        tokio::spawn(async move { keeps_tidy.keep_tidy().await });
         readiness.set_ready(Arc::clone(&meter), Arc::clone(&store));
         tracing::info!(api_listen = %api_address, ops_listen = %ops_address, data = %data.path().display(), "ready");
         greet(

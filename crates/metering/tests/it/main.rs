@@ -5,6 +5,7 @@
 mod authentication;
 mod databases;
 mod protocol;
+mod spending;
 mod verification;
 
 use chancery_domain::{
@@ -21,6 +22,9 @@ use tokio::task::JoinHandle;
 
 const DATABASE: &str = "chancery.db";
 
+/// The firm's account.
+pub const NAME: &str = "Hale & Ward";
+
 pub struct Firm {
     pub meter: Arc<Meter>,
     pub store: Arc<dyn Store>,
@@ -36,7 +40,7 @@ impl Firm {
         let url = DatabaseUrl::sqlite_file(&folder.path().join(DATABASE));
         let store = chancery_store::open(&url).await.unwrap();
         let clock = Arc::new(ManualClock::at(UnixMillis(1_800_000_000_000)));
-        let name: AccountName = "Hale & Ward".parse().unwrap();
+        let name: AccountName = NAME.parse().unwrap();
         let limits = RateLimits { requests_per_min: 60, tokens_per_min: 60_000 };
         let account =
             store.create_account(NewAccount { name, limits, created_at: clock.now() }).await.unwrap();
@@ -46,12 +50,17 @@ impl Firm {
         let engine = Arc::new(ScriptedEngine::new(100, script));
         let models = Models::new([Model { name: "words".to_owned(), engine, prices }]);
         let meter = Meter::new(models, Arc::clone(&store), clock.clone(), Arc::new(SeededRandomness::new(1)));
-        let caller = Caller { account: account.id, key: stored.id };
+        let caller = Caller { account: account.id, key: stored.id, is_capped: false };
         Self { meter: Arc::new(meter), store, clock, caller, key, folder }
     }
 
     pub fn database_file(&self) -> PathBuf {
         self.folder.path().join(DATABASE)
+    }
+
+    /// The same database as another node has it.
+    pub async fn another_process(&self) -> Arc<dyn Store> {
+        chancery_store::open(&DatabaseUrl::sqlite_file(&self.database_file())).await.unwrap()
     }
 
     pub fn key_id(&self) -> KeyId {

@@ -47,7 +47,7 @@ async fn ledger(database: &Database) -> (AccountId, KeyId) {
 
 async fn settle(store: &Arc<dyn Store>, numbers: std::ops::Range<i64>, payer: (AccountId, KeyId)) {
     for number in numbers {
-        store.settle(row(number, payer)).await.unwrap();
+        store.settle(row(number, payer).into()).await.unwrap();
     }
 }
 

@@ -45,10 +45,14 @@ pub async fn changing_one_limit_leaves_the_other<D: TestDatabase>(database: Arc<
     let store = database.open().await;
     let name = account(&*store, "Hale & Ward").await.name;
     for (change, requests_per_min, tokens_per_min) in [
-        (LimitsChange { requests_per_min: Some(7), tokens_per_min: None }, 7, 60_000),
-        (LimitsChange { requests_per_min: None, tokens_per_min: Some(9) }, 7, 9),
+        (LimitsChange { requests_per_min: Some(7), ..LimitsChange::default() }, 7, 60_000),
+        (LimitsChange { tokens_per_min: Some(9), ..LimitsChange::default() }, 7, 9),
         (LimitsChange::default(), 7, 9),
-        (LimitsChange { requests_per_min: Some(0), tokens_per_min: Some(0) }, 0, 0),
+        (
+            LimitsChange { requests_per_min: Some(0), tokens_per_min: Some(0), ..LimitsChange::default() },
+            0,
+            0,
+        ),
     ] {
         let changed = store.set_limits(&name, change).await.unwrap();
         assert_eq!(changed.limits, RateLimits { requests_per_min, tokens_per_min });

@@ -87,9 +87,9 @@ pub async fn racing_stores_make_a_chain_each_and_sums_together<D: TestDatabase>(
         let row = UsageRow { at, ..row(number, payers[turn % payers.len()]) };
         let row = with_tokens(row, turn as u32, 1);
         settling.spawn(async move {
-            store.settle(row.clone()).await?;
+            store.settle(row.clone().into()).await?;
             // Some are settled again, as after a lost answer.
-            if turn % 4 == 0 { store.settle(row).await } else { Ok(()) }
+            if turn % 4 == 0 { store.settle(row.into()).await } else { Ok(()) }
         });
     }
     for outcome in settling.join_all().await {
@@ -103,14 +103,14 @@ pub async fn racing_stores_make_a_chain_each_and_sums_together<D: TestDatabase>(
 pub async fn twins_and_bad_rows_leave_no_gap_in_the_chain<D: TestDatabase>(database: Arc<D>) {
     let (store, other) = (database.open().await, database.open().await);
     let (account, key) = payer(&*store).await;
-    other.settle(row(5, (account, key))).await.unwrap();
+    other.settle(row(5, (account, key)).into()).await.unwrap();
     let mut settling = JoinSet::new();
     for number in 0..60 {
         let store = Arc::clone(&store);
         let request = number % 40;
         let payer = if number % 20 == 7 { (chancery_domain::AccountId(777), key) } else { (account, key) };
         let row = row(request, payer);
-        settling.spawn(async move { (request, store.settle(row).await) });
+        settling.spawn(async move { (request, store.settle(row.into()).await) });
     }
     for (request, outcome) in settling.join_all().await {
         assert_eq!(outcome.is_ok(), request % 20 != 7, "{request}: {outcome:?}");

@@ -41,7 +41,7 @@ async fn settle_and_tell(url: &DatabaseUrl, rows_per_caller: usize) {
         let store = Arc::clone(&store);
         callers.spawn(async move {
             for number in (caller * ROWS_PER_CALLER..).take(rows_per_caller) {
-                store.settle(row(number, (account, key))).await.unwrap();
+                store.settle(row(number, (account, key)).into()).await.unwrap();
                 // One write call per line, so that a line is never cut in two.
                 std::io::stdout().write_all(format!("settled {number}\n").as_bytes()).unwrap();
             }

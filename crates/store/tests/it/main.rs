@@ -11,6 +11,7 @@ mod ledger;
 mod opening;
 mod postgres_only;
 mod samples;
+mod spending;
 mod sqlite_only;
 mod sums;
 
@@ -90,6 +91,19 @@ conformance_suite! {
         racing_stores_make_a_chain_each_and_sums_together
         twins_and_bad_rows_leave_no_gap_in_the_chain
         a_killed_process_leaves_a_sound_chain;
+    spending:
+        a_cap_is_set_kept_and_removed
+        an_account_without_a_cap_sets_nothing_aside
+        what_is_set_aside_leaves_less_room_and_given_back_leaves_more
+        settling_gives_back_what_was_set_aside_and_spends_the_true_cost
+        a_cap_counts_one_account_and_one_calendar_month
+        however_many_race_no_more_is_set_aside_than_the_cap
+        spending_never_passes_the_cap_while_requests_come_and_go
+        what_a_dead_process_had_set_aside_no_longer_counts
+        a_process_that_says_it_lives_keeps_what_it_has_set_aside
+        what_is_past_its_time_no_longer_counts_though_its_process_lives
+        a_process_that_ends_frees_what_it_has_set_aside_at_once
+        what_the_dead_leave_is_forgotten_a_little_at_a_time;
     opening:
         reopening_keeps_everything
         a_newer_schema_is_refused_by_number

@@ -3,14 +3,16 @@
 use crate::databases::TestDatabase;
 use crate::samples::{NOON, account, key, name, new_account, new_key, payer, row, whole_ledger};
 use chancery_domain::{AccountId, ChainHash, ChainHead, KeyId, KeyPrefix, UsageRow, WriterId};
-use chancery_store::{Accounts, Health, Keys, Ledger, LimitsChange, Store, StoreError, UsageBy, UsageQuery};
+use chancery_store::{
+    Accounts, Health, Keys, Leases, Ledger, LimitsChange, Spending, Store, StoreError, UsageBy, UsageQuery,
+};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
 pub async fn reopening_keeps_everything<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let payer = payer(&*store).await;
-    store.settle(row(1, payer)).await.unwrap();
+    store.settle(row(1, payer).into()).await.unwrap();
     let accounts = store.list_accounts().await.unwrap();
     store.close().await;
     drop(store);
@@ -133,9 +135,9 @@ pub async fn rows_from_before_the_chains_are_kept_and_summed<D: TestDatabase>(da
 
     // They are there to be met again, like any other.
     let again = rows[3].row.clone();
-    store.settle(again.clone()).await.unwrap();
+    store.settle(again.clone().into()).await.unwrap();
     let other = UsageRow { model: "n".to_owned(), ..again };
-    assert!(matches!(store.settle(other).await, Err(StoreError::RequestAlreadyBilled(_))));
+    assert!(matches!(store.settle(other.into()).await, Err(StoreError::RequestAlreadyBilled(_))));
     assert_eq!(whole_ledger(&*store).await.len(), 7);
 }
 
@@ -156,8 +158,8 @@ pub async fn two_stores_on_one_database_see_each_others_writes<D: TestDatabase>(
         // Every second request is settled through both, as two nodes would after a hand-over.
         let twin = Arc::clone(if number % 2 == 0 { &command } else { &server });
         settling.spawn(async move {
-            store.settle(row(number, (account.id, key.id))).await?;
-            if number % 4 < 2 { twin.settle(row(number, (account.id, key.id))).await } else { Ok(()) }
+            store.settle(row(number, (account.id, key.id)).into()).await?;
+            if number % 4 < 2 { twin.settle(row(number, (account.id, key.id)).into()).await } else { Ok(()) }
         });
     }
     command.revoke_key(key.id, NOON).await.unwrap();
@@ -203,13 +205,16 @@ pub async fn a_closed_store_answers_unavailable<D: TestDatabase>(database: Arc<D
         store.key_with_prefix(&prefix).await.err(),
         store.attach_key(KeyId(1), AccountId(1)).await.err(),
         store.revoke_key(KeyId(1), NOON).await.err(),
-        store.settle(row(1, payer)).await.err(),
+        store.settle(row(1, payer).into()).await.err(),
         store.usage(query).await.err(),
         store.ledger_rows(None, 1).await.err(),
         store.writer_after(None).await.err(),
         store.chain_head(WriterId(1)).await.err(),
         store.chained_rows(WriterId(1), None, 1).await.err(),
         store.day_usage(None, 1).await.err(),
+        store.renew_lease(NOON).await.err(),
+        store.forget_dead(NOON, 1).await.err(),
+        store.release_spending(&row(1, payer).request_id).await.err(),
         store.ping().await.err(),
     ];
     for (place, error) in errors.into_iter().enumerate() {

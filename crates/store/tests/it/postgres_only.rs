@@ -85,7 +85,7 @@ async fn broken_sessions_are_replaced_and_no_row_is_lost() {
         let store = database.open().await;
         let payer = payer(&*store).await;
         for number in 0..10 {
-            store.settle(row(number, payer)).await.unwrap();
+            store.settle(row(number, payer).into()).await.unwrap();
             end_sessions(&database).await;
             store.ping().await.unwrap();
         }
@@ -102,7 +102,7 @@ async fn a_commit_whose_answer_was_lost_is_not_billed_twice() {
         let mut settling = tokio::task::JoinSet::new();
         for number in 0..2000 {
             let store = Arc::clone(&store);
-            settling.spawn(async move { (number, store.settle(row(number, payer)).await) });
+            settling.spawn(async move { (number, store.settle(row(number, payer).into()).await) });
         }
         for _ in 0..10 {
             end_sessions(&database).await;
@@ -146,7 +146,7 @@ async fn a_server_set_to_answer_before_the_disk_is_overruled() {
             )
             .await
             .unwrap();
-        store.settle(row(1, payer)).await.unwrap();
+        store.settle(row(1, payer).into()).await.unwrap();
         account(&*store, "Another").await;
     })
     .await;
@@ -184,7 +184,7 @@ async fn a_user_without_rights_is_told_which_it_needs() {
 async fn the_ledger_cannot_be_truncated() {
     on_a_fresh(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
-        store.settle(row(1, payer(&*store).await)).await.unwrap();
+        store.settle(row(1, payer(&*store).await).into()).await.unwrap();
         for sql in ["TRUNCATE ledger", "TRUNCATE ledger_of_no_month", "TRUNCATE ledger_2026_12"] {
             assert!(database.raw(sql).await.is_err(), "{sql}");
         }
@@ -208,7 +208,7 @@ async fn rows_lie_in_the_partition_of_their_month_and_the_next_one_is_ready() {
             for store in [Arc::clone(&store), Arc::clone(&other)] {
                 let request_id = RequestId::new(at, &OsRandomness);
                 let row = UsageRow { request_id, at, ..row(place, payer) };
-                settling.spawn(async move { store.settle(row).await });
+                settling.spawn(async move { store.settle(row.into()).await });
             }
         }
         assert!(settling.join_all().await.iter().all(Result::is_ok));
@@ -233,13 +233,13 @@ async fn rows_of_a_month_whose_partition_cannot_be_made_are_kept_all_the_same() 
         database.raw("CREATE TABLE ledger_2026_11 (theirs INTEGER)").await.unwrap();
         let request_id = RequestId::new(NOON, &OsRandomness);
         let row = UsageRow { request_id, ..row(1, payer) };
-        store.settle(row.clone()).await.unwrap();
+        store.settle(row.clone().into()).await.unwrap();
         assert_eq!(whole_ledger(&*store).await, [row]);
         // A later process finds rows where the partition's should be, and leaves them there.
         database.raw("DROP TABLE ledger_2026_11").await.unwrap();
         let later = database.open().await;
         let request_id = RequestId::new(NOON, &OsRandomness);
-        later.settle(UsageRow { request_id, ..self::row(2, payer) }).await.unwrap();
+        later.settle(UsageRow { request_id, ..self::row(2, payer) }.into()).await.unwrap();
         assert_eq!(whole_ledger(&*store).await.len(), 2);
     })
     .await;
@@ -270,7 +270,7 @@ async fn a_statement_behind_a_lock_ends_with_the_cause() {
 async fn sums_and_pages_may_take_longer_than_other_statements() {
     on_a_fresh(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
-        store.settle(row(1, payer(&*store).await)).await.unwrap();
+        store.settle(row(1, payer(&*store).await).into()).await.unwrap();
         let mut other = database.connect().await;
         sqlx::raw_sql("BEGIN; LOCK TABLE accounts, usage_days, ledger IN ACCESS EXCLUSIVE MODE")
             .execute(&mut other)
@@ -326,11 +326,11 @@ async fn a_connection_that_breaks_while_a_row_is_compared_is_replaced() {
     on_a_fresh(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
         let row = row(1, payer(&*store).await);
-        store.settle(row.clone()).await.unwrap();
+        store.settle(row.clone().into()).await.unwrap();
         let comparing = "SELECT * FROM ledger WHERE request_id = $1";
         let store = PostgresStore::open(&through_a_breaking_wire(&database, comparing)).await.unwrap();
-        store.settle(row.clone()).await.unwrap();
-        store.settle(row).await.unwrap();
+        store.settle(row.clone().into()).await.unwrap();
+        store.settle(row.into()).await.unwrap();
         store.close().await;
     })
     .await;

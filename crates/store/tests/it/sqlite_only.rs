@@ -163,7 +163,7 @@ async fn a_row_cannot_be_replaced_either() {
     let database = SqliteFile::create().await;
     let store = database.open().await;
     let row = row(1, payer(&*store).await);
-    store.settle(row.clone()).await.unwrap();
+    store.settle(row.clone().into()).await.unwrap();
     let (account, key, request) = (row.account, row.key, &row.request_id);
     let writer = store.writer_after(None).await.unwrap().unwrap();
     // Both the request and the place in the chain are taken.
@@ -185,7 +185,7 @@ async fn writes_wait_for_another_process_and_then_happen() {
     let lock = other.begin_with("BEGIN IMMEDIATE").await.unwrap();
     let settling = tokio::spawn({
         let store = Arc::clone(&store);
-        async move { store.settle(row(1, payer)).await }
+        async move { store.settle(row(1, payer).into()).await }
     });
     // Reading goes on meanwhile, and sees the row only once it is committed.
     for _ in 0..20 {
@@ -219,11 +219,11 @@ async fn a_lock_that_is_never_released_is_an_error_and_no_write() {
     let payer = payer(&*store).await;
     let mut other = database.connect().await;
     let lock = other.begin_with("BEGIN IMMEDIATE").await.unwrap();
-    let error = store.settle(row(1, payer)).await.unwrap_err();
+    let error = store.settle(row(1, payer).into()).await.unwrap_err();
     assert!(matches!(&error, StoreError::Unavailable(why) if why.contains("another process")), "{error:?}");
     lock.rollback().await.unwrap();
     assert!(whole_ledger(&*store).await.is_empty());
-    store.settle(row(1, payer)).await.unwrap();
+    store.settle(row(1, payer).into()).await.unwrap();
 }
 
 #[tokio::test]
@@ -239,7 +239,7 @@ async fn a_command_waits_longer_for_its_turn_than_a_settlement() {
     });
     // Settling gives up first, and is not kept from trying by the command that waits beside it.
     for _ in 0..2 {
-        store.settle(row(1, payer)).await.unwrap_err();
+        store.settle(row(1, payer).into()).await.unwrap_err();
         assert!(!command.is_finished(), "the command waits on");
     }
     lock.rollback().await.unwrap();
@@ -260,7 +260,7 @@ async fn a_command_gets_its_turn_while_a_server_settles_without_pause() {
         let (server, is_over) = (Arc::clone(&server), Arc::clone(&is_over));
         settling.spawn(async move {
             for number in (client * 1_000_000..).take_while(|_| !is_over.load(Ordering::Relaxed)) {
-                server.settle(row(number, payer)).await.unwrap();
+                server.settle(row(number, payer).into()).await.unwrap();
             }
         });
     }

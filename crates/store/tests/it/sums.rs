@@ -83,7 +83,7 @@ pub async fn random_ledgers_sum_to_the_same_in_rust<D: TestDatabase>(database: A
         let mut settling = JoinSet::new();
         for row in rows.clone() {
             let store = Arc::clone(&store);
-            settling.spawn(async move { store.settle(row).await });
+            settling.spawn(async move { store.settle(row.into()).await });
         }
         assert!(settling.join_all().await.iter().all(Result::is_ok), "ledger {ledger}");
 

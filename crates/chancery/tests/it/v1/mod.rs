@@ -5,5 +5,6 @@ mod generate;
 mod keys;
 mod models;
 mod refusals;
+mod spending_cap;
 mod tokens;
 mod usage;

@@ -1,0 +1,26 @@
+//! Removes, now and then and a little at a time, what nobody needs any more: what dead processes had set aside.
+
+use crate::Meter;
+use crate::limits::{UPKEEP_BATCH, UPKEEP_PAUSE};
+use chancery_store::StoreError;
+
+impl Meter {
+    /// Goes on until the process stops taking work.
+    pub async fn keep_tidy(&self) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(UPKEEP_PAUSE) => {}
+                () = self.until_draining() => return,
+            }
+            if let Err(error) = self.tidy_up().await {
+                tracing::warn!(%error, "what nobody needs any more could not be removed; it is tried again");
+            }
+        }
+    }
+
+    /// Removes all there is to remove, in steps short enough to keep nobody waiting.
+    pub async fn tidy_up(&self) -> Result<(), StoreError> {
+        while self.store().forget_dead(self.clock().now(), UPKEEP_BATCH).await? == u64::from(UPKEEP_BATCH) {}
+        Ok(())
+    }
+}
