@@ -1,5 +1,5 @@
 //! The rules of Chancery that need no disk, no network and no clock of their own: ids, time, money, prices, keys,
-//! accounts and usage. Nothing here does I/O or is async; time and chance come in as values or behind a trait.
+//! accounts, limits and usage. Nothing here does I/O or is async; time and chance come in as values or behind a trait.
 
 mod account;
 mod chain;
@@ -7,6 +7,7 @@ mod clock;
 mod day;
 mod ids;
 mod key;
+mod limits;
 mod money;
 mod month;
 mod price;
@@ -20,6 +21,9 @@ pub use clock::{Clock, ManualClock, SystemClock, UnixMillis};
 pub use day::{Day, DayError};
 pub use ids::{AccountId, KeyId, RequestId, WriterId};
 pub use key::{ApiKey, ApiKeyError, Key, KeyHash, KeyPrefix, KeyState};
+pub use limits::{
+    Amount, ENTRY_SPAN, EXACT_ENTRIES, EntryNumber, Refusal, Standing, WINDOW, Window, whole_seconds,
+};
 pub use money::{AmountError, Currency, CurrencyError, MoneyError, Nanos};
 pub use month::Month;
 pub use price::{PriceError, Prices, TokenPrice};
