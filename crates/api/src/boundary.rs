@@ -4,13 +4,14 @@
 
 use crate::ApiState;
 use crate::error::ApiError;
+use crate::rate_limit::{self, KnownCaller};
 use crate::unread_body::read_to_the_end;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use chancery_domain::RequestId;
+use chancery_domain::{RequestId, Standing};
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -25,6 +26,8 @@ pub(crate) async fn around(State(state): State<ApiState>, request: Request, next
         false => request.map(read_to_the_end),
     };
     request.extensions_mut().insert(request_id.clone());
+    let known_caller = KnownCaller::default();
+    request.extensions_mut().insert(known_caller.clone());
 
     let mut response = match refusal_before_routing(&state, request.headers()) {
         Some(refusal) => refusal.into_response(),
@@ -40,6 +43,14 @@ pub(crate) async fn around(State(state): State<ApiState>, request: Request, next
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     add_headers(response.headers_mut(), &request_id);
+    if let Some(caller) = known_caller.get() {
+        // Work on the limits tells where the account stands after it; for other replies it is asked.
+        let standing = match response.extensions_mut().remove::<Standing>() {
+            Some(standing) => Some(standing),
+            None => state.meter.standing(caller).await,
+        };
+        rate_limit::add_headers(response.headers_mut(), caller.limits, standing);
+    }
     line.end(response.status().as_u16(), error.as_ref());
     response
 }

@@ -3,6 +3,7 @@
 
 use crate::ApiState;
 use crate::error::ApiError;
+use crate::rate_limit::KnownCaller;
 use axum::extract::FromRequestParts;
 use axum::http::header;
 use axum::http::request::Parts;
@@ -15,7 +16,11 @@ impl FromRequestParts<ApiState> for Authenticated {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, ApiError> {
-        Ok(Self(state.meter.authenticate(bearer_token(parts)).await?))
+        let caller = state.meter.authenticate(bearer_token(parts)).await?;
+        if let Some(known) = parts.extensions.get::<KnownCaller>() {
+            known.is(caller);
+        }
+        Ok(Self(caller))
     }
 }
 

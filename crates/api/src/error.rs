@@ -4,7 +4,7 @@
 use crate::json::shorten;
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
-use chancery_domain::Nanos;
+use chancery_domain::{Nanos, RateLimits, Refusal, Standing};
 use chancery_engine::EngineError;
 use chancery_metering::{CapReached, MeterError};
 use chancery_store::StoreError;
@@ -19,6 +19,8 @@ pub(crate) struct ApiError {
     pub reason: String,
     pub field: Option<String>,
     pub retry_after_s: Option<u32>,
+    /// Where the account stands, where the refusal came with it.
+    pub standing: Option<Box<Standing>>,
     /// What only the log may say.
     pub internal: Option<String>,
 }
@@ -39,7 +41,15 @@ struct ErrorFields<'a> {
 
 impl ApiError {
     fn new(status: StatusCode, code: &'static str, reason: impl Into<String>) -> Self {
-        Self { status, code, reason: reason.into(), field: None, retry_after_s: None, internal: None }
+        Self {
+            status,
+            code,
+            reason: reason.into(),
+            field: None,
+            retry_after_s: None,
+            standing: None,
+            internal: None,
+        }
     }
 
     pub(crate) fn at_field(mut self, field: impl Into<String>) -> Self {
@@ -147,6 +157,11 @@ impl From<MeterError> for ApiError {
                 format!("`max_output_tokens` must be from 1 to {context_tokens}, the model's context length"),
             ),
             MeterError::SpendingCapReached(reached) => Self::spending_cap_reached(&reached),
+            MeterError::RateLimited { refusal, tokens } => Self::rate_limited(&refusal, tokens),
+            MeterError::NeverFits { input_tokens, max_output_tokens, limits } => {
+                Self::never_fits(input_tokens, max_output_tokens, limits)
+            }
+            MeterError::Limiter(_) => Self::limits_unknown(log),
             MeterError::Engine(error) => Self::from_engine(&error),
             MeterError::Store(error) => Self::from_store(&error),
             MeterError::ShuttingDown => Self::shutting_down(),
@@ -168,6 +183,48 @@ impl ApiError {
             resets_at.to_iso()
         );
         Self::new(StatusCode::PAYMENT_REQUIRED, "spending_cap_reached", reason)
+    }
+
+    fn rate_limited(refusal: &Refusal, tokens: u64) -> Self {
+        let RateLimits { requests_per_min, tokens_per_min } = refusal.standing.limits;
+        let retry_after_s = refusal.retry_after_s();
+        let what = match refusal.requests_wait >= refusal.tokens_wait {
+            true => format!("this account's limit of {requests_per_min} requests per minute is reached"),
+            false => format!(
+                "this request may use {tokens} tokens, and {} of this account's {tokens_per_min} tokens per minute are left",
+                refusal.standing.remaining().tokens
+            ),
+        };
+        let reason = format!("{what}; try again in {retry_after_s} seconds, nothing was billed");
+        let refused = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", reason);
+        Self { standing: Some(Box::new(refusal.standing)), ..refused.retry_after_s(retry_after_s) }
+    }
+
+    fn never_fits(input_tokens: u32, max_output_tokens: u32, limits: RateLimits) -> Self {
+        let limit = limits.tokens_per_min;
+        match limit.checked_sub(input_tokens) {
+            Some(room @ 1..) => Self::invalid_value(
+                "max_output_tokens",
+                format!(
+                    "{input_tokens} tokens of input and `max_output_tokens` {max_output_tokens} are more than this account's \
+                     {limit} tokens per minute; set `max_output_tokens` to {room} or less"
+                ),
+            ),
+            _ => Self::invalid_value(
+                "input",
+                format!(
+                    "instructions and input have {input_tokens} tokens, and this account's limit is {limit} tokens per \
+                     minute, at least one of them for the reply; shorten them"
+                ),
+            ),
+        }
+    }
+
+    fn limits_unknown(log: String) -> Self {
+        let reason = "what this account has used of its limits cannot be known at the moment, so nothing can be admitted; try again";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", reason)
+            .retry_after_s(RETRY_UNAVAILABLE_S)
+            .logged_as(log)
     }
 
     fn from_engine(error: &EngineError) -> Self {
@@ -234,6 +291,9 @@ impl IntoResponse for ApiError {
         }
         if let Some(seconds) = self.retry_after_s {
             headers.insert("retry-after", HeaderValue::from(seconds));
+        }
+        if let Some(standing) = &self.standing {
+            response.extensions_mut().insert(**standing);
         }
         response.extensions_mut().insert(self);
         response

@@ -9,7 +9,7 @@ use crate::generation_fields;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::{Extension, Json};
-use chancery_domain::RequestId;
+use chancery_domain::{RequestId, Standing};
 
 #[derive(serde::Serialize)]
 pub(crate) struct GenerateReply {
@@ -40,7 +40,7 @@ pub(crate) async fn handle(
     Authenticated(caller): Authenticated,
     headers: HeaderMap,
     JsonBytes(body): JsonBytes,
-) -> Result<Json<GenerateReply>, ApiError> {
+) -> Result<(Option<Extension<Standing>>, Json<GenerateReply>), ApiError> {
     // A caller who counts on it would be billed twice for a retry; so it is refused until it is kept.
     if headers.contains_key("idempotency-key") {
         let reason = "`Idempotency-Key` is not offered yet; send the request without it";
@@ -49,7 +49,8 @@ pub(crate) async fn handle(
     let request = generation_fields::parse(&body)?;
     let model = request.model.clone();
     let reply = state.meter.generate(caller, request_id.clone(), request).await?;
-    Ok(Json(GenerateReply {
+    let standing = reply.standing.map(Extension);
+    let reply = GenerateReply {
         id: request_id.as_str().to_owned(),
         model,
         output_text: reply.output_text,
@@ -59,7 +60,8 @@ pub(crate) async fn handle(
             input_tokens_details: InputTokensDetails { cached_tokens: reply.cached_tokens },
             output_tokens: reply.output_tokens,
         },
-    }))
+    };
+    Ok((standing, Json(reply)))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod generate;
 mod generation_fields;
 mod json;
 mod models;
+mod rate_limit;
 mod state;
 mod tokens;
 mod unread_body;

@@ -62,6 +62,11 @@ impl RequestId {
         base_32(time_bits(moment) >> 80, 10)
     }
 
+    /// Sorts before every id made at that time or later.
+    pub fn first_at(at: UnixMillis) -> Self {
+        Self(base_32(time_bits(at), 26))
+    }
+
     /// Takes an id back from the store, where only ids made here are kept.
     pub fn from_stored(text: String) -> Self {
         Self(text)
@@ -102,6 +107,8 @@ mod tests {
         assert_eq!(first.as_str().len(), 30);
         assert_ne!(first, twin);
         assert!(first < later && twin < later);
+        let earliest = RequestId::first_at(UnixMillis(1_700_000_000_001));
+        assert!(first < earliest && earliest < later);
     }
 
     #[test]

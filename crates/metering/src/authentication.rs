@@ -3,7 +3,7 @@
 
 use crate::MeterError;
 use crate::limits::{KEY_MEMORY, KEYS_REMEMBERED};
-use chancery_domain::{AccountId, AccountState, ApiKey, Clock, KeyId, KeyPrefix, KeyState};
+use chancery_domain::{AccountId, AccountState, ApiKey, Clock, KeyId, KeyPrefix, KeyState, RateLimits};
 use chancery_store::{KeyOwner, Store};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,6 +14,8 @@ use std::time::Instant;
 pub struct Caller {
     pub account: AccountId,
     pub key: KeyId,
+    /// The account's, at most as old as the key's state.
+    pub limits: RateLimits,
     /// Whether the account had a spending cap when its key was looked up.
     pub is_capped: bool,
 }
@@ -44,10 +46,12 @@ impl Authenticator {
             return Err(MeterError::InvalidKey);
         }
         match &owner.account {
-            Some(account) if account.state == AccountState::Open => {
-                let is_capped = account.spend_per_month.is_some();
-                Ok(Caller { account: account.id, key: owner.key.id, is_capped })
-            }
+            Some(account) if account.state == AccountState::Open => Ok(Caller {
+                account: account.id,
+                key: owner.key.id,
+                limits: account.limits,
+                is_capped: account.spend_per_month.is_some(),
+            }),
             _ => Err(MeterError::NoBillingAccount),
         }
     }

@@ -1,7 +1,8 @@
 //! Why a request was not served. The `Display` texts are for the log; the HTTP crates write their own for callers.
 
 use crate::CapReached;
-use chancery_domain::MoneyError;
+use crate::rate_limits::LimiterUnavailable;
+use chancery_domain::{MoneyError, RateLimits, Refusal};
 use chancery_engine::EngineError;
 use chancery_store::StoreError;
 
@@ -18,6 +19,14 @@ pub enum MeterError {
     CapAboveContext { asked: u64, context_tokens: u32 },
     #[error("the spending cap is reached: {0:?}")]
     SpendingCapReached(CapReached),
+    /// Past a limit per minute, for now. `tokens` is all that the request may use.
+    #[error("{tokens} tokens and one request do not fit the account's limits now: {refusal:?}")]
+    RateLimited { refusal: Refusal, tokens: u64 },
+    /// More tokens than the account may use in a minute, so no waiting helps.
+    #[error("{input_tokens} tokens in and up to {max_output_tokens} out never fit the account's {limits:?}")]
+    NeverFits { input_tokens: u32, max_output_tokens: u32, limits: RateLimits },
+    #[error(transparent)]
+    Limiter(#[from] LimiterUnavailable),
     #[error(transparent)]
     Engine(#[from] EngineError),
     #[error(transparent)]

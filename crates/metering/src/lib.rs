@@ -1,18 +1,31 @@
 //! From an API key to a billed reply. Here a request is authenticated, admitted, generated and settled, in that order;
 //! the HTTP crates only translate. Nothing in this crate knows about HTTP.
 
+mod admission;
 mod authentication;
 mod error;
+mod limit_verification;
 pub mod limits;
 mod meter;
 mod models;
+mod protocol;
+mod rate_limits;
+mod request;
+mod running;
 mod spending;
 mod upkeep;
 mod verification;
 
 pub use authentication::{Authenticator, Caller};
 pub use error::MeterError;
-pub use meter::{Count, GenerateRequest, Meter, Reply};
+pub use limit_verification::{LimitVerification, verify_limits};
+pub use meter::Meter;
 pub use models::{Model, Models};
+pub use rate_limits::{
+    Decision, LimitStoreUrl, LimitStoreUrlError, Limiter, LimiterUnavailable, MemoryLimiter, RedisLimiter,
+    Reservation, open_limiter,
+};
+pub use request::{Count, GenerateRequest, Reply};
+pub use running::{Beginning, Progress, Running};
 pub use spending::CapReached;
 pub use verification::{Verification, verify_ledger};

@@ -25,12 +25,23 @@ pub const RESERVATION_MEMORY: Duration = Duration::from_secs(900);
 /// Pause between two rounds of removing what nobody needs any more, and how much of it is removed in one step.
 pub const UPKEEP_PAUSE: Duration = Duration::from_secs(60);
 pub const UPKEEP_BATCH: u32 = 200;
+/// How long a connection to Redis may take, and an answer of its. Past either the request at hand is refused.
+pub const REDIS_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+pub const REDIS_RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// After a failure to connect to Redis, how long requests are refused without trying again.
+pub const REDIS_RECONNECT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a reply may wait to learn where its account stands, where that is not known from its own work.
+pub const STANDING_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Rows read from the ledger at a time when it is verified.
 pub const VERIFY_PAGE_ROWS: u32 = 1_000;
 
 /// How many findings are told; the others are counted.
 pub const VERIFY_FINDINGS: usize = 100;
+/// How far clocks may be apart, and a check may take, when the limits are held against the ledger's last minute.
+pub const VERIFY_WINDOW_MARGIN: Duration = Duration::from_secs(15);
 
 const _: () = assert!(KEY_MEMORY.as_millis() < 1_000);
 const _: () = assert!(GENERATION_TIMEOUT.as_secs() < RESERVATION_MEMORY.as_secs());

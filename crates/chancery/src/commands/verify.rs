@@ -2,10 +2,13 @@
 
 use super::{Missing, open};
 use crate::cli::{Place, Verify};
+use crate::config::Config;
 use crate::output::{counting_progress, grouped, print_json, say};
-use chancery_domain::{ChainHead, WriterId};
-use chancery_metering::verify_ledger;
+use chancery_domain::{ChainHead, Clock, SystemClock, WriterId};
+use chancery_metering::{LimitStoreUrl, LimitVerification, open_limiter, verify_ledger, verify_limits};
+use chancery_store::Store;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 #[derive(serde::Serialize)]
 struct Report {
@@ -31,9 +34,12 @@ pub async fn run(place: &Place, options: &Verify) -> anyhow::Result<ExitCode> {
     let progress = counting_progress("ledger rows checked:");
     let found = verify_ledger(store.as_ref(), |rows| progress.set_position(rows)).await?;
     progress.finish_and_clear();
+    let limits = check_limits(&config, store.as_ref()).await;
     store.close().await;
     let total = found.total;
-    let all_agree = found.findings.is_empty();
+    let limit_findings = limits.iter().flat_map(|limits| limits.findings.iter().cloned());
+    let findings: Vec<String> = found.findings.iter().cloned().chain(limit_findings).collect();
+    let all_agree = findings.is_empty();
     if options.json {
         print_json(&Report {
             rows: total.requests,
@@ -41,11 +47,11 @@ pub async fn run(place: &Place, options: &Verify) -> anyhow::Result<ExitCode> {
             output_tokens: total.output_tokens,
             cost: total.cost.to_string(),
             chains: found.chains.into_iter().map(chain).collect(),
-            findings: found.findings,
+            findings,
             more_findings: found.more_findings,
         })?;
     } else {
-        found.findings.iter().for_each(|finding| say!("DIFFERS {finding}"));
+        findings.iter().for_each(|finding| say!("DIFFERS {finding}"));
         if found.more_findings > 0 {
             say!("DIFFERS in {} more places", grouped(found.more_findings));
         }
@@ -56,12 +62,35 @@ pub async fn run(place: &Place, options: &Verify) -> anyhow::Result<ExitCode> {
             grouped(total.output_tokens),
             total.cost,
             config.currency,
-            if all_agree { "all agree" } else { "see above" }
+            if found.findings.is_empty() { "all agree" } else { "see above" }
         );
+        if let Some(limits) = limits {
+            say!(
+                "limits: the last minute of {} accounts: {}",
+                grouped(limits.accounts as u64),
+                if limits.findings.is_empty() { "all counted" } else { "see above" }
+            );
+        }
     }
     Ok(if all_agree { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn chain((writer, end): (WriterId, ChainHead)) -> Chain {
     Chain { writer, rows: end.rows, head: end.hash.to_string() }
+}
+
+/// None where the limits are in the memory of a server, which no other process can ask. A store that cannot be asked is a
+/// finding: the ledger is verified all the same.
+async fn check_limits(config: &Config, store: &dyn Store) -> Option<LimitVerification> {
+    if matches!(config.limit_store, LimitStoreUrl::Memory) {
+        return None;
+    }
+    let checked = async {
+        let limiter = open_limiter(&config.limit_store, Arc::new(SystemClock)).await?;
+        verify_limits(store, limiter.as_ref(), SystemClock.now()).await
+    };
+    Some(checked.await.unwrap_or_else(|error| LimitVerification {
+        accounts: 0,
+        findings: vec![format!("limits: {} could not be checked: {error}", config.limit_store)],
+    }))
 }

@@ -10,6 +10,7 @@ pub use reader::Setting;
 use crate::catalogue;
 use chancery_domain::{Currency, Prices, RateLimits, TokenPrice};
 use chancery_engine_cpu::LoadOptions;
+use chancery_metering::LimitStoreUrl;
 use chancery_store::DatabaseUrl;
 use reader::Reader;
 use source::{Entry, Origin, Raw, Source};
@@ -36,6 +37,7 @@ pub struct Config {
     pub ops_listen: SocketAddr,
     pub database_url: DatabaseUrl,
     pub default_limits: RateLimits,
+    pub limit_store: LimitStoreUrl,
     pub currency: Currency,
     pub models: Vec<ModelConfig>,
 }
@@ -139,12 +141,7 @@ impl Loaded {
             requests_per_min: per_minute(&mut reader, "limits.default_rpm", 60),
             tokens_per_min: per_minute(&mut reader, "limits.default_tpm", 60_000),
         };
-        if reader.text("limits.store", "memory") != "memory" {
-            reader.problem(
-                "limits.store",
-                "this version keeps limits in memory; set it to \"memory\" or remove it",
-            );
-        }
+        let limit_store = limit_store(&mut reader);
         let currency = reader.parsed("billing.currency", Currency::USD, "USD");
         let models = models(&mut reader, folder);
         let warnings = later::read(&mut reader);
@@ -152,7 +149,8 @@ impl Loaded {
         let (Some(database_url), true) = (database_url, reader.problems.is_empty()) else {
             return Err(ConfigError(reader.problems));
         };
-        let config = Config { data, api, ops_listen, database_url, default_limits, currency, models };
+        let config =
+            Config { data, api, ops_listen, database_url, default_limits, limit_store, currency, models };
         let settings = reader.settings.into_iter().filter(|setting| setting.value.is_some()).collect();
         Ok(Self { config, settings, warnings })
     }
@@ -206,6 +204,17 @@ fn database_url(reader: &mut Reader, folder: &Path, data: &Path) -> Option<Datab
             None
         }
     }
+}
+
+fn limit_store(reader: &mut Reader) -> LimitStoreUrl {
+    const KEY: &str = "limits.store";
+    // The error says nothing of the text, which may hold a password, and neither may this.
+    let store = reader.text(KEY, "memory").parse().unwrap_or_else(|error| {
+        reader.problem(KEY, error);
+        LimitStoreUrl::Memory
+    });
+    reader.show_as(KEY, LimitStoreUrl::to_string(&store));
+    store
 }
 
 fn models(reader: &mut Reader, folder: &Path) -> Vec<ModelConfig> {
@@ -342,6 +351,8 @@ mod tests {
             ("[api]\nmax_body_bytes = \"big\"", "line 2: api.max_body_bytes: it must be a whole number"),
             ("[billing]\ncurrency = \"dollars\"", "line 2: billing.currency"),
             ("[limits]\ndefault_rpm = 0", "line 2: limits.default_rpm"),
+            ("[limits]\nstore = \"disk\"", "line 2: limits.store: limits are kept in \"memory\""),
+            ("[limits]\nstore = \"redis://:secret@h:x\"", "line 2: limits.store: the Redis URL has a part"),
             (
                 "[database]\nurl = \"mysql://x\"",
                 "line 2: database.url: there is no database called \"mysql\" here; a database URL is `sqlite:PATH`",
@@ -402,10 +413,14 @@ mod tests {
     }
 
     #[test]
-    fn a_database_password_is_never_shown() {
-        let loaded = read("[database]\nurl = \"postgres://u:p%40ss@h/db\"", &[]).unwrap();
-        let shown = loaded.settings.iter().find(|setting| setting.key == "database.url").unwrap();
-        assert_eq!(shown.value.as_deref(), Some("postgres://h:5432/db"));
+    fn a_password_is_never_shown() {
+        let text =
+            "[database]\nurl = \"postgres://u:p%40ss@h/db\"\n[limits]\nstore = \"redis://u:p%40ss@h/2\"";
+        let loaded = read(text, &[]).unwrap();
+        for (key, shown) in [("database.url", "postgres://h:5432/db"), ("limits.store", "redis://h:6379/2")] {
+            let setting = loaded.settings.iter().find(|setting| setting.key == key).unwrap();
+            assert_eq!(setting.value.as_deref(), Some(shown));
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! 1. configuration, data folder (and the lock on it), all listeners bound: what can be wrong is told within a moment;
 //! 2. the operations listener answers from here on: alive, not ready;
-//! 3. the database is opened and migrated, the models are loaded, the demonstration firm is made;
+//! 3. the database is opened and migrated, the limits' store is asked, the models are loaded, the demonstration firm is made;
 //! 4. the API listener starts to answer, and the server is ready;
 //! 5. on SIGTERM or Ctrl-C it drains (see `shutdown`).
 
@@ -22,7 +22,7 @@ use anyhow::{Context, bail};
 use chancery_api::ApiState;
 use chancery_domain::{OsRandomness, SystemClock};
 use chancery_engine_cpu::{CpuEngine, LoadError, LoadOptions, Plan};
-use chancery_metering::{Meter, Model, Models};
+use chancery_metering::{Meter, Model, Models, open_limiter};
 use chancery_store::Store;
 use descriptors::MAX_OPS_CONNECTIONS;
 use listener::Listener;
@@ -87,14 +87,17 @@ impl Server {
         let ops_task = tokio::spawn(ops_listener.serve(ops_router, closing.clone()));
 
         let store = chancery_store::open(&config.database_url).await?;
+        let (clock, randomness) = (Arc::new(SystemClock), Arc::new(OsRandomness));
+        let limiter = open_limiter(&config.limit_store, clock.clone()).await.with_context(|| {
+            format!("limits.store: {} cannot be used; start it, or set it to \"memory\"", config.limit_store)
+        })?;
         let models = load_models(&config.models, demo).await?;
         let demo = match demo {
             true => Some(demo::prepare(&data, &store, &api_url, &config.models[0].name).await?),
             false => None,
         };
 
-        let (clock, randomness) = (Arc::new(SystemClock), Arc::new(OsRandomness));
-        let meter = Arc::new(Meter::new(models, Arc::clone(&store), clock, randomness));
+        let meter = Arc::new(Meter::new(models, Arc::clone(&store), limiter, clock, randomness));
         let state = ApiState {
             meter: Arc::clone(&meter),
             currency: config.currency,

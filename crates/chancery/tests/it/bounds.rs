@@ -48,6 +48,10 @@ async fn a_burst_past_the_queue_is_refused_early_with_retry_after_and_the_rest_i
     }
     let usage = firm.json(&["usage", "--json"]);
     assert_eq!(usage["total"]["requests"], json!(served));
+    // What the engine refused does not count against the limits.
+    let standing = server.get("/v1/models", &key).await;
+    let counted = |name: &str| standing.header(name).parse::<usize>().unwrap();
+    assert_eq!(counted("x-ratelimit-limit-requests") - counted("x-ratelimit-remaining-requests"), served);
 }
 
 #[tokio::test]

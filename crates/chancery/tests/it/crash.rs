@@ -1,5 +1,6 @@
 //! `kill -9`: every reply that a client received is in the ledger, once, and the ledger is sound.
 
+use crate::postgres::PostgresDatabase;
 use crate::server::{Firm, client, eventually, request};
 use chancery_domain::{Randomness, SeededRandomness};
 use serde_json::Value;
@@ -20,19 +21,8 @@ async fn a_killed_server_has_billed_every_delivered_reply_once() {
 
 #[tokio::test]
 async fn a_killed_server_has_billed_every_delivered_reply_once_on_postgresql() {
-    let admin = std::env::var("CHANCERY_TEST_POSTGRES_URL");
-    let admin =
-        admin.expect("run `make test`, which starts a PostgreSQL and sets CHANCERY_TEST_POSTGRES_URL");
-    let name = format!("chancery_crash_{}", std::process::id());
-    let psql = |statement: String| {
-        let output =
-            std::process::Command::new("psql").args(["-q", "-c", &statement, &admin]).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    };
-    psql(format!("create database {name}"));
-    let url = admin.rsplit_once('/').unwrap().0.to_owned() + "/" + &name;
-    on_database(Firm::new().with("CHANCERY_DATABASE__URL", &url)).await;
-    psql(format!("drop database {name} with (force)"));
+    let database = PostgresDatabase::create("crash");
+    on_database(Firm::new().with("CHANCERY_DATABASE__URL", &database.url())).await;
 }
 
 async fn on_database(firm: Firm) {

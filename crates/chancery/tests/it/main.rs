@@ -11,7 +11,11 @@ mod commands;
 mod config;
 mod crash;
 mod demo;
+mod limits;
 mod ops;
+mod postgres;
+#[path = "../../../metering/tests/it/redis_server.rs"]
+mod redis_server;
 mod server;
 mod several_models;
 mod shutdown;

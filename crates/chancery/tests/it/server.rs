@@ -103,9 +103,13 @@ impl Firm {
         serde_json::from_str(&self.run(arguments)).unwrap()
     }
 
-    /// An account called `name` with a key.
+    /// An account called `name` with a key, and with limits that only a test of limits meets.
     pub fn account_with_key(&self, name: &str) -> String {
-        self.run(&["account", "create", name]);
+        self.limited_account_with_key(name, 1_000_000, 1_000_000_000)
+    }
+
+    pub fn limited_account_with_key(&self, name: &str, rpm: u32, tpm: u32) -> String {
+        self.run(&["account", "create", name, "--rpm", &rpm.to_string(), "--tpm", &tpm.to_string()]);
         self.run(&["key", "create", "--account", name]).trim().to_owned()
     }
 

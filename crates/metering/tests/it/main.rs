@@ -1,19 +1,26 @@
 //! The metering protocol on real databases, with an engine that fails, stalls and ends when told to.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in what it shares with others too")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking, in what it shares with others too"
+)]
 
+mod admission;
 mod authentication;
 mod databases;
 mod protocol;
+mod redis_server;
 mod spending;
 mod verification;
+mod without_redis;
 
 use chancery_domain::{
     AccountName, ApiKey, Clock, KeyId, ManualClock, OsRandomness, Prices, RateLimits, RequestId,
     SeededRandomness, UnixMillis,
 };
 use chancery_engine::{GenerationSink, Job, ScriptedEngine};
-use chancery_metering::{Caller, GenerateRequest, Meter, MeterError, Model, Models, Reply};
+use chancery_metering::{Caller, GenerateRequest, Meter, MeterError, Model, Models, Reply, open_limiter};
 use chancery_store::{DatabaseUrl, NewAccount, NewKey, Store};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,6 +31,7 @@ const DATABASE: &str = "chancery.db";
 
 /// The firm's account.
 pub const NAME: &str = "Hale & Ward";
+pub const LIMITS: RateLimits = RateLimits { requests_per_min: 60, tokens_per_min: 60_000 };
 
 pub struct Firm {
     pub meter: Arc<Meter>,
@@ -36,12 +44,19 @@ pub struct Firm {
 
 impl Firm {
     pub async fn with(script: impl Fn(Job, GenerationSink) + Send + Sync + 'static) -> Self {
+        Self::with_limits_in("memory", script).await
+    }
+
+    pub async fn with_limits_in(
+        limit_store: &str,
+        script: impl Fn(Job, GenerationSink) + Send + Sync + 'static,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = DatabaseUrl::sqlite_file(&folder.path().join(DATABASE));
         let store = chancery_store::open(&url).await.unwrap();
         let clock = Arc::new(ManualClock::at(UnixMillis(1_800_000_000_000)));
         let name: AccountName = NAME.parse().unwrap();
-        let limits = RateLimits { requests_per_min: 60, tokens_per_min: 60_000 };
+        let limits = LIMITS;
         let account =
             store.create_account(NewAccount { name, limits, created_at: clock.now() }).await.unwrap();
         let key = ApiKey::generate(&OsRandomness);
@@ -49,8 +64,10 @@ impl Firm {
         let prices = Prices::new("1".parse().unwrap(), "2".parse().unwrap()).unwrap();
         let engine = Arc::new(ScriptedEngine::new(100, script));
         let models = Models::new([Model { name: "words".to_owned(), engine, prices }]);
-        let meter = Meter::new(models, Arc::clone(&store), clock.clone(), Arc::new(SeededRandomness::new(1)));
-        let caller = Caller { account: account.id, key: stored.id, is_capped: false };
+        let limiter = open_limiter(&limit_store.parse().unwrap(), clock.clone()).await.unwrap();
+        let randomness = Arc::new(SeededRandomness::new(1));
+        let meter = Meter::new(models, Arc::clone(&store), limiter, clock.clone(), randomness);
+        let caller = Caller { account: account.id, key: stored.id, limits, is_capped: false };
         Self { meter: Arc::new(meter), store, clock, caller, key, folder }
     }
 

@@ -10,12 +10,12 @@ use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-fn end(sink: GenerationSink, reason: StopReason, output_tokens: u32) {
+pub fn end(sink: GenerationSink, reason: StopReason, output_tokens: u32) {
     sink.end(Ended { reason, output_tokens, cached_tokens: 0 });
 }
 
 /// Says a word, then waits to be cancelled.
-fn one_word_then_wait(sink: GenerationSink) {
+pub fn one_word_then_wait(sink: GenerationSink) {
     sink.text("Dear");
     while !sink.is_cancelled() {
         std::thread::sleep(Duration::from_millis(1));

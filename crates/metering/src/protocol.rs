@@ -1,0 +1,284 @@
+//! The metering protocol. One request goes through it like this:
+//!
+//! 1. **Admit.** The model is known, the cap fits, the prompt is counted exactly and fits the context; the account's
+//!    limits per minute have room for all that the request may use, which is reserved (`admission`); and so has its
+//!    spending cap (`spending`). Nothing is owed if any of this fails.
+//! 2. **Generate.** A caller who hangs up cancels the work at the engine's next step.
+//! 3. **Settle.** The usage row is made from what was generated and the prices of the moment of admission, and is on
+//!    disk before the reply is given. Only then may its end leave. The reservations become what was used.
+//!
+//! All of it runs in a task of its own, which goes on when the caller hangs up: the row is written for exactly the tokens
+//! generated until then. Where nothing had been generated, nothing is billed, though the request counts against its
+//! limit, since it was admitted. Work that failed is not billed and does not count.
+
+use crate::admission::{Asked, Hold};
+use crate::limits::{FIRST_SETTLE_PAUSE, GENERATION_TIMEOUT, INLINE_TEXT_BYTES, LAST_SETTLE_PAUSE};
+use crate::running::{Beginning, Reporter};
+use crate::spending::Expense;
+use crate::{Caller, GenerateRequest, Meter, MeterError, Model, Reply};
+use chancery_domain::{HowEnded, MoneyError, Nanos, RequestId, UnixMillis, UsageRow};
+use chancery_engine::{Ended, EngineError, Event, Generation, Job, Prompt, Sampling, StopReason};
+use chancery_store::{Settlement, StoreError};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// What a caller brings.
+pub(crate) struct Call {
+    pub(crate) caller: Caller,
+    pub(crate) request_id: RequestId,
+    pub(crate) request: GenerateRequest,
+}
+
+/// A request that may run as far as the model goes.
+pub(crate) struct Admitted {
+    pub(crate) model: Arc<Model>,
+    pub(crate) prompt: Prompt,
+    /// The caller's own cap; the engine also ends at the context's end, and says so.
+    max_output_tokens: u32,
+    at: UnixMillis,
+}
+
+enum Billed {
+    Yes,
+    No,
+}
+
+impl Admitted {
+    /// The cap, or what the context leaves room for if that is less.
+    pub(crate) fn most_output_tokens(&self) -> u32 {
+        let context_tokens = self.model.engine.context_tokens();
+        self.max_output_tokens.min(context_tokens.saturating_sub(self.prompt.prompt_tokens()))
+    }
+
+    pub(crate) fn most_cost(&self) -> Result<Nanos, MoneyError> {
+        self.model.prices.cost(self.prompt.input_tokens, self.most_output_tokens())
+    }
+
+    fn asked(&self) -> Asked {
+        Asked { input_tokens: self.prompt.input_tokens, max_output_tokens: self.max_output_tokens }
+    }
+}
+
+impl Meter {
+    pub(crate) async fn admit(&self, request: &GenerateRequest) -> Result<Admitted, MeterError> {
+        let at = self.clock.now();
+        let model = Arc::clone(self.models.named(&request.model)?);
+        let context_tokens = model.engine.context_tokens();
+        let asked = request.max_output_tokens;
+        let cap = u32::try_from(asked).ok().filter(|cap| *cap <= context_tokens);
+        let max_output_tokens = cap.ok_or(MeterError::CapAboveContext { asked, context_tokens })?;
+        let (instructions, input) = (&request.instructions, &request.input);
+        let prompt = if instructions.len() + input.len() <= INLINE_TEXT_BYTES {
+            model.engine.prepare(instructions, input)?
+        } else {
+            let (engine, instructions, input) =
+                (Arc::clone(&model.engine), instructions.clone(), input.clone());
+            tokio::task::spawn_blocking(move || engine.prepare(&instructions, &input))
+                .await
+                .map_err(|error| MeterError::Internal(error.to_string()))??
+        };
+        Ok(Admitted { model, prompt, max_output_tokens, at })
+    }
+
+    /// The whole protocol.
+    pub(crate) async fn run(
+        self: Arc<Self>,
+        call: Call,
+        mut reporter: Reporter,
+    ) -> Result<Reply, MeterError> {
+        let admitted = self.admit(&call.request).await?;
+        let hold = self.admission.reserve(call.caller, call.request_id.clone(), admitted.asked()).await?;
+        let is_reserved = match self.set_aside(&call, &admitted).await {
+            Ok(is_reserved) => is_reserved,
+            Err(error) => {
+                hold.release().await;
+                return Err(error);
+            }
+        };
+        let work = self.generate_and_settle(&call, &admitted, hold, &mut reporter, is_reserved);
+        let outcome = match is_reserved {
+            true => self.spending.staying_alive(work).await,
+            false => work.await,
+        };
+        if is_reserved && !matches!(outcome, Ok((_, Billed::Yes))) {
+            self.spending.give_back(&call.request_id).await;
+        }
+        outcome.map(|(reply, _)| reply)
+    }
+
+    /// Whether something was set aside of a spending cap.
+    async fn set_aside(&self, call: &Call, admitted: &Admitted) -> Result<bool, MeterError> {
+        if !call.caller.is_capped {
+            return Ok(false);
+        }
+        let Call { caller, request_id, .. } = call;
+        let amount = admitted.most_cost()?;
+        self.spending
+            .set_aside(Expense { request_id, account: caller.account, amount, at: admitted.at })
+            .await
+    }
+
+    async fn generate_and_settle(
+        &self,
+        call: &Call,
+        admitted: &Admitted,
+        hold: Hold,
+        reporter: &mut Reporter,
+        is_reserved: bool,
+    ) -> Result<(Reply, Billed), MeterError> {
+        let input_tokens = admitted.prompt.input_tokens;
+        let generated = match self.start_engine(call, admitted) {
+            Ok(generation) => {
+                reporter.begin(Beginning { input_tokens, standing: hold.standing() });
+                self.collect(generation, reporter).await
+            }
+            Err(error) => Err(error.into()),
+        };
+        let (output_text, ended) = match generated {
+            Ok(generated) => generated,
+            Err(error) => {
+                hold.release().await;
+                return Err(error);
+            }
+        };
+        let mut reply = Reply {
+            output_text,
+            ended: how_ended(ended.reason),
+            input_tokens,
+            output_tokens: ended.output_tokens,
+            // The engine counts the template's scaffolding, the bill does not: no more was cached than was counted.
+            cached_tokens: ended.cached_tokens.min(input_tokens),
+            standing: None,
+        };
+        if reply.ended == HowEnded::Cancelled && reply.output_tokens == 0 {
+            hold.settle(0).await;
+            return Ok((reply, Billed::No));
+        }
+        let settlement = Settlement { row: usage_row(call, admitted, &reply)?, is_reserved };
+        // A row that could not be written may have been, so the tokens count either way.
+        let used_tokens = u64::from(input_tokens) + u64::from(reply.output_tokens);
+        let (written, standing) =
+            tokio::join!(self.settle(settlement, &reporter.hung_up), hold.settle(used_tokens));
+        written?;
+        reply.standing = standing;
+        let model = &admitted.model.name;
+        metrics::counter!("chancery_input_tokens_total", "model" => model.clone())
+            .increment(u64::from(input_tokens));
+        metrics::counter!("chancery_output_tokens_total", "model" => model.clone())
+            .increment(u64::from(reply.output_tokens));
+        Ok((reply, Billed::Yes))
+    }
+
+    fn start_engine(&self, call: &Call, admitted: &Admitted) -> Result<Generation, EngineError> {
+        let GenerateRequest { temperature, top_k, top_p, min_p, seed, ref stop, .. } = call.request;
+        let seed = seed.unwrap_or_else(|| self.randomness.next_u64());
+        admitted.model.engine.start(Job {
+            account: call.caller.account,
+            prompt: admitted.prompt.clone(),
+            max_output_tokens: admitted.max_output_tokens,
+            sampling: Sampling { temperature, top_k, top_p, min_p, seed },
+            stop: stop.clone(),
+        })
+    }
+
+    /// Gathers the whole reply, or what there is of it when the caller hangs up.
+    async fn collect(
+        &self,
+        mut generation: Generation,
+        reporter: &Reporter,
+    ) -> Result<(String, Ended), MeterError> {
+        let mut output_text = String::new();
+        let mut asked_to_stop = false;
+        let deadline = tokio::time::sleep(GENERATION_TIMEOUT);
+        tokio::pin!(deadline);
+        loop {
+            tokio::select! {
+                event = generation.next() => match event? {
+                    Event::Text(text) => {
+                        reporter.text(&text);
+                        output_text.push_str(&text);
+                    }
+                    Event::Ended(ended) => return Ok((output_text, ended)),
+                },
+                () = reporter.hung_up.cancelled(), if !asked_to_stop => {
+                    asked_to_stop = true;
+                    generation.cancel();
+                }
+                () = self.abandoned.cancelled() => return Err(MeterError::ShuttingDown),
+                () = &mut deadline => return Err(EngineError::TimedOut.into()),
+            }
+        }
+    }
+
+    /// A caller who waits is told when the row cannot be written, and gets no reply. A caller who has hung up cannot be
+    /// told and did use the tokens, so the row is tried until it is written; trying again is safe, because a request
+    /// is billed once.
+    async fn settle(
+        &self,
+        mut settlement: Settlement,
+        hung_up: &CancellationToken,
+    ) -> Result<(), MeterError> {
+        let mut pause = FIRST_SETTLE_PAUSE;
+        loop {
+            let Err(error) = self.settle_once(&mut settlement).await else { return Ok(()) };
+            if !hung_up.is_cancelled() {
+                return Err(error);
+            }
+            let request_id = &settlement.row.request_id;
+            let may_pass = matches!(
+                error,
+                MeterError::Store(
+                    StoreError::Unavailable(_) | StoreError::DiskFull(_) | StoreError::ReadOnly(_)
+                )
+            );
+            if !may_pass || self.abandoned.is_cancelled() {
+                tracing::error!(%request_id, %error, "the usage of a caller who hung up could not be recorded");
+                return Err(error);
+            }
+            tracing::warn!(%request_id, %error, "recording the usage of a caller who hung up is tried again");
+            tokio::select! {
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(LAST_SETTLE_PAUSE),
+                () = self.abandoned.cancelled() => {}
+            }
+        }
+    }
+
+    async fn settle_once(&self, settlement: &mut Settlement) -> Result<(), MeterError> {
+        match self.store.settle(settlement.clone()).await {
+            Err(StoreError::ReservationGone(request_id)) => {
+                tracing::warn!(%request_id, "others took this process for dead; the true cost is set aside anew");
+                let UsageRow { account, cost, at, .. } = settlement.row;
+                let expense = Expense { request_id: &request_id, account, amount: cost, at };
+                settlement.is_reserved = self.spending.set_aside(expense).await?;
+                Ok(self.store.settle(settlement.clone()).await?)
+            }
+            outcome => Ok(outcome?),
+        }
+    }
+}
+
+fn usage_row(call: &Call, admitted: &Admitted, reply: &Reply) -> Result<UsageRow, MoneyError> {
+    let prices = admitted.model.prices;
+    Ok(UsageRow {
+        cost: prices.cost(reply.input_tokens, reply.output_tokens)?,
+        request_id: call.request_id.clone(),
+        account: call.caller.account,
+        key: call.caller.key,
+        model: admitted.model.name.clone(),
+        input_tokens: reply.input_tokens,
+        output_tokens: reply.output_tokens,
+        prices,
+        at: admitted.at,
+        ended: reply.ended,
+    })
+}
+
+fn how_ended(reason: StopReason) -> HowEnded {
+    match reason {
+        StopReason::Complete => HowEnded::Complete,
+        StopReason::MaxOutputTokens => HowEnded::MaxOutputTokens,
+        StopReason::StopSequence => HowEnded::StopSequence,
+        StopReason::ContextLength => HowEnded::ContextLength,
+        StopReason::Cancelled => HowEnded::Cancelled,
+    }
+}

@@ -1,0 +1,3 @@
+-- Gives the standing; writes nothing.
+
+return { standing() }

@@ -1,0 +1,43 @@
+//! What a caller asks for and what it gets.
+
+use chancery_domain::{HowEnded, Nanos, Standing};
+use std::num::NonZeroU32;
+
+/// What a caller asks for, already checked for form.
+#[derive(Clone, Debug)]
+pub struct GenerateRequest {
+    pub model: String,
+    pub instructions: String,
+    pub input: String,
+    pub max_output_tokens: u64,
+    pub temperature: f32,
+    pub top_k: Option<NonZeroU32>,
+    pub top_p: f32,
+    pub min_p: f32,
+    /// None draws one.
+    pub seed: Option<u64>,
+    pub stop: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    pub output_text: String,
+    pub ended: HowEnded,
+    pub input_tokens: u32,
+    pub output_tokens: u32,
+    /// How many of the input tokens did not have to be computed; the bill is the same.
+    pub cached_tokens: u32,
+    /// Where the account stands after this request; None where the limits' store did not say.
+    pub standing: Option<Standing>,
+}
+
+/// What a request would use and cost at most, without running it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    pub input_tokens: u32,
+    /// The cap, or what the context leaves room for if that is less.
+    pub max_output_tokens: u32,
+    pub input_cost: Nanos,
+    pub max_output_cost: Nanos,
+    pub max_cost: Nanos,
+}
