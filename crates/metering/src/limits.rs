@@ -27,7 +27,7 @@ pub const UPKEEP_PAUSE: Duration = Duration::from_secs(60);
 pub const UPKEEP_BATCH: u32 = 200;
 /// How long a connection to Redis may take, and an answer of its. Past either the request at hand is refused.
 pub const REDIS_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-pub const REDIS_RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
+pub const REDIS_RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// After a failure to connect to Redis, how long requests are refused without trying again.
 pub const REDIS_RECONNECT_PAUSE: Duration = Duration::from_millis(100);
