@@ -10,6 +10,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::{Extension, Json};
 use chancery_domain::{RequestId, Standing};
+use chancery_metering::Call;
 
 #[derive(serde::Serialize)]
 pub(crate) struct GenerateReply {
@@ -48,10 +49,10 @@ pub(crate) async fn handle(
     }
     let request = generation_fields::parse(&body)?;
     let model = request.model.clone();
-    let reply = state.meter.generate(caller, request_id.clone(), request).await?;
+    let reply = state.meter.generate(Call { caller, request_id, request }).await?;
     let standing = reply.standing.map(Extension);
     let reply = GenerateReply {
-        id: request_id.as_str().to_owned(),
+        id: reply.id.to_string(),
         model,
         output_text: reply.output_text,
         stop_reason: reply.ended.as_str(),

@@ -25,7 +25,7 @@ pub use rate_limits::{
     Decision, LimitStoreUrl, LimitStoreUrlError, Limiter, LimiterUnavailable, MemoryLimiter, RedisLimiter,
     Reservation, open_limiter,
 };
-pub use request::{Count, GenerateRequest, Reply};
+pub use request::{Call, Count, GenerateRequest, Reply};
 pub use running::{Beginning, Progress, Running};
 pub use spending::CapReached;
 pub use verification::{Verification, verify_ledger};

@@ -1,10 +1,11 @@
 //! What the HTTP crates see of metering: who calls, what a request counts, starting one, and stopping.
 
 use crate::admission::Admission;
-use crate::protocol::Call;
 use crate::running::{Wants, reporting};
 use crate::spending::SpendingCaps;
-use crate::{Authenticator, Caller, Count, GenerateRequest, Limiter, MeterError, Models, Reply, Running};
+use crate::{
+    Authenticator, Call, Caller, Count, GenerateRequest, Limiter, MeterError, Models, Reply, Running,
+};
 use chancery_domain::{Clock, Randomness, RequestId, Standing};
 use chancery_store::{Store, UsageQuery, UsageSum};
 use std::sync::Arc;
@@ -93,23 +94,13 @@ impl Meter {
     }
 
     /// Runs one request to its end.
-    pub async fn generate(
-        self: &Arc<Self>,
-        caller: Caller,
-        request_id: RequestId,
-        request: GenerateRequest,
-    ) -> Result<Reply, MeterError> {
-        self.start(Call { caller, request_id, request }, Wants::Reply).await?.reply().await
+    pub async fn generate(self: &Arc<Self>, call: Call) -> Result<Reply, MeterError> {
+        self.start(call, Wants::Reply).await?.reply().await
     }
 
     /// Starts one request, and returns once its work has begun.
-    pub async fn stream(
-        self: &Arc<Self>,
-        caller: Caller,
-        request_id: RequestId,
-        request: GenerateRequest,
-    ) -> Result<Running, MeterError> {
-        self.start(Call { caller, request_id, request }, Wants::Text).await
+    pub async fn stream(self: &Arc<Self>, call: Call) -> Result<Running, MeterError> {
+        self.start(call, Wants::Text).await
     }
 
     async fn start(self: &Arc<Self>, call: Call, wants: Wants) -> Result<Running, MeterError> {

@@ -15,19 +15,12 @@ use crate::admission::{Asked, Hold};
 use crate::limits::{FIRST_SETTLE_PAUSE, GENERATION_TIMEOUT, INLINE_TEXT_BYTES, LAST_SETTLE_PAUSE};
 use crate::running::{Beginning, Reporter};
 use crate::spending::Expense;
-use crate::{Caller, GenerateRequest, Meter, MeterError, Model, Reply};
-use chancery_domain::{HowEnded, MoneyError, Nanos, RequestId, UnixMillis, UsageRow};
+use crate::{Call, GenerateRequest, Meter, MeterError, Model, Reply};
+use chancery_domain::{HowEnded, MoneyError, Nanos, UnixMillis, UsageRow};
 use chancery_engine::{Ended, EngineError, Event, Generation, Job, Prompt, Sampling, StopReason};
 use chancery_store::{Settlement, StoreError};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
-
-/// What a caller brings.
-pub(crate) struct Call {
-    pub(crate) caller: Caller,
-    pub(crate) request_id: RequestId,
-    pub(crate) request: GenerateRequest,
-}
 
 /// A request that may run as far as the model goes.
 pub(crate) struct Admitted {
@@ -129,7 +122,8 @@ impl Meter {
         let input_tokens = admitted.prompt.input_tokens;
         let generated = match self.start_engine(call, admitted) {
             Ok(generation) => {
-                reporter.begin(Beginning { input_tokens, standing: hold.standing() });
+                let (id, at) = (call.request_id.clone(), admitted.at);
+                reporter.begin(Beginning { id, at, input_tokens, standing: hold.standing() });
                 self.collect(generation, reporter).await
             }
             Err(error) => Err(error.into()),
@@ -142,6 +136,8 @@ impl Meter {
             }
         };
         let mut reply = Reply {
+            id: call.request_id.clone(),
+            at: admitted.at,
             output_text,
             ended: how_ended(ended.reason),
             input_tokens,

@@ -1,7 +1,16 @@
 //! What a caller asks for and what it gets.
 
-use chancery_domain::{HowEnded, Nanos, Standing};
+use crate::Caller;
+use chancery_domain::{HowEnded, Nanos, RequestId, Standing, UnixMillis};
 use std::num::NonZeroU32;
+
+/// One request: who asks, under which id, for what.
+#[derive(Clone, Debug)]
+pub struct Call {
+    pub caller: Caller,
+    pub request_id: RequestId,
+    pub request: GenerateRequest,
+}
 
 /// What a caller asks for, already checked for form.
 #[derive(Clone, Debug)]
@@ -21,6 +30,9 @@ pub struct GenerateRequest {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
+    /// The request that generated it, and when that was admitted.
+    pub id: RequestId,
+    pub at: UnixMillis,
     pub output_text: String,
     pub ended: HowEnded,
     pub input_tokens: u32,

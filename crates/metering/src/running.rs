@@ -5,14 +5,17 @@
 //! all at once; the usage row is written when the work ends, whether or not anybody has read so far.
 
 use crate::{MeterError, Reply};
-use chancery_domain::Standing;
+use chancery_domain::{RequestId, Standing, UnixMillis};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// What is known when the work begins, before its first token.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Beginning {
+    /// The request that generates it, and when that was admitted.
+    pub id: RequestId,
+    pub at: UnixMillis,
     pub input_tokens: u32,
     /// Where the account stands with everything reserved that this request may use.
     pub standing: Standing,

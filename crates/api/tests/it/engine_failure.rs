@@ -4,7 +4,7 @@ use chancery_api::ApiState;
 use chancery_domain::{ApiKey, Clock, Currency, OsRandomness, Prices, RateLimits, SystemClock};
 use chancery_engine::Engine;
 use chancery_engine_cpu::{CpuEngine, LoadOptions, Plan};
-use chancery_metering::{Meter, Model, Models};
+use chancery_metering::{MemoryLimiter, Meter, Model, Models};
 use chancery_store::{DatabaseUrl, NewAccount, NewKey, Store};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -53,10 +53,14 @@ impl Firm {
             Arc::new(CpuEngine::load_with_hook(plan, Arc::new(SystemClock), Arc::new(before_step)).unwrap());
         let prices = Prices::new("1".parse().unwrap(), "2".parse().unwrap()).unwrap();
         let models = Models::new([Model { name: "m".to_owned(), engine: Arc::clone(&engine) as _, prices }]);
-        let meter =
-            Arc::new(Meter::new(models, Arc::clone(&store), Arc::new(SystemClock), Arc::new(OsRandomness)));
-        let router =
-            chancery_api::router(ApiState { meter, currency: Currency::USD, max_body_bytes: 1 << 20 });
+        let clock = Arc::new(SystemClock);
+        let limiter = Arc::new(MemoryLimiter::new(clock.clone()));
+        let meter = Meter::new(models, Arc::clone(&store), limiter, clock, Arc::new(OsRandomness));
+        let router = chancery_api::router(ApiState {
+            meter: Arc::new(meter),
+            currency: Currency::USD,
+            max_body_bytes: 1 << 20,
+        });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(async move { axum::serve(listener, router).await });

@@ -1,7 +1,7 @@
 //! The limits, from reservation to settlement, around an engine that does what each test needs.
 
-use crate::Firm;
 use crate::protocol::{end, one_word_then_wait};
+use crate::{Firm, call};
 use chancery_domain::{Amount, RateLimits, WINDOW};
 use chancery_engine::{EngineError, GenerationSink, StopReason};
 use chancery_metering::{Caller, GenerateRequest, MeterError};
@@ -47,16 +47,16 @@ async fn a_request_past_a_limit_is_refused_until_the_wait_is_over() {
     for (caller, by_requests) in [(limited(&firm, 2, 1_000), true), (limited(&firm, 100, 70), false)] {
         for _ in 0..2 {
             let (id, request) = firm.new_request();
-            firm.meter.generate(caller, id, request).await.unwrap();
+            firm.meter.generate(call(caller, id, request)).await.unwrap();
         }
         let (id, request) = firm.new_request();
-        let refused = firm.meter.generate(caller, id, request.clone()).await.unwrap_err();
+        let refused = firm.meter.generate(call(caller, id, request.clone())).await.unwrap_err();
         let MeterError::RateLimited { refusal, tokens: 56 } = refused else { panic!("{refused}") };
         assert_eq!((refusal.requests_wait > refusal.tokens_wait), by_requests);
         assert_eq!(refusal.retry_after_s(), 60);
         assert_eq!(used(&firm).await, Amount { requests: 2, tokens: 20 }, "a refused request does not count");
         firm.clock.advance(WINDOW);
-        firm.meter.generate(caller, firm.meter.new_request_id(), request).await.unwrap();
+        firm.meter.generate(call(caller, firm.meter.new_request_id(), request)).await.unwrap();
         firm.clock.advance(WINDOW);
     }
 }
@@ -66,14 +66,14 @@ async fn what_can_never_fit_is_told_so_instead_of_being_told_to_wait() {
     let firm = Firm::with(|_, sink| end(sink, StopReason::Complete, 1)).await;
     let (id, request) = firm.new_request();
     let caller = limited(&firm, 1, 55);
-    let refused = firm.meter.generate(caller, id, request.clone()).await.unwrap_err();
+    let refused = firm.meter.generate(call(caller, id, request.clone())).await.unwrap_err();
     assert!(
         matches!(refused, MeterError::NeverFits { input_tokens: 6, max_output_tokens: 50, .. }),
         "{refused}"
     );
     assert_eq!(used(&firm).await, Amount::default());
     let smaller = GenerateRequest { max_output_tokens: 49, ..request };
-    assert!(firm.meter.generate(caller, firm.meter.new_request_id(), smaller).await.is_ok());
+    assert!(firm.meter.generate(call(caller, firm.meter.new_request_id(), smaller)).await.is_ok());
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn failed_work_does_not_count() {
     for failure in failures {
         let firm = Firm::with(move |_, sink| failure(sink)).await;
         let (id, request) = firm.new_request();
-        firm.meter.generate(firm.caller, id, request).await.unwrap_err();
+        firm.meter.generate(call(firm.caller, id, request)).await.unwrap_err();
         assert_eq!(used(&firm).await, Amount::default());
     }
 }
@@ -127,6 +127,6 @@ async fn a_request_whose_row_could_not_be_written_still_counts_with_what_it_used
     let firm = Firm::with(|_, sink| end(sink, StopReason::Complete, 3)).await;
     firm.store.close().await;
     let (id, request) = firm.new_request();
-    firm.meter.generate(firm.caller, id, request).await.unwrap_err();
+    firm.meter.generate(call(firm.caller, id, request)).await.unwrap_err();
     assert_eq!(used(&firm).await, Amount { requests: 1, tokens: 9 });
 }

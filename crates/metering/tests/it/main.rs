@@ -20,7 +20,9 @@ use chancery_domain::{
     SeededRandomness, UnixMillis,
 };
 use chancery_engine::{GenerationSink, Job, ScriptedEngine};
-use chancery_metering::{Caller, GenerateRequest, Meter, MeterError, Model, Models, Reply, open_limiter};
+use chancery_metering::{
+    Call, Caller, GenerateRequest, Meter, MeterError, Model, Models, Reply, open_limiter,
+};
 use chancery_store::{DatabaseUrl, NewAccount, NewKey, Store};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,6 +34,10 @@ const DATABASE: &str = "chancery.db";
 /// The firm's account.
 pub const NAME: &str = "Hale & Ward";
 pub const LIMITS: RateLimits = RateLimits { requests_per_min: 60, tokens_per_min: 60_000 };
+
+pub fn call(caller: Caller, request_id: RequestId, request: GenerateRequest) -> Call {
+    Call { caller, request_id, request }
+}
 
 pub struct Firm {
     pub meter: Arc<Meter>,
@@ -104,7 +110,7 @@ impl Firm {
     pub fn spawn_request(&self) -> JoinHandle<Result<Reply, MeterError>> {
         let (id, request) = self.new_request();
         let (meter, caller) = (Arc::clone(&self.meter), self.caller);
-        tokio::spawn(async move { meter.generate(caller, id, request).await })
+        tokio::spawn(async move { meter.generate(call(caller, id, request)).await })
     }
 
     /// Input tokens, output tokens and how each row ended.

@@ -1,6 +1,6 @@
 //! Admit, generate, settle.
 
-use crate::Firm;
+use crate::{Firm, call};
 use chancery_domain::{HowEnded, Nanos};
 use chancery_engine::{Ended, EngineError, GenerationSink, StopReason};
 use chancery_metering::MeterError;
@@ -32,7 +32,7 @@ async fn a_reply_is_in_the_ledger_when_it_is_given() {
     })
     .await;
     let (id, request) = firm.new_request();
-    let reply = firm.meter.generate(firm.caller, id.clone(), request).await.unwrap();
+    let reply = firm.meter.generate(call(firm.caller, id.clone(), request)).await.unwrap();
     assert_eq!(reply.output_text, "A ledger is a book.");
     assert_eq!((reply.input_tokens, reply.output_tokens, reply.ended), (6, 5, HowEnded::Complete));
     let rows = firm.store.ledger_rows(None, 10).await.unwrap();
@@ -49,7 +49,7 @@ async fn what_the_engine_had_cached_is_told_and_does_not_change_the_bill() {
         })
         .await;
         let (id, request) = firm.new_request();
-        let reply = firm.meter.generate(firm.caller, id, request).await.unwrap();
+        let reply = firm.meter.generate(call(firm.caller, id, request)).await.unwrap();
         assert_eq!((reply.input_tokens, reply.cached_tokens), (6, told));
         let rows = firm.store.ledger_rows(None, 10).await.unwrap();
         assert_eq!((rows[0].input_tokens, rows[0].cost), (6, Nanos(6 * 1_000 + 5 * 2_000)));
@@ -69,7 +69,7 @@ async fn failed_work_is_not_billed() {
         })
         .await;
         let (id, request) = firm.new_request();
-        let error = firm.meter.generate(firm.caller, id, request).await.unwrap_err();
+        let error = firm.meter.generate(call(firm.caller, id, request)).await.unwrap_err();
         assert!(matches!(error, MeterError::Engine(EngineError::Failed(_))), "{error}");
         assert_eq!(firm.rows().await, []);
     }
@@ -131,7 +131,7 @@ async fn a_reply_that_cannot_be_recorded_is_not_given() {
     let firm = Firm::with(|_, sink| end(sink, StopReason::Complete, 3)).await;
     firm.store.close().await;
     let (id, request) = firm.new_request();
-    let error = firm.meter.generate(firm.caller, id, request).await.unwrap_err();
+    let error = firm.meter.generate(call(firm.caller, id, request)).await.unwrap_err();
     assert!(matches!(error, MeterError::Store(_)), "{error}");
 }
 
@@ -150,7 +150,8 @@ async fn what_cannot_be_admitted_never_reaches_the_engine() {
         (chancery_metering::GenerateRequest { input: "word ".repeat(9_000), ..good }, "9002 tokens"),
     ];
     for (request, expected) in cases {
-        let error = firm.meter.generate(firm.caller, firm.meter.new_request_id(), request).await.unwrap_err();
+        let error =
+            firm.meter.generate(call(firm.caller, firm.meter.new_request_id(), request)).await.unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");
     }
     assert_eq!(firm.rows().await, []);
@@ -171,7 +172,7 @@ async fn draining_refuses_new_work_and_waits_for_the_old() {
     }
     firm.meter.stop_admitting();
     let (id, request) = firm.new_request();
-    let refused = firm.meter.generate(firm.caller, id, request).await.unwrap_err();
+    let refused = firm.meter.generate(call(firm.caller, id, request)).await.unwrap_err();
     assert!(matches!(refused, MeterError::ShuttingDown));
     go.send(()).unwrap();
     firm.meter.wait_until_settled().await;

@@ -1,6 +1,6 @@
 //! The spending cap, from admission to settlement.
 
-use crate::{Firm, NAME};
+use crate::{Firm, NAME, call};
 use chancery_domain::{Clock, Day, Nanos, UnixMillis};
 use chancery_engine::{Ended, EngineError, GenerationSink, StopReason};
 use chancery_metering::{CapReached, MeterError};
@@ -76,7 +76,7 @@ async fn a_request_that_may_pass_the_cap_never_reaches_the_engine_and_is_told_wh
     let mut firm = Firm::with(|_, _| panic!("the engine was asked")).await;
     cap(&mut firm, MOST - 1).await;
     let (id, request) = firm.new_request();
-    let refused = firm.meter.generate(firm.caller, id, request).await.unwrap_err();
+    let refused = firm.meter.generate(call(firm.caller, id, request)).await.unwrap_err();
     let MeterError::SpendingCapReached(reached) = refused else { panic!("{refused}") };
     // The clock stands in January of 2027.
     let resets_at = "2027-02-01".parse::<Day>().unwrap().start();
@@ -90,17 +90,17 @@ async fn a_reply_costs_its_true_cost_and_gives_the_rest_back() {
     let mut firm = Firm::with(|_, sink| end(sink, StopReason::Complete, 5)).await;
     cap(&mut firm, MOST).await;
     let (id, request) = firm.new_request();
-    firm.meter.generate(firm.caller, id, request).await.unwrap();
+    firm.meter.generate(call(firm.caller, id, request)).await.unwrap();
     let cost = 6 * 1_000 + 5 * 2_000;
     assert!(exactly_left(&firm, MOST - cost).await);
     let (id, request) = firm.new_request();
-    let refused = firm.meter.generate(firm.caller, id, request.clone()).await;
+    let refused = firm.meter.generate(call(firm.caller, id, request.clone())).await;
     assert!(matches!(refused, Err(MeterError::SpendingCapReached(reached)) if reached.spent == Nanos(cost)));
     // A smaller one fits, and the next month is another.
     let smaller = chancery_metering::GenerateRequest { max_output_tokens: 42, ..request.clone() };
-    firm.meter.generate(firm.caller, firm.meter.new_request_id(), smaller).await.unwrap();
+    firm.meter.generate(call(firm.caller, firm.meter.new_request_id(), smaller)).await.unwrap();
     firm.clock.advance(Duration::from_secs(40 * 86_400));
-    firm.meter.generate(firm.caller, firm.meter.new_request_id(), request).await.unwrap();
+    firm.meter.generate(call(firm.caller, firm.meter.new_request_id(), request)).await.unwrap();
 }
 
 #[tokio::test]
@@ -113,7 +113,7 @@ async fn what_bills_nothing_gives_everything_back() {
         let mut firm = Firm::with(move |_, sink| script(sink)).await;
         cap(&mut firm, MOST).await;
         let (id, request) = firm.new_request();
-        let _ = firm.meter.generate(firm.caller, id, request).await;
+        let _ = firm.meter.generate(call(firm.caller, id, request)).await;
         assert!(exactly_left(&firm, MOST).await);
         assert_eq!(firm.rows().await, []);
     }
@@ -122,7 +122,7 @@ async fn what_bills_nothing_gives_everything_back() {
 #[tokio::test]
 async fn a_caller_who_hangs_up_spends_what_was_generated() {
     let (firm, begun, go) = gated(|sink| {
-        sink.text("Dear".to_owned());
+        sink.text("Dear");
         while !sink.is_cancelled() {
             std::thread::sleep(Duration::from_millis(1));
         }

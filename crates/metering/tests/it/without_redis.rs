@@ -3,7 +3,7 @@
 
 use crate::protocol::end;
 use crate::redis_server::RedisServer;
-use crate::{Firm, LIMITS};
+use crate::{Firm, LIMITS, call};
 use chancery_domain::{AccountId, Amount, Clock, OsRandomness, RequestId, SystemClock};
 use chancery_engine::StopReason;
 use chancery_metering::limits::{REDIS_RECONNECT_PAUSE, REDIS_RESPONSE_TIMEOUT};
@@ -96,7 +96,7 @@ async fn without_redis_the_engine_is_not_asked() {
     let firm = Firm::with_limits_in(&redis.url(), |_, _| panic!("the engine was asked")).await;
     redis.kill();
     let (id, request) = firm.new_request();
-    let refused = firm.meter.generate(firm.caller, id, request).await.unwrap_err();
+    let refused = firm.meter.generate(call(firm.caller, id, request)).await.unwrap_err();
     assert!(matches!(refused, MeterError::Limiter(_)), "{refused}");
     assert!(firm.meter.standing(firm.caller).await.is_none());
 }
