@@ -1,21 +1,21 @@
 //! Around every request: it gets its id, browsers and a stopping server are refused, a panic becomes a 500, refusals
-//! get their body, the reply gets its headers, and one log line is written. The line names no key, no prompt and no
-//! reply.
+//! get their body, the reply gets its headers, and one log line is written.
 
 use crate::ApiState;
 use crate::error::ApiError;
+use crate::log_line::{LogLine, StreamOutcome};
 use crate::rate_limit::{self, KnownCaller};
 use crate::unread_body::read_to_the_end;
 use axum::body::Body;
-use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{RequestId, Standing};
+use http_body_util::BodyExt;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
 pub(crate) async fn around(State(state): State<ApiState>, request: Request, next: Next) -> Response {
     let request_id = state.meter.new_request_id();
@@ -51,61 +51,15 @@ pub(crate) async fn around(State(state): State<ApiState>, request: Request, next
         };
         rate_limit::add_headers(response.headers_mut(), caller.limits, standing);
     }
-    line.end(response.status().as_u16(), error.as_ref());
-    response
-}
-
-/// One line in the log and one count in the metrics for every request, also for one whose caller hung up: that one's
-/// future is dropped in the middle, and so is its `LogLine`.
-struct LogLine {
-    state: ApiState,
-    started_at: Instant,
-    request_id: RequestId,
-    method: Method,
-    path: String,
-    is_written: bool,
-}
-
-/// What is logged where no reply could be sent, after nginx's example.
-const HUNG_UP: (u16, &str) = (499, "hung_up");
-
-impl LogLine {
-    fn begin(state: &ApiState, request: &Request, request_id: RequestId) -> Self {
-        // Only paths of ours are named: a stranger's would make the metrics grow without bound.
-        let path = request.extensions().get::<MatchedPath>().map_or("(none)", MatchedPath::as_str).to_owned();
-        let method = request.method().clone();
-        let started_at = state.meter.clock().monotonic();
-        Self { state: state.clone(), started_at, request_id, method, path, is_written: false }
-    }
-
-    fn end(mut self, status: u16, error: Option<&ApiError>) {
-        let code = error.map_or("", |error| error.code);
-        let internal = error.and_then(|error| error.internal.as_deref()).unwrap_or_default();
-        self.write(status, code, internal);
-    }
-
-    fn write(&mut self, status: u16, code: &'static str, internal: &str) {
-        self.is_written = true;
-        let duration = self.state.meter.clock().monotonic().saturating_duration_since(self.started_at);
-        let duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        let Self { request_id, method, path, .. } = &self;
-        if internal.is_empty() {
-            tracing::info!(%request_id, %method, path, status, code, duration_ms, "request");
-        } else {
-            tracing::error!(%request_id, %method, path, status, code, duration_ms, internal, "request failed");
+    match response.extensions_mut().remove::<StreamOutcome>() {
+        // Its line is written when its last event has left, or its caller.
+        Some(outcome) => {
+            let line = line.until_streamed(outcome);
+            response.map(|body| Body::new(body.map_frame(move |frame| line.passing(frame))))
         }
-        let status = status.to_string();
-        metrics::counter!("chancery_http_requests_total", "path" => path.clone(), "status" => status, "code" => code)
-            .increment(1);
-        metrics::histogram!("chancery_http_request_seconds", "path" => path.clone())
-            .record(duration.as_secs_f64());
-    }
-}
-
-impl Drop for LogLine {
-    fn drop(&mut self) {
-        if !self.is_written {
-            self.write(HUNG_UP.0, HUNG_UP.1, "");
+        None => {
+            line.end(response.status().as_u16(), error.as_ref());
+            response
         }
     }
 }

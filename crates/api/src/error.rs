@@ -31,7 +31,7 @@ pub(crate) struct ErrorBody<'a> {
 }
 
 #[derive(serde::Serialize)]
-struct ErrorFields<'a> {
+pub(crate) struct ErrorFields<'a> {
     code: &'static str,
     reason: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -125,10 +125,12 @@ impl ApiError {
     }
 
     pub(crate) fn body(&self, request_id: &str) -> Vec<u8> {
-        let fields =
-            ErrorFields { code: self.code, reason: &self.reason, field: self.field.as_deref(), request_id };
         // Strings and a fixed shape always serialize.
-        serde_json::to_vec(&ErrorBody { error: fields }).unwrap_or_default()
+        serde_json::to_vec(&ErrorBody { error: self.fields(request_id) }).unwrap_or_default()
+    }
+
+    pub(crate) fn fields<'a>(&'a self, request_id: &'a str) -> ErrorFields<'a> {
+        ErrorFields { code: self.code, reason: &self.reason, field: self.field.as_deref(), request_id }
     }
 }
 

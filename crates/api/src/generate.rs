@@ -1,23 +1,26 @@
-//! `POST /v1/generate`: text in, generated text and its token count out. The reply leaves only after its usage row is
-//! on disk; `chancery_metering::Meter::generate` sees to that.
+//! `POST /v1/generate`: text in, generated text and its token count out, whole or as a stream. The reply, or the
+//! stream's last event, leaves only after its usage row is on disk; `chancery_metering::Meter` sees to that.
 
 use crate::ApiState;
 use crate::body::JsonBytes;
 use crate::caller::Authenticated;
 use crate::error::ApiError;
-use crate::generation_fields;
+use crate::generate_events::GenerateEvents;
+use crate::generation_fields::{self, GenerationFields};
+use crate::sse;
 use axum::extract::State;
 use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use chancery_domain::{RequestId, Standing};
-use chancery_metering::Call;
+use chancery_domain::RequestId;
+use chancery_metering::{Call, Reply};
 
 #[derive(serde::Serialize)]
-pub(crate) struct GenerateReply {
-    /// The same as `x-request-id`, and as the request's id in the ledger.
-    id: String,
-    model: String,
-    output_text: String,
+pub(crate) struct GenerateReply<'a> {
+    /// The request's id in the ledger.
+    id: &'a str,
+    model: &'a str,
+    output_text: &'a str,
     stop_reason: &'static str,
     usage: UsageOfOne,
 }
@@ -41,28 +44,38 @@ pub(crate) async fn handle(
     Authenticated(caller): Authenticated,
     headers: HeaderMap,
     JsonBytes(body): JsonBytes,
-) -> Result<(Option<Extension<Standing>>, Json<GenerateReply>), ApiError> {
+) -> Result<Response, ApiError> {
     // A caller who counts on it would be billed twice for a retry; so it is refused until it is kept.
     if headers.contains_key("idempotency-key") {
         let reason = "`Idempotency-Key` is not offered yet; send the request without it";
         return Err(ApiError::invalid_value("Idempotency-Key", reason));
     }
-    let request = generation_fields::parse(&body)?;
+    let GenerationFields { request, stream } = generation_fields::parse(&body)?;
     let model = request.model.clone();
-    let reply = state.meter.generate(Call { caller, request_id, request }).await?;
+    let call = Call { caller, request_id, request };
+    if stream {
+        let running = state.meter.stream(call).await?;
+        return Ok(sse::respond(running, GenerateEvents::new(model)));
+    }
+    let reply = state.meter.generate(call).await?;
     let standing = reply.standing.map(Extension);
-    let reply = GenerateReply {
-        id: reply.id.to_string(),
-        model,
-        output_text: reply.output_text,
-        stop_reason: reply.ended.as_str(),
-        usage: UsageOfOne {
-            input_tokens: reply.input_tokens,
-            input_tokens_details: InputTokensDetails { cached_tokens: reply.cached_tokens },
-            output_tokens: reply.output_tokens,
-        },
-    };
-    Ok((standing, Json(reply)))
+    Ok((standing, Json(GenerateReply::of(&reply, &model))).into_response())
+}
+
+impl<'a> GenerateReply<'a> {
+    pub(crate) fn of(reply: &'a Reply, model: &'a str) -> Self {
+        Self {
+            id: reply.id.as_str(),
+            model,
+            output_text: &reply.output_text,
+            stop_reason: reply.ended.as_str(),
+            usage: UsageOfOne {
+                input_tokens: reply.input_tokens,
+                input_tokens_details: InputTokensDetails { cached_tokens: reply.cached_tokens },
+                output_tokens: reply.output_tokens,
+            },
+        }
+    }
 }
 
 #[cfg(test)]
@@ -72,9 +85,9 @@ mod tests {
     #[test]
     fn a_reply_tells_its_usage_by_the_documented_names() {
         let reply = GenerateReply {
-            id: "req_1".to_owned(),
-            model: "m".to_owned(),
-            output_text: "Dear".to_owned(),
+            id: "req_1",
+            model: "m",
+            output_text: "Dear",
             stop_reason: "complete",
             usage: UsageOfOne {
                 input_tokens: 70,

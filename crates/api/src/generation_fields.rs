@@ -12,7 +12,15 @@ const MAX_TOP_K: u32 = 1 << 20;
 const MAX_STOP_STRINGS: usize = 4;
 const MAX_STOP_BYTES: usize = 256;
 
-pub(crate) fn parse(body: &[u8]) -> Result<GenerateRequest, ApiError> {
+/// A body that has the right form.
+#[derive(Debug)]
+pub(crate) struct GenerationFields {
+    pub request: GenerateRequest,
+    /// Whether the reply is wanted as it comes.
+    pub stream: bool,
+}
+
+pub(crate) fn parse(body: &[u8]) -> Result<GenerationFields, ApiError> {
     let mut fields = Fields::parse(body)?;
     let model = fields.required_string("model")?;
     let instructions = fields.required_string("instructions")?;
@@ -30,10 +38,6 @@ pub(crate) fn parse(body: &[u8]) -> Result<GenerateRequest, ApiError> {
     if instructions.is_empty() && input.is_empty() {
         let reason = "`instructions` and `input` are both empty; at least one must have text";
         return Err(ApiError::invalid_value("input", reason));
-    }
-    if stream {
-        let reason = "streaming is not offered yet; leave `stream` out or set it to false";
-        return Err(ApiError::invalid_value("stream", reason));
     }
     if !(0.0..=MAX_TEMPERATURE).contains(&temperature) {
         return Err(ApiError::invalid_value(
@@ -63,7 +67,7 @@ pub(crate) fn parse(body: &[u8]) -> Result<GenerateRequest, ApiError> {
             format!("`stop` takes up to {MAX_STOP_STRINGS} strings of 1 to {MAX_STOP_BYTES} bytes each");
         return Err(ApiError::invalid_value("stop", reason));
     }
-    Ok(GenerateRequest {
+    let request = GenerateRequest {
         model,
         instructions,
         input,
@@ -74,7 +78,8 @@ pub(crate) fn parse(body: &[u8]) -> Result<GenerateRequest, ApiError> {
         min_p: min_p as f32,
         seed,
         stop,
-    })
+    };
+    Ok(GenerationFields { request, stream })
 }
 
 #[cfg(test)]
@@ -148,7 +153,6 @@ mod tests {
             ("seed", "-1"),
             ("stop", r#"["a","b","c","d","e"]"#),
             ("stop", r#"[""]"#),
-            ("stream", "true"),
         ] {
             let (code, named, _) = refusal(&with(field, value));
             assert_eq!((code, named.as_deref()), ("invalid_value", Some(field)), "{field} = {value}");
@@ -157,10 +161,10 @@ mod tests {
 
     #[test]
     fn what_narrows_the_draw_is_taken_over_and_left_out_it_narrows_nothing() {
-        let plain = parse(GOOD.as_bytes()).unwrap();
+        let plain = parse(GOOD.as_bytes()).unwrap().request;
         assert_eq!((plain.top_k, plain.top_p, plain.min_p), (None, 1.0, 0.0));
         let body = GOOD.replace(":8}", r#":8,"temperature":0.5,"top_k":1048576,"top_p":0.25,"min_p":1}"#);
-        let narrow = parse(body.as_bytes()).unwrap();
+        let narrow = parse(body.as_bytes()).unwrap().request;
         assert_eq!((narrow.top_k, narrow.top_p, narrow.min_p), (NonZeroU32::new(MAX_TOP_K), 0.25, 1.0));
     }
 
@@ -187,7 +191,7 @@ mod tests {
     fn a_whole_number_is_an_integer_however_it_is_written() {
         for value in ["64", "64.0", "6.4e1"] {
             let body = GOOD.replace(":8}", &format!(":{value}}}"));
-            assert_eq!(parse(body.as_bytes()).unwrap().max_output_tokens, 64);
+            assert_eq!(parse(body.as_bytes()).unwrap().request.max_output_tokens, 64);
         }
     }
 

@@ -31,7 +31,7 @@ pub(crate) async fn handle(
     Authenticated(_): Authenticated,
     JsonBytes(body): JsonBytes,
 ) -> Result<Json<TokensReply>, ApiError> {
-    let request = generation_fields::parse(&body)?;
+    let request = generation_fields::parse(&body)?.request;
     let count = state.meter.count(&request).await?;
     Ok(Json(TokensReply {
         model: request.model,
