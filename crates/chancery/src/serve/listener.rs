@@ -1,5 +1,5 @@
-//! Accepts connections and serves a router on them: TCP_NODELAY everywhere, time for the request's head bounded, number
-//! of connections bounded, and an end that lets replies under way finish. A peer that closes its side has hung up, and its
+//! Accepts connections and serves a router on them: TCP_NODELAY everywhere, time for the request's head and for taking
+//! what is sent bounded, number of connections bounded, and an end that lets replies under way finish. A peer that closes its side has hung up, and its
 //! connection is dropped with the request that ran on it.
 
 use anyhow::Context;
@@ -16,12 +16,15 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
 /// How long the head of a request may take to arrive; also how long an idle connection is kept.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// After closing begins, how long replies under way may take to be sent.
 const LAST_REPLIES_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a peer may take none of the bytes that wait for it; past it the connection is closed.
+const WRITE_STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause after an accept failed for want of resources, so that the loop does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -29,6 +32,7 @@ pub struct Listener {
     tcp: TcpListener,
     address: SocketAddr,
     max_connections: usize,
+    write_stall_timeout: Duration,
 }
 
 impl Listener {
@@ -43,7 +47,7 @@ impl Listener {
             _ => anyhow::anyhow!("{key}: {address} cannot be listened on ({error}); set {key} (or {variable}) to another address"),
         })?;
         let address = tcp.local_addr().context("a bound listener has an address")?;
-        Ok(Self { tcp, address, max_connections })
+        Ok(Self { tcp, address, max_connections, write_stall_timeout: WRITE_STALL_TIMEOUT })
     }
 
     /// Where it really listens; the configuration may leave the port to the system.
@@ -67,8 +71,10 @@ impl Listener {
             let hang_up = hang_up(&stream);
             let mut http = http1::Builder::new();
             http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-            let connection =
-                http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router.clone()));
+            let mut stream = TimeoutStream::new(stream);
+            stream.set_write_timeout(Some(self.write_stall_timeout));
+            let service = TowerToHyperService::new(router.clone());
+            let connection = http.serve_connection(TokioIo::new(Box::pin(stream)), service);
             let watched = connections.watch(connection);
             tokio::spawn(async move {
                 tokio::select! {
@@ -116,5 +122,47 @@ fn hang_up(stream: &TcpStream) -> impl Future<Output = ()> + Send + use<> {
             // Nothing is read here: this only says that the news is known, so that the next is waited for.
             let _ = socket.try_io(Interest::READABLE, || Err::<(), _>(ErrorKind::WouldBlock.into()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::{Body, Bytes};
+    use axum::routing::get;
+    use std::convert::Infallible;
+    use tokio::io::AsyncWriteExt;
+
+    /// Tells when it is dropped.
+    struct Endless(Option<tokio::sync::oneshot::Sender<()>>);
+
+    impl futures_core::Stream for Endless {
+        type Item = Result<Bytes, Infallible>;
+
+        fn poll_next(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<Self::Item>> {
+            std::task::Poll::Ready(Some(Ok(Bytes::from_static(&[0; 65_536]))))
+        }
+    }
+
+    impl Drop for Endless {
+        fn drop(&mut self) {
+            let _ = self.0.take().map(|dropped| dropped.send(()));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_takes_nothing_loses_its_connection_and_what_ran_on_it() {
+        let mut listener = Listener::bind("127.0.0.1:0".parse().unwrap(), "api.listen", 8).await.unwrap();
+        listener.write_stall_timeout = Duration::from_millis(100);
+        let (say_dropped, dropped) = tokio::sync::oneshot::channel();
+        let say_dropped = Arc::new(std::sync::Mutex::new(Some(say_dropped)));
+        let endless = async move || Body::from_stream(Endless(say_dropped.lock().unwrap().take()));
+        let mut peer = TcpStream::connect(listener.address()).await.unwrap();
+        tokio::spawn(listener.serve(Router::new().route("/", get(endless)), CancellationToken::new()));
+        peer.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").await.unwrap();
+        tokio::time::timeout(Duration::from_secs(20), dropped).await.unwrap().unwrap();
     }
 }

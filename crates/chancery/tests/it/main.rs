@@ -11,6 +11,7 @@ mod commands;
 mod config;
 mod crash;
 mod demo;
+mod event_stream;
 mod limits;
 mod ops;
 mod postgres;

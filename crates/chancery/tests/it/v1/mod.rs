@@ -6,5 +6,6 @@ mod keys;
 mod models;
 mod refusals;
 mod spending_cap;
+mod streaming;
 mod tokens;
 mod usage;

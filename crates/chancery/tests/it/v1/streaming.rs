@@ -1,0 +1,171 @@
+//! `POST /v1/generate` with `stream: true`.
+
+use crate::event_stream::{Event, EventStream};
+use crate::server::{Firm, Server, eventually, request};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// The model repeats itself on it without end, so that the reply lasts until its cap.
+const ENDLESS: &str = "Translate to French.";
+
+fn firm() -> (Firm, String, Server) {
+    let firm = Firm::new();
+    let key = firm.account_with_key("Hale & Ward");
+    let server = firm.start();
+    (firm, key, server)
+}
+
+fn total(firm: &Firm) -> Value {
+    firm.json(&["usage", "--json"])["total"].clone()
+}
+
+fn text_of(events: &[Event]) -> String {
+    events.iter().filter_map(|event| event.data["delta"].as_str()).collect()
+}
+
+async fn idle(server: &Server) {
+    eventually("the engine is idle", Duration::from_secs(5), async || {
+        server.metric("chancery_engine_running").await == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_stream_brings_the_reply_of_the_same_request_without_it_piece_by_piece() {
+    let (firm, key, server) = firm();
+    for (instructions, input, cap, last_event) in [
+        ("Answer with one word.", "What is the capital of France?", 64, "response.completed"),
+        (ENDLESS, "", 40, "response.incomplete"),
+    ] {
+        let body = request(instructions, input, cap);
+        let whole = server.generate(&key, &body).await;
+        let mut stream = EventStream::open(&server, &key, &body).await;
+        assert_eq!(stream.header("x-ratelimit-limit-requests"), "1000000");
+        assert!(!stream.header("ratelimit").is_empty());
+        let request_id = stream.header("x-request-id").to_owned();
+        let events = stream.rest().await;
+
+        let names: Vec<&str> = events.iter().map(|event| event.name.as_str()).collect();
+        assert_eq!(names[0], "response.created");
+        assert!(
+            names[1..names.len() - 2].iter().all(|name| *name == "response.output_text.delta"),
+            "{names:?}"
+        );
+        assert_eq!(names[names.len() - 2..], ["response.output_text.done", last_event]);
+        for (number, event) in events.iter().enumerate() {
+            assert_eq!(event.data["sequence_number"], number);
+            assert_eq!(event.data["type"], event.name.as_str());
+        }
+        assert!(names.len() > 4 || cap == 64, "text comes as it is generated: {names:?}");
+        assert_eq!(text_of(&events), whole.text());
+        assert_eq!(events[events.len() - 2].data["text"], whole.text());
+        assert_eq!(events[0].data["response"]["id"], request_id.as_str());
+        let last = &events[events.len() - 1].data["response"];
+        assert_eq!(last["id"], request_id.as_str());
+        for field in ["model", "output_text", "stop_reason"] {
+            assert_eq!(last[field], whole.body[field], "{field}");
+        }
+        for field in ["input_tokens", "output_tokens"] {
+            assert_eq!(last["usage"][field], whole.body["usage"][field], "{field}");
+        }
+    }
+    let total = total(&firm);
+    assert_eq!(total["requests"], 4);
+    firm.run(&["verify"]);
+}
+
+#[tokio::test]
+async fn a_stream_that_is_refused_gets_a_status_and_an_error_like_any_other() {
+    let (firm, _, server) = firm();
+    let key = firm.limited_account_with_key("Small", 1, 100);
+    let with_stream = |cap: u64| {
+        let mut body = request("", "Say hello.", cap);
+        body["stream"] = json!(true);
+        body
+    };
+    let never = server.generate(&key, &with_stream(1000)).await;
+    assert_eq!((never.status, never.code()), (400, "invalid_value"));
+    let mut first = EventStream::open(&server, &key, &request("", "Say hello.", 2)).await;
+    assert_eq!(first.rest().await.last().unwrap().name, "response.incomplete");
+    let second = server.generate(&key, &with_stream(2)).await;
+    assert_eq!((second.status, second.code()), (429, "rate_limited"));
+    assert_eq!(server.generate("wrong", &with_stream(2)).await.status, 401);
+}
+
+#[tokio::test]
+async fn a_reader_who_hangs_up_pays_for_what_was_generated_and_frees_the_engine() {
+    let (firm, key, server) = firm();
+    let mut stream = EventStream::open(&server, &key, &request(ENDLESS, "", 4000)).await;
+    let seen = stream.first_text().await;
+    assert!(!seen.is_empty());
+    let steps_before = server.metric("chancery_engine_steps_total").await;
+    drop(stream);
+    idle(&server).await;
+    eventually("it is billed", Duration::from_secs(5), async || total(&firm)["requests"] == 1).await;
+    let billed = total(&firm)["output_tokens"].as_u64().unwrap();
+    assert!((1..1000).contains(&billed), "{billed} of 4000 tokens were billed");
+    let steps = server.metric("chancery_engine_steps_total").await - steps_before;
+    assert!(steps < 1000, "{steps} steps ran after the hang-up");
+    let logged = server.logged_requests();
+    assert!(logged.iter().any(|line| line["code"] == "hung_up"), "{logged:?}");
+    firm.run(&["verify"]);
+}
+
+#[tokio::test]
+async fn a_reader_who_takes_nothing_does_not_hold_up_the_work_or_its_bill() {
+    let (firm, key, server) = firm();
+    let mut stream = EventStream::open(&server, &key, &request(ENDLESS, "", 200)).await;
+    eventually("it is billed unread", Duration::from_secs(60), async || total(&firm)["requests"] == 1).await;
+    let events = stream.rest().await;
+    let usage = &events.last().unwrap().data["response"]["usage"];
+    assert_eq!((&usage["output_tokens"], &total(&firm)["output_tokens"]), (&json!(200), &json!(200)));
+}
+
+#[tokio::test]
+async fn the_line_in_the_log_is_written_when_the_stream_ends() {
+    let (_firm, key, server) = firm();
+    let mut stream = EventStream::open(&server, &key, &request(ENDLESS, "", 60)).await;
+    let id = stream.header("x-request-id").to_owned();
+    stream.first_text().await;
+    let line =
+        |server: &Server| server.logged_requests().into_iter().find(|line| line["request_id"] == id.as_str());
+    stream.rest().await;
+    eventually("it is logged", Duration::from_secs(5), async || line(&server).is_some()).await;
+    let line = line(&server).unwrap();
+    assert_eq!((&line["status"], &line["code"]), (&json!(200), &json!("")));
+}
+
+#[tokio::test]
+async fn sigterm_lets_a_stream_end_and_a_second_one_fails_it_unbilled() {
+    for (signals, cap, last_event, billed) in
+        [(1, 200, "response.incomplete", 1), (2, 8000, "response.failed", 0)]
+    {
+        let (firm, key, mut server) = firm();
+        let mut stream = EventStream::open(&server, &key, &request(ENDLESS, "", cap)).await;
+        stream.first_text().await;
+        for _ in 0..signals {
+            server.signal(Signal::TERM);
+            eventually("it drains", Duration::from_secs(5), async || server.log().contains("draining")).await;
+        }
+        let last = stream.rest().await.pop().unwrap();
+        assert_eq!(last.name, last_event);
+        if billed == 0 {
+            assert_eq!(last.data["response"]["error"]["code"], "shutting_down");
+        }
+        assert_eq!(server.wait(), Some(0));
+        assert_eq!(total(&firm)["requests"], billed);
+    }
+}
+
+#[tokio::test]
+async fn a_reply_whose_last_event_has_arrived_survives_a_kill() {
+    let (firm, key, mut server) = firm();
+    let mut stream = EventStream::open(&server, &key, &request("", "Say hello.", 8)).await;
+    let last = stream.rest().await.pop().unwrap();
+    server.signal(Signal::KILL);
+    server.wait();
+    let (total, usage) = (total(&firm), &last.data["response"]["usage"]);
+    assert_eq!(total["requests"], 1);
+    assert_eq!(total["output_tokens"], usage["output_tokens"]);
+}
