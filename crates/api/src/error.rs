@@ -167,7 +167,7 @@ impl From<MeterError> for ApiError {
             MeterError::Engine(error) => Self::from_engine(&error),
             MeterError::Store(error) => Self::from_store(&error),
             MeterError::ShuttingDown => Self::shutting_down(),
-            MeterError::Money(_) | MeterError::Internal(_) => Self::internal(log),
+            MeterError::HungUp | MeterError::Money(_) | MeterError::Internal(_) => Self::internal(log),
         }
     }
 }

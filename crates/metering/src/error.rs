@@ -27,6 +27,9 @@ pub enum MeterError {
     NeverFits { input_tokens: u32, max_output_tokens: u32, limits: RateLimits },
     #[error(transparent)]
     Limiter(#[from] LimiterUnavailable),
+    /// The caller left before its work had begun; nobody is there to read this.
+    #[error("the caller hung up")]
+    HungUp,
     #[error(transparent)]
     Engine(#[from] EngineError),
     #[error(transparent)]

@@ -19,6 +19,9 @@ pub const INLINE_TEXT_BYTES: usize = 8 * 1024;
 pub const FIRST_SETTLE_PAUSE: Duration = Duration::from_millis(100);
 pub const LAST_SETTLE_PAUSE: Duration = Duration::from_secs(5);
 
+/// How long the reader of a stream whose text has all left waits for its row to be written, while that fails.
+pub const STREAM_SETTLE_PATIENCE: Duration = Duration::from_secs(30);
+
 /// The longest that a request can hold something in the store: past the longest generation with time to settle it.
 pub const RESERVATION_MEMORY: Duration = Duration::from_secs(900);
 

@@ -12,7 +12,9 @@
 //! limit, since it was admitted. Work that failed is not billed and does not count.
 
 use crate::admission::{Asked, Hold};
-use crate::limits::{FIRST_SETTLE_PAUSE, GENERATION_TIMEOUT, INLINE_TEXT_BYTES, LAST_SETTLE_PAUSE};
+use crate::limits::{
+    FIRST_SETTLE_PAUSE, GENERATION_TIMEOUT, INLINE_TEXT_BYTES, LAST_SETTLE_PAUSE, STREAM_SETTLE_PATIENCE,
+};
 use crate::running::{Beginning, Reporter};
 use crate::spending::Expense;
 use crate::{Call, GenerateRequest, Meter, MeterError, Model, Reply};
@@ -20,7 +22,6 @@ use chancery_domain::{HowEnded, MoneyError, Nanos, UnixMillis, UsageRow};
 use chancery_engine::{Ended, EngineError, Event, Generation, Job, Prompt, Sampling, StopReason};
 use chancery_store::{Settlement, StoreError};
 use std::sync::Arc;
-use tokio_util::sync::CancellationToken;
 
 /// A request that may run as far as the model goes.
 pub(crate) struct Admitted {
@@ -79,8 +80,11 @@ impl Meter {
         call: Call,
         mut reporter: Reporter,
     ) -> Result<Reply, MeterError> {
-        let admitted = self.admit(&call.request).await?;
-        let hold = self.admission.reserve(call.caller, call.request_id.clone(), admitted.asked()).await?;
+        let (admitted, hold) = tokio::select! {
+            reserved = self.admit_and_reserve(&call) => reserved?,
+            // Nothing has begun, so nothing is left of it: a reservation under way is released when it is dropped.
+            () = reporter.hung_up.cancelled() => return Err(MeterError::HungUp),
+        };
         let is_reserved = match self.set_aside(&call, &admitted).await {
             Ok(is_reserved) => is_reserved,
             Err(error) => {
@@ -97,6 +101,12 @@ impl Meter {
             self.spending.give_back(&call.request_id).await;
         }
         outcome.map(|(reply, _)| reply)
+    }
+
+    async fn admit_and_reserve(&self, call: &Call) -> Result<(Admitted, Hold), MeterError> {
+        let admitted = self.admit(&call.request).await?;
+        let hold = self.admission.reserve(call.caller, call.request_id.clone(), admitted.asked()).await?;
+        Ok((admitted, hold))
     }
 
     /// Whether something was set aside of a spending cap.
@@ -153,8 +163,7 @@ impl Meter {
         let settlement = Settlement { row: usage_row(call, admitted, &reply)?, is_reserved };
         // A row that could not be written may have been, so the tokens count either way.
         let used_tokens = u64::from(input_tokens) + u64::from(reply.output_tokens);
-        let (written, standing) =
-            tokio::join!(self.settle(settlement, &reporter.hung_up), hold.settle(used_tokens));
+        let (written, standing) = tokio::join!(self.settle(settlement, reporter), hold.settle(used_tokens));
         written?;
         reply.standing = standing;
         let model = &admitted.model.name;
@@ -206,32 +215,26 @@ impl Meter {
         }
     }
 
-    /// A caller who waits is told when the row cannot be written, and gets no reply. A caller who has hung up cannot be
-    /// told and did use the tokens, so the row is tried until it is written; trying again is safe, because a request
-    /// is billed once.
-    async fn settle(
-        &self,
-        mut settlement: Settlement,
-        hung_up: &CancellationToken,
-    ) -> Result<(), MeterError> {
+    /// A caller who waits for the whole reply is told when the row cannot be written, and gets nothing. Text that was
+    /// streamed has left already, so its row is tried for a while before the reader is told that it failed. A caller who
+    /// has hung up cannot be told and did use the tokens, so the row is tried until it is written. Trying again is safe,
+    /// because a request is billed once.
+    async fn settle(&self, mut settlement: Settlement, reporter: &Reporter) -> Result<(), MeterError> {
+        let started_at = self.clock.monotonic();
         let mut pause = FIRST_SETTLE_PAUSE;
         loop {
             let Err(error) = self.settle_once(&mut settlement).await else { return Ok(()) };
-            if !hung_up.is_cancelled() {
-                return Err(error);
-            }
+            let has_hung_up = reporter.hung_up.is_cancelled();
+            let tried_for = self.clock.monotonic().saturating_duration_since(started_at);
+            let is_worth_it = has_hung_up || (reporter.streams() && tried_for < STREAM_SETTLE_PATIENCE);
             let request_id = &settlement.row.request_id;
-            let may_pass = matches!(
-                error,
-                MeterError::Store(
-                    StoreError::Unavailable(_) | StoreError::DiskFull(_) | StoreError::ReadOnly(_)
-                )
-            );
-            if !may_pass || self.abandoned.is_cancelled() {
-                tracing::error!(%request_id, %error, "the usage of a caller who hung up could not be recorded");
+            if !is_worth_it || !may_pass(&error) || self.abandoned.is_cancelled() {
+                if has_hung_up || reporter.streams() {
+                    tracing::error!(%request_id, %error, "the usage of text that has left could not be recorded");
+                }
                 return Err(error);
             }
-            tracing::warn!(%request_id, %error, "recording the usage of a caller who hung up is tried again");
+            tracing::warn!(%request_id, %error, "recording the usage of text that has left is tried again");
             tokio::select! {
                 () = tokio::time::sleep(pause) => pause = (pause * 2).min(LAST_SETTLE_PAUSE),
                 () = self.abandoned.cancelled() => {}
@@ -267,6 +270,12 @@ fn usage_row(call: &Call, admitted: &Admitted, reply: &Reply) -> Result<UsageRow
         at: admitted.at,
         ended: reply.ended,
     })
+}
+
+/// Whether the store may take the same thing later.
+fn may_pass(error: &MeterError) -> bool {
+    use StoreError::{DiskFull, ReadOnly, Unavailable};
+    matches!(error, MeterError::Store(Unavailable(_) | DiskFull(_) | ReadOnly(_)))
 }
 
 fn how_ended(reason: StopReason) -> HowEnded {

@@ -76,6 +76,11 @@ impl Reporter {
         }
     }
 
+    /// Whether text leaves before the end.
+    pub(crate) fn streams(&self) -> bool {
+        self.text.is_some()
+    }
+
     pub(crate) fn text(&self, text: &str) {
         if let Some(sender) = &self.text {
             let _ = sender.send(text.to_owned());

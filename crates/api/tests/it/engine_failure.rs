@@ -1,11 +1,9 @@
 //! An engine that panics: what its callers, other callers and the ledger see of it.
 
-use chancery_api::ApiState;
-use chancery_domain::{ApiKey, Clock, Currency, OsRandomness, Prices, RateLimits, SystemClock};
+use crate::served::{MODEL, Served};
+use chancery_domain::SystemClock;
 use chancery_engine::Engine;
 use chancery_engine_cpu::{CpuEngine, LoadOptions, Plan};
-use chancery_metering::{MemoryLimiter, Meter, Model, Models};
-use chancery_store::{DatabaseUrl, NewAccount, NewKey, Store};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,9 +12,7 @@ use std::time::Duration;
 
 /// A firm whose engine panics in its next step when told to, and whose model file can be taken away.
 struct Firm {
-    url: String,
-    key: String,
-    store: Arc<dyn Store>,
+    served: Served,
     engine: Arc<CpuEngine>,
     panics: Arc<AtomicBool>,
     folder: tempfile::TempDir,
@@ -29,42 +25,18 @@ fn model_file() -> PathBuf {
 impl Firm {
     async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let store = chancery_store::open(&DatabaseUrl::sqlite_file(&folder.path().join("chancery.db")))
-            .await
-            .unwrap();
-        let key = ApiKey::generate(&OsRandomness);
-        let created_at = SystemClock.now();
-        let limits = RateLimits { requests_per_min: 600, tokens_per_min: 600_000 };
-        let account = NewAccount { name: "Hale & Ward".parse().unwrap(), limits, created_at };
-        let account = Some(store.create_account(account).await.unwrap().id);
-        let new_key =
-            NewKey { prefix: key.prefix(), hash: key.hash(), label: String::new(), account, created_at };
-        store.create_key(new_key).await.unwrap();
-
         let panics = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&panics);
         let before_step = move || assert!(!told.swap(false, Ordering::SeqCst), "told to panic");
         let model = folder.path().join("model.gguf");
         std::os::unix::fs::symlink(model_file(), &model).unwrap();
         let options =
-            LoadOptions { name: "m".to_owned(), context_tokens: Some(512), ..LoadOptions::default() };
+            LoadOptions { name: MODEL.to_owned(), context_tokens: Some(512), ..LoadOptions::default() };
         let plan = Plan::for_models(&[(model, options)]).unwrap().remove(0);
         let engine =
             Arc::new(CpuEngine::load_with_hook(plan, Arc::new(SystemClock), Arc::new(before_step)).unwrap());
-        let prices = Prices::new("1".parse().unwrap(), "2".parse().unwrap()).unwrap();
-        let models = Models::new([Model { name: "m".to_owned(), engine: Arc::clone(&engine) as _, prices }]);
-        let clock = Arc::new(SystemClock);
-        let limiter = Arc::new(MemoryLimiter::new(clock.clone()));
-        let meter = Meter::new(models, Arc::clone(&store), limiter, clock, Arc::new(OsRandomness));
-        let router = chancery_api::router(ApiState {
-            meter: Arc::new(meter),
-            currency: Currency::USD,
-            max_body_bytes: 1 << 20,
-        });
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        tokio::spawn(async move { axum::serve(listener, router).await });
-        Self { url, key: key.reveal().to_owned(), store, engine, panics, folder }
+        let served = Served::start(Arc::clone(&engine) as _).await;
+        Self { served, engine, panics, folder }
     }
 
     fn model(&self) -> PathBuf {
@@ -72,29 +44,15 @@ impl Firm {
     }
 
     async fn generate(&self) -> Reply {
-        let body = json!({"model": "m", "instructions": "", "input": "Say hello.", "max_output_tokens": 4});
-        self.send(self.client().post(format!("{}/v1/generate", self.url)).json(&body)).await
+        Reply::to(self.served.generate(json!({}))).await
     }
 
-    fn client(&self) -> reqwest::Client {
-        // The client wants a TLS provider before it is built, though this test speaks plain HTTP.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(60)).build().unwrap()
-    }
-
-    async fn send(&self, request: reqwest::RequestBuilder) -> Reply {
-        let response = request.bearer_auth(&self.key).send().await.unwrap();
-        let retry_after =
-            response.headers().get("retry-after").map(|value| value.to_str().unwrap().parse().unwrap());
-        Reply {
-            status: response.status().as_u16(),
-            retry_after_s: retry_after,
-            body: response.json().await.unwrap(),
-        }
+    async fn get(&self, path: &str) -> Reply {
+        Reply::to(self.served.get(path)).await
     }
 
     async fn billed_requests(&self) -> usize {
-        self.store.ledger_rows(None, 100).await.unwrap().len()
+        self.served.billed_requests().await
     }
 }
 
@@ -105,6 +63,17 @@ struct Reply {
 }
 
 impl Reply {
+    async fn to(request: reqwest::RequestBuilder) -> Self {
+        let response = request.send().await.unwrap();
+        let retry_after =
+            response.headers().get("retry-after").map(|value| value.to_str().unwrap().parse().unwrap());
+        Self {
+            status: response.status().as_u16(),
+            retry_after_s: retry_after,
+            body: response.json().await.unwrap(),
+        }
+    }
+
     fn code(&self) -> &str {
         self.body["error"]["code"].as_str().unwrap_or_default()
     }
@@ -126,9 +95,9 @@ async fn a_panic_bills_nobody_refuses_others_for_a_while_and_changes_no_text() {
     let refused = firm.generate().await;
     assert_eq!((refused.status, refused.code()), (503, "engine_restarting"));
     assert!((1..=60).contains(&refused.retry_after_s.unwrap()), "{:?}", refused.retry_after_s);
-    let models = firm.send(firm.client().get(format!("{}/v1/models", firm.url))).await;
+    let models = firm.get("/v1/models").await;
     assert_eq!(models.status, 200, "everything else goes on");
-    let usage = firm.send(firm.client().get(format!("{}/v1/usage", firm.url))).await;
+    let usage = firm.get("/v1/usage").await;
     assert_eq!((usage.status, &usage.body["total"]["requests"]), (200, &json!(1)));
 
     while !firm.engine.outage().unwrap().contains("there is no model file") {

@@ -1,6 +1,8 @@
-//! The API over real TCP on a real database, with the real engine and the real model, in one process: for what cannot be
-//! made to happen in the finished binary.
+//! The API over real TCP on a real database, with the real engine and the real model or one that plays a script, in one
+//! process: for what cannot be made to happen in the finished binary.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in what it shares with others too")]
 
 mod engine_failure;
+mod served;
+mod streaming;

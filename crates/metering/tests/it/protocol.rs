@@ -3,7 +3,7 @@
 use crate::{Firm, call};
 use chancery_domain::{HowEnded, Nanos};
 use chancery_engine::{Ended, EngineError, GenerationSink, StopReason};
-use chancery_metering::MeterError;
+use chancery_metering::{MeterError, Progress};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Connection, SqliteConnection};
 use std::sync::Mutex;
@@ -124,6 +124,26 @@ async fn what_a_caller_who_hung_up_has_used_is_recorded_once_the_database_is_bac
     sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
     firm.settled().await;
     assert_eq!(firm.rows().await, [(6, 1, "cancelled")]);
+}
+
+#[tokio::test]
+async fn text_that_was_streamed_is_recorded_once_the_database_is_back_and_only_then_ends() {
+    let firm = Firm::with(|_, sink| {
+        sink.text("Dear");
+        end(sink, StopReason::Complete, 1);
+    })
+    .await;
+    let options = SqliteConnectOptions::new().filename(firm.database_file());
+    let mut other = SqliteConnection::connect_with(&options).await.unwrap();
+    sqlx::query("BEGIN EXCLUSIVE").execute(&mut other).await.unwrap();
+    let (id, request) = firm.new_request();
+    let mut running = firm.meter.stream(call(firm.caller, id, request)).await.unwrap();
+    assert!(matches!(running.next().await, Progress::Text(text) if text == "Dear"));
+    // Longer than the store is patient.
+    assert!(tokio::time::timeout(Duration::from_secs(7), running.next()).await.is_err(), "it has not ended");
+    sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
+    assert!(matches!(running.next().await, Progress::Ended(Ok(reply)) if reply.output_text == "Dear"));
+    assert_eq!(firm.rows().await, [(6, 1, "complete")]);
 }
 
 #[tokio::test]
