@@ -5,6 +5,7 @@ mod account;
 mod chain;
 mod clock;
 mod day;
+mod idempotency;
 mod ids;
 mod key;
 mod limits;
@@ -19,6 +20,7 @@ pub use account::{Account, AccountName, AccountNameError, AccountState, RateLimi
 pub use chain::{ChainHash, ChainHead};
 pub use clock::{Clock, ManualClock, SystemClock, UnixMillis};
 pub use day::{Day, DayError};
+pub use idempotency::{Fingerprint, IdempotencyKey, IdempotencyKeyError};
 pub use ids::{AccountId, KeyId, RequestId, WriterId};
 pub use key::{ApiKey, ApiKeyError, Key, KeyHash, KeyPrefix, KeyState};
 pub use limits::{

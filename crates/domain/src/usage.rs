@@ -2,7 +2,8 @@
 
 use crate::{AccountId, KeyId, MoneyError, Nanos, Prices, RequestId, UnixMillis};
 
-/// How a billed request ended. The first four are also the reply's `stop_reason`.
+/// How a billed request ended, which is also the reply's `stop_reason`. Nobody waits for the reply of a cancelled one, but
+/// it may be asked for later, by the same idempotency key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HowEnded {
     /// The model ended its reply.

@@ -29,6 +29,8 @@ pub enum StoreError {
     LedgerRefused { request: RequestId, why: String },
     #[error("what request {0} had set aside of its account's spending cap is gone")]
     ReservationGone(RequestId),
+    #[error("the idempotency key that request {0} had claimed is no longer its own")]
+    ClaimGone(RequestId),
     #[error("the sum is too large to be counted exactly; ask for fewer days")]
     SumTooLarge,
 

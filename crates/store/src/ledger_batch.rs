@@ -1,6 +1,6 @@
 //! One commit's worth of settled rows: linked into their writer's chain, and summed by day.
 
-use crate::Settlement;
+use crate::{KeptReply, Settlement};
 use chancery_domain::{AccountId, ChainHash, ChainHead, Day, KeyId, MoneyError, Nanos, UsageRow, WriterId};
 use std::collections::BTreeMap;
 
@@ -12,6 +12,8 @@ pub(crate) struct Batch<'a> {
     pub(crate) rows: Vec<LinkedRow<'a>>,
     /// The requests among them that had set something aside, in order, for the same reason as the sums below.
     pub(crate) reserved: Vec<&'a str>,
+    /// The replies among them that are kept under a key.
+    pub(crate) kept: Vec<(&'a UsageRow, &'a KeptReply)>,
     /// In the order of their keys, so that two nodes that change the same sums never wait for each other in a circle.
     pub(crate) sums: Vec<DaySum<'a>>,
 }
@@ -55,13 +57,14 @@ impl<'a> Batch<'a> {
         settlements: impl Iterator<Item = &'a Settlement>,
     ) -> Result<Self, MoneyError> {
         let mut after = before;
-        let mut reserved = Vec::new();
+        let (mut reserved, mut kept_replies) = (Vec::new(), Vec::new());
         let mut linked = Vec::new();
         let mut sums = BTreeMap::new();
-        for Settlement { row, is_reserved } in settlements {
+        for Settlement { row, is_reserved, kept } in settlements {
             if *is_reserved {
                 reserved.push(row.request_id.as_str());
             }
+            kept_replies.extend(kept.as_ref().map(|kept| (row, kept)));
             let place = after.rows;
             after = after.followed_by(writer, row);
             linked.push(LinkedRow { row, place, hash: after.hash });
@@ -75,7 +78,8 @@ impl<'a> Batch<'a> {
             sum.cost = sum.cost.checked_add(row.cost)?;
         }
         reserved.sort_unstable();
-        Ok(Self { writer, before, after, rows: linked, reserved, sums: sums.into_values().collect() })
+        let (kept, sums) = (kept_replies, sums.into_values().collect());
+        Ok(Self { writer, before, after, rows: linked, reserved, kept, sums })
     }
 }
 

@@ -2,6 +2,7 @@
 //! for every value.
 
 use crate::failure::STATEMENT_TIMEOUT;
+use crate::idempotency::FINISH;
 use crate::ledger::{HEAD, SET_HEAD, STORED, StoredHead, StoredUsageRow};
 use crate::ledger_batch::{Batch, DaySum, LinkedRow, stored_count};
 use crate::ledger_writer::{Appended, LedgerDatabase, MAX_BATCH};
@@ -105,6 +106,18 @@ impl SqliteLedger {
             let released = sqlx::query(RELEASE).bind(*request).execute(&mut *connection).await?;
             if released.rows_affected() != 1 {
                 return Ok(Appended::NoneSinceItsReservationIsGone);
+            }
+        }
+        for (row, kept) in &batch.kept {
+            let finish = sqlx::query(FINISH)
+                .bind(row.account.0)
+                .bind(kept.key.as_str())
+                .bind(row.request_id.as_str())
+                .bind(kept.output_text.as_bytes())
+                .bind(i64::from(kept.cached_tokens))
+                .bind(kept.expires_at.0);
+            if finish.execute(&mut *connection).await?.rows_affected() != 1 {
+                return Ok(Appended::NoneSinceItsClaimIsGone);
             }
         }
         let mut add_sums = sqlx::query(self.add_sums.for_rows(batch.sums.len()));

@@ -3,14 +3,15 @@
 //! 1. `settle` puts its row into a bounded queue and waits for the answer. From then on the row no longer depends on
 //!    the caller: one that goes away gets no answer, but its row is written.
 //! 2. One task takes everything that waits, up to a bound, links the rows into this process's chain, sums them by day,
-//!    and writes rows, sums and the chain's new end, and removes what the requests had set aside, in one transaction:
-//!    one flush of the disk for all. What comes in meanwhile is the next batch.
+//!    and writes rows, sums and the chain's new end, removes what the requests had set aside, and keeps the replies of
+//!    those that claimed a key, in one transaction: one flush of the disk for all. What comes in meanwhile is the next
+//!    batch.
 //! 3. The task knows where its chain ends from the last commit that was answered. After anything else it reads the end
 //!    anew, and a transaction that follows another end than the stored one changes nothing.
 //! 4. A transaction with a request that is there already changes nothing either. Each row is then compared with what
 //!    is stored: equal means settled before, different is `RequestAlreadyBilled`; the others are written without it.
-//! 5. A batch that breaks a rule of the ledger, or counts on something set aside that is gone, is halved until the row
-//!    at fault stands alone, so that only its caller gets the error.
+//! 5. A batch that breaks a rule of the ledger, or counts on something set aside or claimed that is gone, is halved
+//!    until the row at fault stands alone, so that only its caller gets the error.
 //! 6. When the connection breaks, nobody knows whether the batch was committed. It is sent once more on a fresh
 //!    connection; by (3) and (4) that never bills twice. If that fails too, everyone in the batch gets `Unavailable`. A
 //!    look at what is stored is repeated once in the same way.
@@ -216,8 +217,13 @@ impl<D: LedgerDatabase, C: Clock> Batches<D, C> {
     ) -> Result<(), StoreError> {
         let request = || row.request_id.clone();
         Err(match outcome {
-            Ok(Appended::NoneSinceItsReservationIsGone) if self.is_stored(row).await? => return Ok(()),
+            Ok(Appended::NoneSinceItsReservationIsGone | Appended::NoneSinceItsClaimIsGone)
+                if self.is_stored(row).await? =>
+            {
+                return Ok(());
+            }
             Ok(Appended::NoneSinceItsReservationIsGone) => StoreError::ReservationGone(request()),
+            Ok(Appended::NoneSinceItsClaimIsGone) => StoreError::ClaimGone(request()),
             Ok(Appended::NoneSinceTheSumIsTooLarge) => StoreError::SumTooLarge,
             Err(error) if is_the_rows_fault(error) => {
                 StoreError::LedgerRefused { request: request(), why: error.to_string() }
@@ -297,12 +303,17 @@ pub(crate) enum Appended {
     NoneSinceTheEndMoved,
     NoneSinceTheSumIsTooLarge,
     NoneSinceItsReservationIsGone,
+    NoneSinceItsClaimIsGone,
 }
 
 /// Whether some of the batch may pass without the others.
 fn may_be_one_rows_fault(outcome: &Result<Appended, sqlx::Error>) -> bool {
     match outcome {
-        Ok(Appended::NoneSinceTheSumIsTooLarge | Appended::NoneSinceItsReservationIsGone) => true,
+        Ok(
+            Appended::NoneSinceTheSumIsTooLarge
+            | Appended::NoneSinceItsReservationIsGone
+            | Appended::NoneSinceItsClaimIsGone,
+        ) => true,
         Ok(_) => false,
         Err(error) => is_the_rows_fault(error),
     }

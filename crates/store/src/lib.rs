@@ -7,6 +7,7 @@ mod error;
 mod failure;
 mod gaps;
 mod health;
+mod idempotency;
 mod keys;
 mod lease;
 mod ledger;
@@ -30,8 +31,9 @@ pub use lease::LEASE;
 pub use postgres::PostgresStore;
 pub use sqlite::SqliteStore;
 pub use traits::{
-    Accounts, CapChange, ChainedRow, Health, KeyOwner, Keys, Leases, Ledger, LimitsChange, NewAccount,
-    NewKey, Reserved, Settlement, Spending, SpendingReservation, Store,
+    Accounts, CapChange, ChainedRow, Claim, Claimed, FinishedReply, Health, IdempotencyKeys, KeptKey,
+    KeptReply, KeyHolder, KeyOwner, Keys, Leases, Ledger, LimitsChange, NewAccount, NewKey, Reserved,
+    Settlement, Spending, SpendingReservation, Store,
 };
 pub use url::DatabaseUrl;
 pub use usage::{DayUsage, UsageBy, UsageByError, UsageGroup, UsageQuery, UsageSum, UsageTotals};

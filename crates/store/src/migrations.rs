@@ -32,12 +32,14 @@ const SQLITE: &[Migration] = &[
     step(1, "accounts_keys_ledger", include_str!("../migrations/sqlite/0001_accounts_keys_ledger.sql")),
     step(2, "chains_and_day_sums", include_str!("../migrations/sqlite/0002_chains_and_day_sums.sql")),
     step(3, "spending_caps", include_str!("../migrations/sqlite/0003_spending_caps.sql")),
+    step(4, "idempotency_keys", include_str!("../migrations/sqlite/0004_idempotency_keys.sql")),
 ];
 
 const POSTGRES: &[Migration] = &[
     step(1, "accounts_keys_ledger", include_str!("../migrations/postgres/0001_accounts_keys_ledger.sql")),
     step(2, "chains_and_day_sums", include_str!("../migrations/postgres/0002_chains_and_day_sums.sql")),
     step(3, "spending_caps", include_str!("../migrations/postgres/0003_spending_caps.sql")),
+    step(4, "idempotency_keys", include_str!("../migrations/postgres/0004_idempotency_keys.sql")),
 ];
 
 stored_row! {
@@ -71,7 +73,8 @@ mod postgres {
     /// Other programs' tables may live in the same PostgreSQL schema, but not under these names.
     pub(super) const COUNT_FOREIGN_TABLES: &str = "SELECT COUNT(*) FROM pg_catalog.pg_tables \
         WHERE schemaname = current_schema() AND tablename IN \
-        ('accounts', 'api_keys', 'ledger', 'ledger_writers', 'usage_days', 'spending_reservations', 'writer_leases')";
+        ('accounts', 'api_keys', 'ledger', 'ledger_writers', 'usage_days', 'spending_reservations', 'writer_leases', \
+        'idempotency_keys')";
     pub(super) const CREATE_MIGRATIONS_TABLE: &str = "CREATE TABLE schema_migrations \
         (version BIGINT PRIMARY KEY, name TEXT NOT NULL, checksum BYTEA NOT NULL)";
 }

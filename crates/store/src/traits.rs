@@ -3,14 +3,14 @@
 use crate::{DayUsage, StoreError, UsageQuery, UsageSum};
 use async_trait::async_trait;
 use chancery_domain::{
-    Account, AccountId, AccountName, ChainHash, ChainHead, Key, KeyHash, KeyId, KeyPrefix, Nanos, RateLimits,
-    RequestId, UnixMillis, UsageRow, WriterId,
+    Account, AccountId, AccountName, ChainHash, ChainHead, Fingerprint, IdempotencyKey, Key, KeyHash, KeyId,
+    KeyPrefix, Nanos, RateLimits, RequestId, UnixMillis, UsageRow, WriterId,
 };
 
 /// Everything that is kept, in one object that can be shared.
-pub trait Store: Accounts + Keys + Ledger + Spending + Leases + Health {}
+pub trait Store: Accounts + Keys + Ledger + Spending + IdempotencyKeys + Leases + Health {}
 
-impl<T: Accounts + Keys + Ledger + Spending + Leases + Health> Store for T {}
+impl<T: Accounts + Keys + Ledger + Spending + IdempotencyKeys + Leases + Health> Store for T {}
 
 #[derive(Clone, Debug)]
 pub struct NewAccount {
@@ -100,12 +100,23 @@ pub struct Settlement {
     pub row: UsageRow,
     /// Whether the request set something aside with `reserve_spending`.
     pub is_reserved: bool,
+    /// What to keep of the reply, where the request claimed an idempotency key.
+    pub kept: Option<KeptReply>,
+}
+
+/// What to keep under a key of the row's account, beside what the row says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptReply {
+    pub key: IdempotencyKey,
+    pub output_text: String,
+    pub cached_tokens: u32,
+    pub expires_at: UnixMillis,
 }
 
 /// A row and nothing else.
 impl From<UsageRow> for Settlement {
     fn from(row: UsageRow) -> Self {
-        Self { row, is_reserved: false }
+        Self { row, is_reserved: false, kept: None }
     }
 }
 
@@ -117,7 +128,8 @@ pub trait Ledger: Send + Sync + 'static {
     /// whose account or key is unknown, or whose day's sum would be too large is `LedgerRefused`.
     ///
     /// What the request had set aside of its account's cap is given back in the same transaction; where that is gone,
-    /// nothing is written, and that is `ReservationGone`.
+    /// nothing is written, and that is `ReservationGone`. So is the reply kept under the key that the request claimed;
+    /// where the key is no longer its own, nothing is written, and that is `ClaimGone`.
     ///
     /// After `Unavailable` nobody knows whether the row was written; settling it again is safe. Dropping the future
     /// leaves the row to be written, unless the queue was still full: then it was never handed over.
@@ -182,6 +194,74 @@ pub trait Spending: Send + Sync + 'static {
 
     /// For a request that comes to nothing. Giving back what is gone changes nothing.
     async fn release_spending(&self, request: &RequestId) -> Result<(), StoreError>;
+}
+
+/// A request that wants to be the one that runs under a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    pub account: AccountId,
+    pub key: IdempotencyKey,
+    pub fingerprint: Fingerprint,
+    pub request_id: RequestId,
+    pub now: UnixMillis,
+    /// The latest moment at which it can still be under way.
+    pub expires_at: UnixMillis,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Claimed {
+    Yes,
+    HeldBy(KeyHolder),
+}
+
+/// The request that has a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyHolder {
+    pub fingerprint: Fingerprint,
+    /// None while it is under way.
+    pub reply: Option<FinishedReply>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FinishedReply {
+    pub row: UsageRow,
+    pub output_text: String,
+    pub cached_tokens: u32,
+}
+
+/// A key whose request has ended, and the account that the ledger says was billed for that request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptKey {
+    pub account: AccountId,
+    pub key: IdempotencyKey,
+    pub request_id: RequestId,
+    /// None where the ledger has no such request.
+    pub billed_account: Option<AccountId>,
+}
+
+/// Keys by which an account's callers name their requests: of all requests under one key, one row at most reaches the
+/// ledger. A key is free when nobody has it, when its time is up, or when its request is under way in a dead process.
+#[async_trait]
+pub trait IdempotencyKeys: Send + Sync + 'static {
+    /// Who has the key, if anybody.
+    async fn key_holder(
+        &self,
+        account: AccountId,
+        key: &IdempotencyKey,
+        now: UnixMillis,
+    ) -> Result<Option<KeyHolder>, StoreError>;
+
+    /// Takes the key if it is free. However many do so at once, one succeeds.
+    async fn claim_key(&self, claim: &Claim) -> Result<Claimed, StoreError>;
+
+    /// For a request that comes to nothing. A key that is no longer its own, or whose request has ended, stays.
+    async fn free_key(&self, claim: &Claim) -> Result<(), StoreError>;
+
+    /// Removes up to `limit` keys whose time is up, with their replies, and says how many there were.
+    async fn forget_expired_keys(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError>;
+
+    /// The keys whose requests have ended, by account and key, a page at a time: up to `limit` after the given one.
+    async fn kept_keys(&self, after: Option<&KeptKey>, limit: u32) -> Result<Vec<KeptKey>, StoreError>;
 }
 
 /// What a process holds for its requests, others may take once it is dead: when it has not said for `LEASE` that it

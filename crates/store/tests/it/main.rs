@@ -5,6 +5,7 @@
 mod accounts;
 mod chains;
 mod databases;
+mod idempotency;
 mod keys;
 mod killed;
 mod ledger;
@@ -104,6 +105,21 @@ conformance_suite! {
         what_is_past_its_time_no_longer_counts_though_its_process_lives
         a_process_that_ends_frees_what_it_has_set_aside_at_once
         what_the_dead_leave_is_forgotten_a_little_at_a_time;
+    idempotency:
+        a_claimed_key_is_held_until_it_is_freed
+        a_key_is_an_accounts_own
+        settling_keeps_the_reply_with_its_row
+        hostile_texts_are_kept_unchanged
+        of_many_racing_to_one_key_one_wins
+        what_a_dead_process_had_claimed_can_be_claimed_again_and_is_billed_once
+        a_process_that_says_it_lives_keeps_its_claims
+        a_claim_that_is_gone_spoils_no_other_row
+        a_freed_key_does_not_take_a_finished_reply_along
+        an_expired_key_counts_as_absent
+        expired_keys_are_forgotten_a_little_at_a_time
+        under_one_key_at_most_one_row_whoever_dies
+        kept_keys_are_paged_with_the_account_that_was_billed
+        a_kept_reply_without_its_row_is_an_error;
     opening:
         reopening_keeps_everything
         a_newer_schema_is_refused_by_number

@@ -4,7 +4,8 @@ use crate::databases::TestDatabase;
 use crate::samples::{NOON, account, key, name, new_account, new_key, payer, row, whole_ledger};
 use chancery_domain::{AccountId, ChainHash, ChainHead, KeyId, KeyPrefix, UsageRow, WriterId};
 use chancery_store::{
-    Accounts, Health, Keys, Leases, Ledger, LimitsChange, Spending, Store, StoreError, UsageBy, UsageQuery,
+    Accounts, Health, IdempotencyKeys, Keys, Leases, Ledger, LimitsChange, Spending, Store, StoreError,
+    UsageBy, UsageQuery,
 };
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
@@ -214,6 +215,8 @@ pub async fn a_closed_store_answers_unavailable<D: TestDatabase>(database: Arc<D
         store.day_usage(None, 1).await.err(),
         store.renew_lease(NOON).await.err(),
         store.forget_dead(NOON, 1).await.err(),
+        store.forget_expired_keys(NOON, 1).await.err(),
+        store.kept_keys(None, 1).await.err(),
         store.release_spending(&row(1, payer).request_id).await.err(),
         store.ping().await.err(),
     ];

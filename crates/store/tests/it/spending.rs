@@ -35,7 +35,7 @@ fn reservation(number: usize, account: AccountId, amount: i64) -> SpendingReserv
 /// A row that costs so many nanos, for a request that set something aside.
 fn settlement(number: usize, payer: (AccountId, KeyId), cost: u32) -> Settlement {
     let row = UsageRow { prices: crate::samples::prices(1, 2), ..row(number, payer) };
-    Settlement { row: with_tokens(row, cost, 0), is_reserved: true }
+    Settlement { row: with_tokens(row, cost, 0), is_reserved: true, kept: None }
 }
 
 async fn reserve(store: &impl Store, number: usize, account: AccountId, amount: i64) -> Reserved {
