@@ -1,6 +1,7 @@
 //! Every refusal of the API. An `ApiError` carries what the caller reads (status, code, reason, field) apart from what
 //! the log reads (`internal`). It is turned into bytes at one place, `boundary`, which knows the request's id.
 
+use crate::idempotency::KEY_NAME;
 use crate::json::shorten;
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -11,6 +12,9 @@ use chancery_store::StoreError;
 
 /// How long a caller should wait when the database cannot be reached or the process is stopping, in seconds.
 const RETRY_UNAVAILABLE_S: u32 = 2;
+
+/// How long a caller should wait for a request of its own that is still running, in seconds.
+const RETRY_IN_FLIGHT_S: u32 = 1;
 
 #[derive(Clone, Debug)]
 pub(crate) struct ApiError {
@@ -163,6 +167,8 @@ impl From<MeterError> for ApiError {
             MeterError::NeverFits { input_tokens, max_output_tokens, limits } => {
                 Self::never_fits(input_tokens, max_output_tokens, limits)
             }
+            MeterError::IdempotencyInFlight => Self::idempotency_in_flight(),
+            MeterError::IdempotencyMismatch => Self::idempotency_mismatch(),
             MeterError::Limiter(_) => Self::limits_unknown(log),
             MeterError::Engine(error) => Self::from_engine(&error),
             MeterError::Store(error) => Self::from_store(&error),
@@ -220,6 +226,24 @@ impl ApiError {
                 ),
             ),
         }
+    }
+
+    fn idempotency_in_flight() -> Self {
+        let reason = format!(
+            "a request with this `{KEY_NAME}` is still running; send the same again in a moment to get its reply, it is \
+             billed once"
+        );
+        Self::new(StatusCode::CONFLICT, "idempotency_in_flight", reason)
+            .at_field(KEY_NAME)
+            .retry_after_s(RETRY_IN_FLIGHT_S)
+    }
+
+    fn idempotency_mismatch() -> Self {
+        let reason = format!(
+            "this `{KEY_NAME}` belongs to a request with another path or body; send that one again, or this one with a \
+             key of its own"
+        );
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_mismatch", reason).at_field(KEY_NAME)
     }
 
     fn limits_unknown(log: String) -> Self {

@@ -2,7 +2,7 @@
 //! unknown, and is refused with the nearest known name.
 
 use crate::error::ApiError;
-use crate::json::{Json, shorten};
+use crate::json::{Json, LARGEST_EXACT, shorten};
 
 pub(crate) struct Fields {
     left: Vec<(String, Json)>,
@@ -117,9 +117,8 @@ fn integer(name: &str, value: &Json, min: u64) -> Result<u64, ApiError> {
             u64::try_from(*value).ok().filter(|value| *value >= min).ok_or_else(out_of_range)
         }
         Json::Number(value) if value.fract() == 0.0 => {
-            // Past 2^53 a float no longer tells which integer was meant; nothing here is that large.
-            const LARGEST: f64 = 9_007_199_254_740_992.0;
-            let exact = (0.0..=LARGEST).contains(value).then_some(*value as u64);
+            // Nothing here is larger.
+            let exact = (0.0..=LARGEST_EXACT).contains(value).then_some(*value as u64);
             exact.filter(|value| *value >= min).ok_or_else(out_of_range)
         }
         Json::Number(_) => {

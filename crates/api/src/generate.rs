@@ -7,7 +7,7 @@ use crate::caller::Authenticated;
 use crate::error::ApiError;
 use crate::generate_events::GenerateEvents;
 use crate::generation_fields::{self, GenerationFields};
-use crate::sse;
+use crate::{idempotency, sse};
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
@@ -15,9 +15,11 @@ use axum::{Extension, Json};
 use chancery_domain::RequestId;
 use chancery_metering::{Call, Reply};
 
+pub(crate) const PATH: &str = "/v1/generate";
+
 #[derive(serde::Serialize)]
 pub(crate) struct GenerateReply<'a> {
-    /// The request's id in the ledger.
+    /// The id, in the ledger, of the request that generated it.
     id: &'a str,
     model: &'a str,
     output_text: &'a str,
@@ -45,21 +47,18 @@ pub(crate) async fn handle(
     headers: HeaderMap,
     JsonBytes(body): JsonBytes,
 ) -> Result<Response, ApiError> {
-    // A caller who counts on it would be billed twice for a retry; so it is refused until it is kept.
-    if headers.contains_key("idempotency-key") {
-        let reason = "`Idempotency-Key` is not offered yet; send the request without it";
-        return Err(ApiError::invalid_value("Idempotency-Key", reason));
-    }
     let GenerationFields { request, stream } = generation_fields::parse(&body)?;
+    let idempotency = idempotency::read(&headers, PATH, &body)?;
     let model = request.model.clone();
-    let call = Call { caller, request_id, request };
+    let call = Call { caller, request_id, request, idempotency };
     if stream {
         let running = state.meter.stream(call).await?;
         return Ok(sse::respond(running, GenerateEvents::new(model)));
     }
     let reply = state.meter.generate(call).await?;
     let standing = reply.standing.map(Extension);
-    Ok((standing, Json(GenerateReply::of(&reply, &model))).into_response())
+    let replayed = idempotency::mark(reply.is_replay);
+    Ok((replayed, standing, Json(GenerateReply::of(&reply, &model))).into_response())
 }
 
 impl<'a> GenerateReply<'a> {

@@ -33,7 +33,57 @@ impl Json {
             Self::Object(_) => "an object",
         }
     }
+
+    /// The same bytes for all texts that mean the same: without spaces, names in order, whole numbers as integers.
+    pub(crate) fn canonical(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        self.write_canonical(&mut text);
+        text
+    }
+
+    fn write_canonical(&self, text: &mut Vec<u8>) {
+        // Writing to memory does not fail.
+        let write_string = |text: &mut Vec<u8>, string: &str| drop(serde_json::to_writer(text, string));
+        match self {
+            Self::Null => text.extend_from_slice(b"null"),
+            Self::Bool(value) => text.extend_from_slice(value.to_string().as_bytes()),
+            Self::Integer(value) => text.extend_from_slice(value.to_string().as_bytes()),
+            Self::Number(value) if value.fract() == 0.0 && value.abs() <= LARGEST_EXACT => {
+                text.extend_from_slice((*value as i128).to_string().as_bytes());
+            }
+            // The shortest decimals that are read back as the same number.
+            Self::Number(value) => text.extend_from_slice(value.to_string().as_bytes()),
+            Self::String(value) => write_string(text, value),
+            Self::Array(items) => {
+                text.push(b'[');
+                for (place, item) in items.iter().enumerate() {
+                    if place > 0 {
+                        text.push(b',');
+                    }
+                    item.write_canonical(text);
+                }
+                text.push(b']');
+            }
+            Self::Object(entries) => {
+                let mut entries: Vec<&(String, Json)> = entries.iter().collect();
+                entries.sort_unstable_by_key(|(name, _)| name);
+                text.push(b'{');
+                for (place, (name, value)) in entries.into_iter().enumerate() {
+                    if place > 0 {
+                        text.push(b',');
+                    }
+                    write_string(text, name);
+                    text.push(b':');
+                    value.write_canonical(text);
+                }
+                text.push(b'}');
+            }
+        }
+    }
 }
+
+/// Past 2^53 a float no longer tells which integer was meant.
+pub(crate) const LARGEST_EXACT: f64 = 9_007_199_254_740_992.0;
 
 impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -125,6 +175,27 @@ mod tests {
     fn deep_nesting_is_an_error_and_not_a_crash() {
         let deep = "[".repeat(200_000);
         assert!(Json::parse(deep.as_bytes()).is_err());
+    }
+
+    #[test]
+    fn a_canonical_text_means_the_same_and_is_its_own_canonical_text() {
+        for (text, expected) in [
+            (
+                r#" { "b" : [ 1 , null ] , "a" : { "d" : true , "c" : "x" } } "#,
+                r#"{"a":{"c":"x","d":true},"b":[1,null]}"#,
+            ),
+            (r#"["\u0041\u000a\/", -0.0, 1e2, 0.1, 1e300, -7]"#, ""),
+        ] {
+            let json = Json::parse(text.as_bytes()).unwrap();
+            let canonical = json.canonical();
+            let again = Json::parse(&canonical).unwrap();
+            assert_eq!(again.canonical(), canonical);
+            if !expected.is_empty() {
+                assert_eq!(String::from_utf8(canonical).unwrap(), expected);
+            }
+        }
+        let numbers = Json::parse(br#"["A\n/", -0.0, 1e2, 0.1, -7]"#).unwrap().canonical();
+        assert_eq!(String::from_utf8(numbers).unwrap(), r#"["A\n/",0,100,0.1,-7]"#);
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod fields;
 mod generate;
 mod generate_events;
 mod generation_fields;
+mod idempotency;
 mod json;
 mod log_line;
 mod models;
@@ -29,7 +30,7 @@ use axum::routing::{get, post};
 /// The whole API.
 pub fn router(state: ApiState) -> Router {
     Router::new()
-        .route("/v1/generate", post(generate::handle))
+        .route(generate::PATH, post(generate::handle))
         .route("/v1/models", get(models::handle))
         .route("/v1/tokens", post(tokens::handle))
         .route("/v1/usage", get(usage::handle))

@@ -5,6 +5,7 @@
 //! one reply. A reader who hangs up drops the stream, and with it the work.
 
 use crate::error::ApiError;
+use crate::idempotency;
 use crate::log_line::StreamOutcome;
 use axum::Extension;
 use axum::body::{Body, Bytes};
@@ -52,7 +53,8 @@ impl Events {
 
 /// The stream of a request whose work has begun.
 pub(crate) fn respond(running: Running, mut format: impl EventFormat) -> Response {
-    let standing = Extension(running.beginning().standing);
+    let standing = running.beginning().standing.map(Extension);
+    let replayed = idempotency::mark(running.beginning().is_replay);
     let outcome = StreamOutcome::default();
     let mut first = Events::default();
     format.beginning(running.beginning(), &mut first);
@@ -67,7 +69,7 @@ pub(crate) fn respond(running: Running, mut format: impl EventFormat) -> Respons
         // Proxies of the nginx family would gather the events otherwise.
         (header::HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
     ];
-    (headers, standing, Extension(outcome), body).into_response()
+    (headers, replayed, standing, Extension(outcome), body).into_response()
 }
 
 struct EventStream<Format> {

@@ -25,6 +25,11 @@ pub enum MeterError {
     /// More tokens than the account may use in a minute, so no waiting helps.
     #[error("{input_tokens} tokens in and up to {max_output_tokens} out never fit the account's {limits:?}")]
     NeverFits { input_tokens: u32, max_output_tokens: u32, limits: RateLimits },
+    /// A request with the same idempotency key is still under way.
+    #[error("a request with this idempotency key is under way")]
+    IdempotencyInFlight,
+    #[error("this idempotency key was given to another request")]
+    IdempotencyMismatch,
     #[error(transparent)]
     Limiter(#[from] LimiterUnavailable),
     /// The caller left before its work had begun; nobody is there to read this.

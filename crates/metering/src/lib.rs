@@ -4,6 +4,8 @@
 mod admission;
 mod authentication;
 mod error;
+mod idempotency;
+mod lease;
 mod limit_verification;
 pub mod limits;
 mod meter;
@@ -18,6 +20,7 @@ mod verification;
 
 pub use authentication::{Authenticator, Caller};
 pub use error::MeterError;
+pub use idempotency::Idempotency;
 pub use limit_verification::{LimitVerification, verify_limits};
 pub use meter::Meter;
 pub use models::{Model, Models};

@@ -25,6 +25,9 @@ pub const STREAM_SETTLE_PATIENCE: Duration = Duration::from_secs(30);
 /// The longest that a request can hold something in the store: past the longest generation with time to settle it.
 pub const RESERVATION_MEMORY: Duration = Duration::from_secs(900);
 
+/// How long the reply to a request with an idempotency key is kept after its end.
+pub const REPLY_MEMORY: Duration = Duration::from_secs(24 * 3600);
+
 /// Pause between two rounds of removing what nobody needs any more, and how much of it is removed in one step.
 pub const UPKEEP_PAUSE: Duration = Duration::from_secs(60);
 pub const UPKEEP_BATCH: u32 = 200;

@@ -1,6 +1,7 @@
 //! What the HTTP crates see of metering: who calls, what a request counts, starting one, and stopping.
 
 use crate::admission::Admission;
+use crate::idempotency::Replies;
 use crate::running::{Wants, reporting};
 use crate::spending::SpendingCaps;
 use crate::{
@@ -18,6 +19,7 @@ pub struct Meter {
     authenticator: Authenticator,
     pub(crate) admission: Admission,
     pub(crate) spending: SpendingCaps,
+    pub(crate) replies: Replies,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) randomness: Arc<dyn Randomness>,
     running: TaskTracker,
@@ -40,6 +42,7 @@ impl Meter {
             authenticator: Authenticator::new(Arc::clone(&store), Arc::clone(&clock)),
             admission: Admission::new(limiter),
             spending: SpendingCaps::new(Arc::clone(&store), Arc::clone(&clock)),
+            replies: Replies::new(Arc::clone(&store), Arc::clone(&clock)),
             store,
             clock,
             randomness,

@@ -1,17 +1,22 @@
 //! The metering protocol. One request goes through it like this:
 //!
+//! 0. **Look.** A request that was sent before under the same idempotency key is answered with what is stored of it, and
+//!    goes no further (`idempotency`).
 //! 1. **Admit.** The model is known, the cap fits, the prompt is counted exactly and fits the context; the account's
 //!    limits per minute have room for all that the request may use, which is reserved (`admission`); and so has its
-//!    spending cap (`spending`). Nothing is owed if any of this fails.
+//!    spending cap (`spending`); and nobody else has its idempotency key. Nothing is owed if any of this fails.
 //! 2. **Generate.** A caller who hangs up cancels the work at the engine's next step.
 //! 3. **Settle.** The usage row is made from what was generated and the prices of the moment of admission, and is on
-//!    disk before the reply is given. Only then may its end leave. The reservations become what was used.
+//!    disk before the reply is given, and with it the reply if it is to be kept. Only then may its end leave. The
+//!    reservations become what was used.
 //!
 //! All of it runs in a task of its own, which goes on when the caller hangs up: the row is written for exactly the tokens
 //! generated until then. Where nothing had been generated, nothing is billed, though the request counts against its
 //! limit, since it was admitted. Work that failed is not billed and does not count.
 
 use crate::admission::{Asked, Hold};
+use crate::idempotency::Outcome;
+use crate::lease::staying_alive;
 use crate::limits::{
     FIRST_SETTLE_PAUSE, GENERATION_TIMEOUT, INLINE_TEXT_BYTES, LAST_SETTLE_PAUSE, STREAM_SETTLE_PATIENCE,
 };
@@ -20,7 +25,7 @@ use crate::spending::Expense;
 use crate::{Call, GenerateRequest, Meter, MeterError, Model, Reply};
 use chancery_domain::{HowEnded, MoneyError, Nanos, UnixMillis, UsageRow};
 use chancery_engine::{Ended, EngineError, Event, Generation, Job, Prompt, Sampling, StopReason};
-use chancery_store::{Settlement, StoreError};
+use chancery_store::{Claim, Settlement, StoreError};
 use std::sync::Arc;
 
 /// A request that may run as far as the model goes.
@@ -35,6 +40,20 @@ pub(crate) struct Admitted {
 enum Billed {
     Yes,
     No,
+}
+
+/// What a request holds in the store while it is under way.
+#[derive(Default)]
+struct Held {
+    /// Whether something was set aside of a spending cap.
+    is_reserved: bool,
+    claim: Option<Claim>,
+}
+
+/// How a request goes on once it may.
+enum Start {
+    Run(Held),
+    Replay(Reply),
 }
 
 impl Admitted {
@@ -80,25 +99,32 @@ impl Meter {
         call: Call,
         mut reporter: Reporter,
     ) -> Result<Reply, MeterError> {
+        if let Some(reply) = self.replies.reply_to(&call).await? {
+            return Ok(replayed(reply, &mut reporter));
+        }
         let (admitted, hold) = tokio::select! {
             reserved = self.admit_and_reserve(&call) => reserved?,
             // Nothing has begun, so nothing is left of it: a reservation under way is released when it is dropped.
             () = reporter.hung_up.cancelled() => return Err(MeterError::HungUp),
         };
-        let is_reserved = match self.set_aside(&call, &admitted).await {
-            Ok(is_reserved) => is_reserved,
+        let held = match self.hold_in_store(&call, &admitted).await {
+            Ok(Start::Run(held)) => held,
+            Ok(Start::Replay(reply)) => {
+                hold.release().await;
+                return Ok(replayed(reply, &mut reporter));
+            }
             Err(error) => {
                 hold.release().await;
                 return Err(error);
             }
         };
-        let work = self.generate_and_settle(&call, &admitted, hold, &mut reporter, is_reserved);
-        let outcome = match is_reserved {
-            true => self.spending.staying_alive(work).await,
+        let work = self.generate_and_settle(&call, &admitted, hold, &mut reporter, &held);
+        let outcome = match held.is_reserved || held.claim.is_some() {
+            true => staying_alive(self.store(), self.clock(), work).await,
             false => work.await,
         };
-        if is_reserved && !matches!(outcome, Ok((_, Billed::Yes))) {
-            self.spending.give_back(&call.request_id).await;
+        if !matches!(outcome, Ok((_, Billed::Yes))) {
+            self.let_go(&call, held).await;
         }
         outcome.map(|(reply, _)| reply)
     }
@@ -107,6 +133,36 @@ impl Meter {
         let admitted = self.admit(&call.request).await?;
         let hold = self.admission.reserve(call.caller, call.request_id.clone(), admitted.asked()).await?;
         Ok((admitted, hold))
+    }
+
+    /// Everything or nothing.
+    async fn hold_in_store(self: &Arc<Self>, call: &Call, admitted: &Admitted) -> Result<Start, MeterError> {
+        let mut held = Held { is_reserved: self.set_aside(call, admitted).await?, claim: None };
+        match self.replies.claim(call).await {
+            Ok(None) => Ok(Start::Run(held)),
+            Ok(Some(Outcome::Ours(claim))) => {
+                held.claim = Some(claim);
+                Ok(Start::Run(held))
+            }
+            Ok(Some(Outcome::Replay(reply))) => {
+                self.let_go(call, held).await;
+                Ok(Start::Replay(reply))
+            }
+            Err(error) => {
+                self.let_go(call, held).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// For a request that bills nothing.
+    async fn let_go(self: &Arc<Self>, call: &Call, held: Held) {
+        if held.is_reserved {
+            self.spending.give_back(&call.request_id).await;
+        }
+        if let Some(claim) = held.claim {
+            self.free(claim).await;
+        }
     }
 
     /// Whether something was set aside of a spending cap.
@@ -127,13 +183,14 @@ impl Meter {
         admitted: &Admitted,
         hold: Hold,
         reporter: &mut Reporter,
-        is_reserved: bool,
+        held: &Held,
     ) -> Result<(Reply, Billed), MeterError> {
         let input_tokens = admitted.prompt.input_tokens;
         let generated = match self.start_engine(call, admitted) {
             Ok(generation) => {
                 let (id, at) = (call.request_id.clone(), admitted.at);
-                reporter.begin(Beginning { id, at, input_tokens, standing: hold.standing() });
+                let standing = Some(hold.standing());
+                reporter.begin(Beginning { id, at, input_tokens, is_replay: false, standing });
                 self.collect(generation, reporter).await
             }
             Err(error) => Err(error.into()),
@@ -154,16 +211,22 @@ impl Meter {
             output_tokens: ended.output_tokens,
             // The engine counts the template's scaffolding, the bill does not: no more was cached than was counted.
             cached_tokens: ended.cached_tokens.min(input_tokens),
+            is_replay: false,
             standing: None,
         };
         if reply.ended == HowEnded::Cancelled && reply.output_tokens == 0 {
             hold.settle(0).await;
             return Ok((reply, Billed::No));
         }
-        let settlement = Settlement { row: usage_row(call, admitted, &reply)?, is_reserved };
+        let settlement = Settlement {
+            row: usage_row(call, admitted, &reply)?,
+            is_reserved: held.is_reserved,
+            kept: held.claim.as_ref().map(|claim| self.replies.kept(claim, &reply)),
+        };
         // A row that could not be written may have been, so the tokens count either way.
         let used_tokens = u64::from(input_tokens) + u64::from(reply.output_tokens);
-        let (written, standing) = tokio::join!(self.settle(settlement, reporter), hold.settle(used_tokens));
+        let (written, standing) =
+            tokio::join!(self.settle(settlement, held, reporter), hold.settle(used_tokens));
         written?;
         reply.standing = standing;
         let model = &admitted.model.name;
@@ -219,11 +282,16 @@ impl Meter {
     /// streamed has left already, so its row is tried for a while before the reader is told that it failed. A caller who
     /// has hung up cannot be told and did use the tokens, so the row is tried until it is written. Trying again is safe,
     /// because a request is billed once.
-    async fn settle(&self, mut settlement: Settlement, reporter: &Reporter) -> Result<(), MeterError> {
+    async fn settle(
+        &self,
+        mut settlement: Settlement,
+        held: &Held,
+        reporter: &Reporter,
+    ) -> Result<(), MeterError> {
         let started_at = self.clock.monotonic();
         let mut pause = FIRST_SETTLE_PAUSE;
         loop {
-            let Err(error) = self.settle_once(&mut settlement).await else { return Ok(()) };
+            let Err(error) = self.settle_once(&mut settlement, held).await else { return Ok(()) };
             let has_hung_up = reporter.hung_up.is_cancelled();
             let tried_for = self.clock.monotonic().saturating_duration_since(started_at);
             let is_worth_it = has_hung_up || (reporter.streams() && tried_for < STREAM_SETTLE_PATIENCE);
@@ -242,18 +310,33 @@ impl Meter {
         }
     }
 
-    async fn settle_once(&self, settlement: &mut Settlement) -> Result<(), MeterError> {
-        match self.store.settle(settlement.clone()).await {
-            Err(StoreError::ReservationGone(request_id)) => {
-                tracing::warn!(%request_id, "others took this process for dead; the true cost is set aside anew");
-                let UsageRow { account, cost, at, .. } = settlement.row;
-                let expense = Expense { request_id: &request_id, account, amount: cost, at };
-                settlement.is_reserved = self.spending.set_aside(expense).await?;
-                Ok(self.store.settle(settlement.clone()).await?)
-            }
-            outcome => Ok(outcome?),
+    /// What others took because they thought this process dead is taken again, if it is still there to be taken.
+    async fn settle_once(&self, settlement: &mut Settlement, held: &Held) -> Result<(), MeterError> {
+        let mut outcome = self.store.settle(settlement.clone()).await;
+        if let Err(StoreError::ReservationGone(request_id)) = &outcome {
+            tracing::warn!(%request_id, "others took this process for dead; the true cost is set aside anew");
+            let UsageRow { account, cost, at, .. } = settlement.row;
+            let expense = Expense { request_id, account, amount: cost, at };
+            settlement.is_reserved = self.spending.set_aside(expense).await?;
+            outcome = self.store.settle(settlement.clone()).await;
         }
+        if let (Err(StoreError::ClaimGone(request_id)), Some(claim)) = (&outcome, &held.claim) {
+            tracing::warn!(%request_id, "others took this process for dead; its idempotency key is claimed anew");
+            self.replies.claim_anew(claim).await?;
+            outcome = self.store.settle(settlement.clone()).await;
+        }
+        Ok(outcome?)
     }
+}
+
+/// The stored reply, told as if it ran.
+fn replayed(reply: Reply, reporter: &mut Reporter) -> Reply {
+    let Reply { ref id, at, input_tokens, is_replay, standing, .. } = reply;
+    reporter.begin(Beginning { id: id.clone(), at, input_tokens, is_replay, standing });
+    if !reply.output_text.is_empty() {
+        reporter.text(&reply.output_text);
+    }
+    reply
 }
 
 fn usage_row(call: &Call, admitted: &Admitted, reply: &Reply) -> Result<UsageRow, MoneyError> {

@@ -1,6 +1,6 @@
 //! What a caller asks for and what it gets.
 
-use crate::Caller;
+use crate::{Caller, Idempotency};
 use chancery_domain::{HowEnded, Nanos, RequestId, Standing, UnixMillis};
 use std::num::NonZeroU32;
 
@@ -10,6 +10,8 @@ pub struct Call {
     pub caller: Caller,
     pub request_id: RequestId,
     pub request: GenerateRequest,
+    /// With it, sending the same again does not run it again.
+    pub idempotency: Option<Idempotency>,
 }
 
 /// What a caller asks for, already checked for form.
@@ -30,7 +32,7 @@ pub struct GenerateRequest {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// The request that generated it, and when that was admitted.
+    /// The request that generated it, and when that was admitted. For a replay, that is an earlier one.
     pub id: RequestId,
     pub at: UnixMillis,
     pub output_text: String,
@@ -39,6 +41,8 @@ pub struct Reply {
     pub output_tokens: u32,
     /// How many of the input tokens did not have to be computed; the bill is the same.
     pub cached_tokens: u32,
+    /// Whether it was generated and billed before, for an earlier request with the same idempotency key.
+    pub is_replay: bool,
     /// Where the account stands after this request; None where the limits' store did not say.
     pub standing: Option<Standing>,
 }

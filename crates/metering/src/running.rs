@@ -13,12 +13,15 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 /// What is known when the work begins, before its first token.
 #[derive(Clone, Debug)]
 pub struct Beginning {
-    /// The request that generates it, and when that was admitted.
+    /// The request that generates it, and when that was admitted. For a replay, that is an earlier one.
     pub id: RequestId,
     pub at: UnixMillis,
     pub input_tokens: u32,
-    /// Where the account stands with everything reserved that this request may use.
-    pub standing: Standing,
+    /// Whether it was generated and billed before, for an earlier request with the same idempotency key.
+    pub is_replay: bool,
+    /// Where the account stands with everything reserved that this request may use; None where nothing was, for a
+    /// replay.
+    pub standing: Option<Standing>,
 }
 
 #[derive(Debug)]

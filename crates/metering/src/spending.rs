@@ -3,8 +3,8 @@
 //! 1. **Set aside.** At admission the most that the request can cost (its exact input, and as many output tokens as it may
 //!    have) is set aside in the store, in one step that many can race to: what is spent and set aside never passes the
 //!    cap. Where it does not fit, the request is refused before any work. Accounts without a cap write nothing.
-//! 2. **Stay alive.** While the request runs, this process says every few seconds that it lives. What a dead process had
-//!    set aside no longer counts.
+//! 2. **Stay alive.** While the request runs, this process says every few seconds that it lives (`lease`). What a dead
+//!    process had set aside no longer counts.
 //! 3. **Settle or give back.** The ledger's row and the end of the reservation are one transaction. A request that bills
 //!    nothing gives back what it had set aside.
 //!
@@ -14,8 +14,7 @@
 use crate::MeterError;
 use crate::limits::RESERVATION_MEMORY;
 use chancery_domain::{AccountId, Clock, Month, Nanos, RequestId, UnixMillis};
-use chancery_store::{LEASE, Reserved, SpendingReservation, Store};
-use std::future::Future;
+use chancery_store::{Reserved, SpendingReservation, Store};
 use std::sync::Arc;
 
 /// Why a request was refused by its account's cap, and until when the same may happen again.
@@ -79,22 +78,6 @@ impl SpendingCaps {
     pub(crate) async fn give_back(&self, request_id: &RequestId) {
         if let Err(error) = self.store.release_spending(request_id).await {
             tracing::warn!(%request_id, %error, "what a request had set aside of a spending cap is given back only when it runs out");
-        }
-    }
-
-    /// Does the work and says meanwhile that this process lives.
-    pub(crate) async fn staying_alive<T>(&self, work: impl Future<Output = T>) -> T {
-        let saying_so = async {
-            loop {
-                tokio::time::sleep(LEASE / 3).await;
-                if let Err(error) = self.store.renew_lease(self.clock.now()).await {
-                    tracing::warn!(%error, "others may take this process for dead");
-                }
-            }
-        };
-        tokio::select! {
-            outcome = work => outcome,
-            never = saying_so => never,
         }
     }
 }

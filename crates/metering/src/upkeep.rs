@@ -1,4 +1,5 @@
-//! Removes, now and then and a little at a time, what nobody needs any more: what dead processes had set aside.
+//! Removes, now and then and a little at a time, what nobody needs any more: what dead processes had set aside,
+//! and replies that were kept for as long as was promised.
 
 use crate::Meter;
 use crate::limits::{UPKEEP_BATCH, UPKEEP_PAUSE};
@@ -20,7 +21,9 @@ impl Meter {
 
     /// Removes all there is to remove, in steps short enough to keep nobody waiting.
     pub async fn tidy_up(&self) -> Result<(), StoreError> {
-        while self.store().forget_dead(self.clock().now(), UPKEEP_BATCH).await? == u64::from(UPKEEP_BATCH) {}
+        let (store, now, full) = (self.store(), self.clock().now(), u64::from(UPKEEP_BATCH));
+        while store.forget_dead(now, UPKEEP_BATCH).await? == full {}
+        while store.forget_expired_keys(now, UPKEEP_BATCH).await? == full {}
         Ok(())
     }
 }

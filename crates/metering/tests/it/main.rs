@@ -9,6 +9,7 @@
 mod admission;
 mod authentication;
 mod databases;
+mod idempotency;
 mod protocol;
 mod redis_server;
 mod spending;
@@ -36,7 +37,7 @@ pub const NAME: &str = "Hale & Ward";
 pub const LIMITS: RateLimits = RateLimits { requests_per_min: 60, tokens_per_min: 60_000 };
 
 pub fn call(caller: Caller, request_id: RequestId, request: GenerateRequest) -> Call {
-    Call { caller, request_id, request }
+    Call { caller, request_id, request, idempotency: None }
 }
 
 pub struct Firm {
