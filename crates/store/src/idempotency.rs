@@ -14,7 +14,7 @@ use crate::{Claim, Claimed, FinishedReply, IdempotencyKeys, KeptKey, KeyHolder, 
 use chancery_domain::{AccountId, Fingerprint, IdempotencyKey, RequestId, UnixMillis};
 
 /// How often a key is tried again that was free a moment ago and is not any more.
-const MAX_TRIES: u32 = 4;
+const MAX_TRIES: u32 = 10;
 
 /// Whether the row `k` is dead at the moment that the parameter gives.
 macro_rules! is_dead {

@@ -265,8 +265,11 @@ pub async fn under_one_key_at_most_one_row_whoever_dies<D: TestDatabase>(databas
                     let number = (round * 100 + worker) * 100 + turn;
                     let now = at(draw(3) as i64 * LEASE_MS);
                     let claim = Claim { key: key.clone(), now, ..claim(number, payer.0) };
-                    if store.claim_key(&claim).await.unwrap() != Claimed::Yes {
-                        continue;
+                    match store.claim_key(&claim).await {
+                        Ok(Claimed::Yes) => {}
+                        // With clocks like these the key changes hands so often that a claim may give up.
+                        Ok(Claimed::HeldBy(_)) | Err(StoreError::Unavailable(_)) => continue,
+                        Err(error) => panic!("{error}"),
                     }
                     tokio::time::sleep(Duration::from_millis(draw(3))).await;
                     if draw(3) == 0 {
