@@ -3,7 +3,9 @@
 //! 1. each row's cost, from its tokens and prices;
 //! 2. each writer's chain, from its first row to its end: a row that was changed, moved, removed or put in between no
 //!    longer fits the hashes, and rows missing at the end are missed because the end is kept apart;
-//! 3. each sum by day, from its rows.
+//! 3. each sum by day, from its rows;
+//! 4. each reply that is kept under an idempotency key, by the row it belongs to: what it says of tokens and of how it
+//!    ended is read from there, so the row must be there and bill the same account.
 //!
 //! A server may add rows meanwhile. Rows are only ever added, together with their chain's end and their sums: so an end
 //! that is read after the rows is as far as they are or further, and what the rows make lies between the sums read before
@@ -12,7 +14,7 @@
 use crate::MeterError;
 use crate::limits::{VERIFY_FINDINGS, VERIFY_PAGE_ROWS};
 use chancery_domain::{AccountId, ChainHash, ChainHead, Day, KeyId, UsageRow, WriterId};
-use chancery_store::{ChainedRow, DayUsage, Store, UsageTotals};
+use chancery_store::{ChainedRow, DayUsage, KeptKey, Store, UsageTotals};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What was looked at and what was found. No findings means that everything agrees.
@@ -47,6 +49,7 @@ pub async fn verify_ledger(
     }
     let after = kept_sums(store).await?;
     found.compare(&before, &rows, &after);
+    found.check_kept_replies(store).await?;
     Ok(found)
 }
 
@@ -175,6 +178,23 @@ impl Verification {
         };
         let (id, cost) = (&row.request_id, row.cost);
         self.finds(format!("ledger row {id}: it says {cost}, its tokens and prices say {recomputed}"));
+    }
+
+    async fn check_kept_replies(&mut self, store: &dyn Store) -> Result<(), MeterError> {
+        let mut last: Option<KeptKey> = None;
+        loop {
+            let page = store.kept_keys(last.as_ref(), VERIFY_PAGE_ROWS).await?;
+            for KeptKey { account, request_id, billed_account, .. } in &page {
+                let wrong = match billed_account {
+                    Some(billed) if billed == account => continue,
+                    Some(billed) => format!("its ledger row bills account {billed}"),
+                    None => "it has no ledger row".to_owned(),
+                };
+                self.finds(format!("reply of {request_id}, kept for account {account}: {wrong}"));
+            }
+            let Some(end) = page.into_iter().next_back() else { return Ok(()) };
+            last = Some(end);
+        }
     }
 
     fn compare(&mut self, before: &Sums, rows: &Sums, after: &Sums) {

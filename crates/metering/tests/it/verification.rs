@@ -3,11 +3,11 @@
 use crate::databases::{Database, Kind};
 use crate::new_key;
 use chancery_domain::{
-    AccountId, ApiKey, HowEnded, KeyId, Nanos, OsRandomness, Prices, RateLimits, RequestId, TokenPrice,
-    UnixMillis, UsageRow,
+    AccountId, ApiKey, Fingerprint, HowEnded, IdempotencyKey, KeyId, Nanos, OsRandomness, Prices, RateLimits,
+    RequestId, TokenPrice, UnixMillis, UsageRow,
 };
 use chancery_metering::{Verification, verify_ledger};
-use chancery_store::{NewAccount, Store};
+use chancery_store::{Claim, Claimed, KeptReply, NewAccount, Settlement, Store};
 use std::sync::Arc;
 
 const NOON: i64 = 1_794_744_000_000;
@@ -47,8 +47,24 @@ async fn ledger(database: &Database) -> (AccountId, KeyId) {
 
 async fn settle(store: &Arc<dyn Store>, numbers: std::ops::Range<i64>, payer: (AccountId, KeyId)) {
     for number in numbers {
-        store.settle(row(number, payer).into()).await.unwrap();
+        let row = row(number, payer);
+        let kept = match number % 5 {
+            0 => Some(kept_reply(store, &row).await),
+            _ => None,
+        };
+        store.settle(Settlement { row, is_reserved: false, kept }).await.unwrap();
     }
+}
+
+/// What is to be kept of a request's reply, once its key is claimed.
+async fn kept_reply(store: &Arc<dyn Store>, row: &UsageRow) -> KeptReply {
+    let key: IdempotencyKey = format!("key-{}", row.request_id).parse().unwrap();
+    let (now, expires_at) = (UnixMillis(NOON), UnixMillis(NOON + 3_600_000));
+    let fingerprint = Fingerprint::of("/v1/generate", b"{}");
+    let (account, request_id) = (row.account, row.request_id.clone());
+    let claim = Claim { account, key: key.clone(), fingerprint, request_id, now, expires_at };
+    assert_eq!(store.claim_key(&claim).await.unwrap(), Claimed::Yes);
+    KeptReply { key, output_text: "A ledger is a book.".to_owned(), cached_tokens: 0, expires_at }
 }
 
 async fn verified(database: &Database) -> Verification {
@@ -187,6 +203,14 @@ async fn an_end_or_a_sum_that_was_changed_is_named() {
     is_found("DELETE FROM usage_days", &["0 requests", "the rows make 25 requests"]).await;
     is_found(&format!("DELETE FROM ledger_writers WHERE id = {}", writer_of("req_024")), &["no such writer"])
         .await;
+}
+
+#[tokio::test]
+async fn a_kept_reply_that_lost_its_row_or_changed_its_account_is_named() {
+    let change = "UPDATE idempotency_keys SET request_id = 'req_x' WHERE request_id = 'req_005'";
+    is_found(change, &["reply of req_x", "no ledger row"]).await;
+    let change = "UPDATE idempotency_keys SET account_id = 777 WHERE request_id = 'req_005'";
+    is_found(change, &["reply of req_005, kept for account 777", "its ledger row bills account"]).await;
 }
 
 /// The rows go in while the ledger is read over and over, and no reading finds anything.
