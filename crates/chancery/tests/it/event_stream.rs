@@ -23,6 +23,11 @@ impl EventStream {
         let mut body = body.clone();
         body["stream"] = true.into();
         let request = client().post(format!("{}/v1/generate", server.api)).bearer_auth(key).json(&body);
+        Self::send(request).await
+    }
+
+    /// Likewise, for a request that has more to say.
+    pub async fn send(request: reqwest::RequestBuilder) -> Self {
         let response = request.send().await.unwrap();
         assert_eq!(response.status().as_u16(), 200);
         assert_eq!(response.headers()["content-type"], "text/event-stream; charset=utf-8");

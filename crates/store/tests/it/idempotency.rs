@@ -102,7 +102,6 @@ pub async fn hostile_texts_are_kept_unchanged<D: TestDatabase>(database: Arc<D>)
     let long = "word ".repeat(200_000);
     let texts = HOSTILE.into_iter().chain(["", "a\0b", long.as_str()]);
     for (number, text) in texts.enumerate() {
-        // No key of ours holds a quote's opposite, but every visible character may be in one.
         let key = name(&format!("key'\";--$1%_\\{number}"));
         store.claim_key(&Claim { key: key.clone(), ..claim(number, payer.0) }).await.unwrap();
         let Settlement { row, kept, .. } = settlement(number, payer, text);

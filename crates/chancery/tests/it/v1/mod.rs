@@ -2,6 +2,7 @@
 
 mod browsers;
 mod generate;
+mod idempotency;
 mod keys;
 mod models;
 mod refusals;

@@ -99,17 +99,6 @@ async fn wrong_paths_methods_and_media_types_have_codes_of_their_own() {
 }
 
 #[tokio::test]
-async fn an_idempotency_key_is_refused_rather_than_ignored() {
-    let firm = Firm::new();
-    let key = firm.account_with_key("Hale & Ward");
-    let server = firm.start();
-    let call =
-        client().post(format!("{}/v1/generate", server.api)).bearer_auth(&key).header("idempotency-key", "a");
-    let reply = Reply::read(call.json(&request("", "x", 1)).send().await.unwrap()).await;
-    assert_eq!((reply.status, reply.code()), (400, "invalid_value"));
-}
-
-#[tokio::test]
 async fn logs_carry_request_ids_and_never_a_key_a_prompt_or_a_reply() {
     let firm = Firm::new();
     let key = firm.account_with_key("Hale & Ward");

@@ -1,0 +1,270 @@
+//! The header `Idempotency-Key`: one run and one bill, however often a request is sent.
+
+use crate::event_stream::{Event, EventStream};
+use crate::postgres::PostgresDatabase;
+use crate::redis_server::RedisServer;
+use crate::server::{Firm, Reply, Server, client, eventually, request};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// The model repeats itself on it without end, so that the reply lasts until its cap.
+const ENDLESS: &str = "Translate to French.";
+
+fn firm() -> (Firm, String, Server) {
+    let firm = Firm::new();
+    let key = firm.account_with_key("Hale & Ward");
+    let server = firm.start();
+    (firm, key, server)
+}
+
+/// Draws its text, so that a second run would give another one.
+fn drawn(cap: u64) -> Value {
+    let mut body = request("Tell a story about a lighthouse.", "", cap);
+    body["temperature"] = json!(1.5);
+    body
+}
+
+fn streamed(mut body: Value) -> Value {
+    body["stream"] = json!(true);
+    body
+}
+
+fn call(server: &Server, key: &str, name: &str, body: &Value) -> reqwest::RequestBuilder {
+    let post = client().post(format!("{}/v1/generate", server.api)).bearer_auth(key);
+    post.header("Idempotency-Key", name).json(body)
+}
+
+async fn send(server: &Server, key: &str, name: &str, body: &Value) -> Reply {
+    Reply::read(call(server, key, name, body).send().await.unwrap()).await
+}
+
+fn billed(firm: &Firm) -> u64 {
+    firm.json(&["usage", "--json"])["total"]["requests"].as_u64().unwrap()
+}
+
+fn text_of(events: &[Event]) -> String {
+    events.iter().filter_map(|event| event.data["delta"].as_str()).collect()
+}
+
+#[tokio::test]
+async fn a_request_that_is_sent_again_gets_the_same_reply_and_one_bill() {
+    let (firm, key, server) = firm();
+    let body = drawn(24);
+    let first = send(&server, &key, "order-17", &body).await;
+    assert_eq!((first.status, first.header("idempotent-replayed")), (200, ""), "{}", first.body);
+    assert_eq!(first.body["id"], first.header("x-request-id"));
+    let steps = server.metric("chancery_engine_steps_total").await;
+    for _ in 0..3 {
+        let again = send(&server, &key, "order-17", &body).await;
+        assert_eq!((again.status, again.header("idempotent-replayed")), (200, "true"));
+        assert_eq!(again.body, first.body);
+        assert_ne!(again.header("x-request-id"), first.header("x-request-id"), "each request has its own");
+        assert_eq!(
+            again.header("x-ratelimit-remaining-requests"),
+            first.header("x-ratelimit-remaining-requests"),
+            "it counts nothing"
+        );
+    }
+    assert_eq!(server.metric("chancery_engine_steps_total").await, steps, "nothing ran");
+    // In another order, with other spaces, it is the same request.
+    let text = format!(
+        "{{ \"temperature\" : 1.50, \"max_output_tokens\": 24, \"input\":\"\",\n \"instructions\": {}, \"model\": {} }}",
+        body["instructions"], body["model"]
+    );
+    let post = call(&server, &key, "order-17", &json!(null)).body(text);
+    assert_eq!(Reply::read(post.send().await.unwrap()).await.body, first.body);
+    assert_eq!(billed(&firm), 1);
+
+    // Another key is another request, and so is none.
+    let other = send(&server, &key, "order-18", &body).await;
+    assert_ne!(other.body["id"], first.body["id"]);
+    assert_ne!(server.generate(&key, &body).await.body["id"], first.body["id"]);
+    assert_eq!(billed(&firm), 3);
+    assert!(firm.run(&["verify"]).contains("all agree"));
+}
+
+#[tokio::test]
+async fn a_replayed_stream_is_the_same_sequence_of_events() {
+    let (firm, key, server) = firm();
+    let body = streamed(drawn(40));
+    let mut stream = EventStream::send(call(&server, &key, "story", &body)).await;
+    assert_eq!(stream.header("idempotent-replayed"), "");
+    let first = stream.rest().await;
+    let mut stream = EventStream::send(call(&server, &key, "story", &body)).await;
+    assert_eq!(stream.header("idempotent-replayed"), "true");
+    assert!(!stream.header("x-ratelimit-remaining-tokens").is_empty());
+    let again = stream.rest().await;
+
+    let names = |events: &[Event]| {
+        let mut names: Vec<String> = events.iter().map(|event| event.name.clone()).collect();
+        names.dedup();
+        names
+    };
+    assert_eq!(names(&again), names(&first));
+    assert_eq!(text_of(&again), text_of(&first));
+    assert_eq!(again[0].data, first[0].data);
+    assert!(again.iter().enumerate().all(|(number, event)| event.data["sequence_number"] == number));
+    assert_eq!(again.last().unwrap().data["response"], first.last().unwrap().data["response"]);
+    assert_eq!(billed(&firm), 1);
+    // Without `stream` it is another request.
+    let whole = send(&server, &key, "story", &drawn(40)).await;
+    assert_eq!((whole.status, whole.code()), (422, "idempotency_mismatch"));
+}
+
+#[tokio::test]
+async fn a_key_that_is_taken_says_so_and_bills_nothing() {
+    let (firm, key, server) = firm();
+    let body = streamed(request(ENDLESS, "", 300));
+    let mut running = EventStream::send(call(&server, &key, "long", &body)).await;
+    running.first_text().await;
+    let in_flight = send(&server, &key, "long", &body).await;
+    assert_eq!((in_flight.status, in_flight.code()), (409, "idempotency_in_flight"), "{}", in_flight.body);
+    assert_eq!(in_flight.header("retry-after"), "1");
+    assert_eq!(in_flight.body["error"]["field"], "Idempotency-Key");
+    let other = send(&server, &key, "long", &request(ENDLESS, "", 300)).await;
+    assert_eq!((other.status, other.code()), (422, "idempotency_mismatch"), "{}", other.body);
+    let events = running.rest().await;
+    let mut replayed = EventStream::send(call(&server, &key, "long", &body)).await;
+    let last = replayed.rest().await.pop().unwrap();
+    assert_eq!(last.data["response"], events.last().unwrap().data["response"]);
+    for changed in [request(ENDLESS, "", 301), request(ENDLESS, "x", 300)] {
+        let refused = send(&server, &key, "long", &streamed(changed)).await;
+        assert_eq!((refused.status, refused.code()), (422, "idempotency_mismatch"));
+    }
+    assert_eq!(billed(&firm), 1);
+}
+
+#[tokio::test]
+async fn a_key_is_one_header_of_visible_characters() {
+    let (firm, key, server) = firm();
+    let body = request("", "Say hello.", 1);
+    let post = || client().post(format!("{}/v1/generate", server.api)).bearer_auth(&key).json(&body);
+    let too_long = "k".repeat(256);
+    let bad = [
+        post().header("idempotency-key", ""),
+        post().header("idempotency-key", "two words"),
+        post().header("idempotency-key", "schlüssel"),
+        post().header("idempotency-key", too_long.as_str()),
+        post().header("idempotency-key", "a").header("idempotency-key", "a"),
+    ];
+    for call in bad {
+        let refused = Reply::read(call.send().await.unwrap()).await;
+        assert_eq!((refused.status, refused.code()), (400, "invalid_value"), "{}", refused.body);
+        assert_eq!(refused.body["error"]["field"], "Idempotency-Key");
+    }
+    assert_eq!(send(&server, &key, &"k".repeat(255), &body).await.status, 200);
+    assert_eq!(billed(&firm), 1);
+    // A key is an account's own, and what is refused takes none.
+    let other_key = firm.account_with_key("Another firm");
+    let other = send(&server, &other_key, &"k".repeat(255), &body).await;
+    assert_eq!((other.status, other.header("idempotent-replayed")), (200, ""));
+    let refused = send(&server, &key, "later", &request("", "Say hello.", 100_000_000)).await;
+    assert_eq!(refused.status, 400);
+    assert_eq!(send(&server, &key, "later", &body).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_reader_who_hung_up_finds_what_was_billed() {
+    let (firm, key, server) = firm();
+    let body = streamed(request(ENDLESS, "", 4000));
+    let mut stream = EventStream::send(call(&server, &key, "cut", &body)).await;
+    let seen = stream.first_text().await;
+    drop(stream);
+    eventually("it is billed", Duration::from_secs(20), async || billed(&firm) == 1).await;
+    let mut stream = EventStream::send(call(&server, &key, "cut", &body)).await;
+    assert_eq!(stream.header("idempotent-replayed"), "true");
+    let events = stream.rest().await;
+    let last = events.last().unwrap();
+    assert_eq!(
+        (last.name.as_str(), &last.data["response"]["stop_reason"]),
+        ("response.incomplete", &json!("cancelled"))
+    );
+    assert!(text_of(&events).starts_with(&seen));
+    let total = &firm.json(&["usage", "--json"])["total"];
+    assert_eq!(last.data["response"]["usage"]["output_tokens"], total["output_tokens"]);
+    assert_eq!(billed(&firm), 1);
+}
+
+/// Sends the same from many callers at once to these servers, each until it has its reply; gives all replies.
+async fn race(servers: &[&Server], key: &str, name: &str, body: &Value, callers: usize) -> Vec<Reply> {
+    let mut racing = JoinSet::new();
+    for caller in 0..callers {
+        let request = call(servers[caller % servers.len()], key, name, body);
+        racing.spawn(async move {
+            loop {
+                let reply = Reply::read(request.try_clone().unwrap().send().await.unwrap()).await;
+                match reply.code() {
+                    "idempotency_in_flight" => tokio::time::sleep(Duration::from_millis(50)).await,
+                    _ => return reply,
+                }
+            }
+        });
+    }
+    racing.join_all().await
+}
+
+#[tokio::test]
+async fn racing_duplicates_run_once() {
+    let (firm, key, server) = firm();
+    for round in 1..=3 {
+        let replies = race(&[&server], &key, &format!("round-{round}"), &drawn(16), 20).await;
+        let first_runs = replies.iter().filter(|reply| reply.header("idempotent-replayed").is_empty());
+        assert_eq!(first_runs.count(), 1);
+        assert!(replies.iter().all(|reply| reply.status == 200 && reply.body == replies[0].body));
+        assert_eq!(billed(&firm), round);
+    }
+    assert!(firm.run(&["verify"]).contains("all agree"));
+}
+
+#[tokio::test]
+async fn a_request_that_a_killed_server_took_along_is_run_again_once() {
+    let (firm, key, mut server) = firm();
+    let body = streamed(request(ENDLESS, "", 4000));
+    let mut stream = EventStream::send(call(&server, &key, "killed", &body)).await;
+    stream.first_text().await;
+    let done = send(&server, &key, "done", &drawn(8)).await;
+    server.signal(Signal::KILL);
+    server.wait();
+    drop(stream);
+    let server = firm.start();
+    assert_eq!(send(&server, &key, "done", &drawn(8)).await.body, done.body, "a reply survives its server");
+    let body = request(ENDLESS, "", 20);
+    // The dead server's claim holds until it has been silent for 15 seconds.
+    eventually("the key is free", Duration::from_secs(40), async || {
+        let reply = send(&server, &key, "killed", &body).await;
+        assert!(reply.status == 200 || reply.status == 422, "{}", reply.body);
+        reply.status == 200
+    })
+    .await;
+    assert_eq!(send(&server, &key, "killed", &body).await.header("idempotent-replayed"), "true");
+    assert_eq!(billed(&firm), 2);
+    assert!(firm.run(&["verify"]).contains("all agree"));
+}
+
+#[tokio::test]
+async fn racing_duplicates_on_two_nodes_run_once_on_postgresql() {
+    let (redis, database) = (RedisServer::start(), PostgresDatabase::create("idempotency"));
+    let node = || {
+        let firm = Firm::new();
+        firm.with("CHANCERY_DATABASE__URL", &database.url()).with("CHANCERY_LIMITS__STORE", &redis.url())
+    };
+    let firms = [node(), node()];
+    let key = firms[0].account_with_key("Hale & Ward");
+    let servers = firms.each_ref().map(Firm::start);
+    for round in 1..=3 {
+        let servers = servers.each_ref();
+        let replies = race(&servers, &key, &format!("round-{round}"), &drawn(16), 20).await;
+        let first_runs = replies.iter().filter(|reply| reply.header("idempotent-replayed").is_empty());
+        assert_eq!(first_runs.count(), 1);
+        assert!(replies.iter().all(|reply| reply.status == 200 && reply.body == replies[0].body));
+        assert_eq!(billed(&firms[0]), round);
+    }
+    let mut stream = EventStream::send(call(&servers[0], &key, "stream", &streamed(drawn(16)))).await;
+    let first = stream.rest().await;
+    let mut stream = EventStream::send(call(&servers[1], &key, "stream", &streamed(drawn(16)))).await;
+    assert_eq!(stream.header("idempotent-replayed"), "true");
+    assert_eq!(text_of(&stream.rest().await), text_of(&first));
+    assert!(firms[1].run(&["verify"]).contains("all agree"));
+}
