@@ -198,7 +198,7 @@ impl<D: LedgerDatabase, C: Clock> Batches<D, C> {
                     }
                 }
                 outcome if may_be_one_rows_fault(&outcome) && places.len() > 1 => {
-                    parts.extend(halves(places))
+                    parts.extend(halves(places));
                 }
                 outcome => {
                     for place in places {

@@ -118,6 +118,8 @@ fn write_options(file: &Path) -> SqliteConnectOptions {
         .synchronous(SqliteSynchronous::Full)
         // On macOS a plain fsync leaves the data in the drive's cache; elsewhere this changes nothing.
         .pragma("fullfsync", "ON")
+        // Replies that were kept for a while are gone from the file when their time is up, not only out of sight.
+        .pragma("secure_delete", "ON")
 }
 
 fn read_options(file: &Path) -> SqliteConnectOptions {
@@ -199,6 +201,7 @@ mod tests {
         assert_eq!(pragma(&mut writer, "journal_mode").await, "wal");
         assert_eq!(pragma(&mut writer, "synchronous").await, "2", "FULL");
         assert_eq!(pragma(&mut writer, "foreign_keys").await, "1");
+        assert_eq!(pragma(&mut writer, "secure_delete").await, "1");
         assert_eq!(busy_timeout_ms(&mut writer).await, 0, "refusals come at once, for `patience` to wait");
         drop(writer);
         let mut reader = store.reader.acquire().await.unwrap();
