@@ -1,5 +1,4 @@
-//! Reads `Authorization: Bearer KEY` and has it checked. It runs before the body is read, so that a stranger cannot make
-//! the server take one in.
+//! Reads `Authorization: Bearer KEY` and has it checked.
 
 use crate::ApiState;
 use crate::error::ApiError;
@@ -8,6 +7,7 @@ use axum::extract::FromRequestParts;
 use axum::http::header;
 use axum::http::request::Parts;
 use chancery_metering::Caller;
+use std::convert::Infallible;
 
 /// A handler that takes this runs only for a valid key with an account that pays.
 pub(crate) struct Authenticated(pub Caller);
@@ -16,11 +16,28 @@ impl FromRequestParts<ApiState> for Authenticated {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, ApiError> {
-        let caller = state.meter.authenticate(bearer_token(parts)).await?;
-        if let Some(known) = parts.extensions.get::<KnownCaller>() {
-            known.is(caller);
-        }
-        Ok(Self(caller))
+        authenticate(parts, state).await.map(Self)
+    }
+}
+
+pub(crate) async fn authenticate(parts: &Parts, state: &ApiState) -> Result<Caller, ApiError> {
+    let caller = state.meter.authenticate(bearer_token(parts)).await?;
+    if let Some(known) = parts.extensions.get::<KnownCaller>() {
+        known.is(caller);
+    }
+    Ok(caller)
+}
+
+/// For replies that everybody gets: who has a valid key learns where its account stands.
+pub(crate) struct PossiblyAuthenticated;
+
+impl FromRequestParts<ApiState> for PossiblyAuthenticated {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Infallible> {
+        // Nothing is refused here; the reply says what is wrong with the request.
+        let _ = authenticate(parts, state).await;
+        Ok(Self)
     }
 }
 

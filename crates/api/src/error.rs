@@ -40,6 +40,9 @@ pub(crate) struct ErrorFields<'a> {
     reason: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<&'a str>,
+    /// Where no header can say it, in a stream that has begun.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_s: Option<u32>,
     request_id: &'a str,
 }
 
@@ -133,8 +136,13 @@ impl ApiError {
         serde_json::to_vec(&ErrorBody { error: self.fields(request_id) }).unwrap_or_default()
     }
 
-    pub(crate) fn fields<'a>(&'a self, request_id: &'a str) -> ErrorFields<'a> {
-        ErrorFields { code: self.code, reason: &self.reason, field: self.field.as_deref(), request_id }
+    fn fields<'a>(&'a self, request_id: &'a str) -> ErrorFields<'a> {
+        let field = self.field.as_deref();
+        ErrorFields { code: self.code, reason: &self.reason, field, retry_after_s: None, request_id }
+    }
+
+    pub(crate) fn fields_in_stream<'a>(&'a self, request_id: &'a str) -> ErrorFields<'a> {
+        ErrorFields { retry_after_s: self.retry_after_s, ..self.fields(request_id) }
     }
 }
 
@@ -300,7 +308,6 @@ impl ApiError {
             )
             .retry_after_s(RETRY_UNAVAILABLE_S)
             .logged_as(error.to_string()),
-            StoreError::SumTooLarge => Self::invalid_value("from", "the sum is too large; ask for fewer days"),
             // Everything else is about how the store is used or what is in it: a defect of ours.
             _ => Self::internal(error.to_string()),
         }

@@ -2,8 +2,7 @@
 //! stream's last event, leaves only after its usage row is on disk; `chancery_metering::Meter` sees to that.
 
 use crate::ApiState;
-use crate::body::JsonBytes;
-use crate::caller::Authenticated;
+use crate::body::JsonRequest;
 use crate::error::ApiError;
 use crate::generate_events::GenerateEvents;
 use crate::generation_fields::{self, GenerationFields};
@@ -43,9 +42,8 @@ struct InputTokensDetails {
 pub(crate) async fn handle(
     State(state): State<ApiState>,
     Extension(request_id): Extension<RequestId>,
-    Authenticated(caller): Authenticated,
     headers: HeaderMap,
-    JsonBytes(body): JsonBytes,
+    JsonRequest { caller, body }: JsonRequest,
 ) -> Result<Response, ApiError> {
     let GenerationFields { request, stream } = generation_fields::parse(&body)?;
     let idempotency = idempotency::read(&headers, PATH, &body)?;

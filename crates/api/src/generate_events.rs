@@ -96,7 +96,7 @@ impl EventFormat for GenerateEvents {
     }
 
     fn failed(&mut self, error: &ApiError, events: &mut Events) {
-        let failed = Failed { id: &self.id, model: &self.model, error: error.fields(&self.id) };
+        let failed = Failed { id: &self.id, model: &self.model, error: error.fields_in_stream(&self.id) };
         write(&mut self.next_number, "response.failed", Content::Failed(failed), events);
     }
 }

@@ -22,6 +22,7 @@ mod usage;
 
 pub use state::ApiState;
 
+use crate::caller::PossiblyAuthenticated;
 use crate::error::ApiError;
 use axum::Router;
 use axum::http::{Method, Uri};
@@ -34,10 +35,10 @@ pub fn router(state: ApiState) -> Router {
         .route("/v1/models", get(models::handle))
         .route("/v1/tokens", post(tokens::handle))
         .route("/v1/usage", get(usage::handle))
-        .method_not_allowed_fallback(async |method: Method, uri: Uri| {
+        .method_not_allowed_fallback(async |_: PossiblyAuthenticated, method: Method, uri: Uri| {
             ApiError::method_not_allowed(&method, uri.path())
         })
-        .fallback(async |uri: Uri| ApiError::not_found(uri.path()))
+        .fallback(async |_: PossiblyAuthenticated, uri: Uri| ApiError::not_found(uri.path()))
         .layer(axum::middleware::from_fn_with_state(state.clone(), boundary::around))
         .with_state(state)
 }

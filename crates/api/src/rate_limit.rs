@@ -5,23 +5,24 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use chancery_domain::{RateLimits, Standing, WINDOW, whole_seconds};
 use chancery_metering::Caller;
 use std::fmt::Display;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const CURRENT: HeaderName = HeaderName::from_static("ratelimit");
 
-/// Goes with the request: whoever authenticates it writes down for whom, and whoever sends the reply reads it.
+/// Goes with the request: whoever authenticates it writes down for whom, the last time counts, and whoever sends the
+/// reply reads it.
 #[derive(Clone, Default)]
-pub(crate) struct KnownCaller(Arc<OnceLock<Caller>>);
+pub(crate) struct KnownCaller(Arc<Mutex<Option<Caller>>>);
 
 impl KnownCaller {
     pub(crate) fn is(&self, caller: Caller) {
-        let _ = self.0.set(caller);
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(caller);
     }
 
     pub(crate) fn get(&self) -> Option<Caller> {
-        self.0.get().copied()
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

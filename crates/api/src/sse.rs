@@ -23,7 +23,6 @@ pub(crate) trait EventFormat: Send + 'static {
     fn beginning(&mut self, beginning: &Beginning, events: &mut Events);
     fn text(&mut self, text: &str, events: &mut Events);
     fn ended(&mut self, reply: &Reply, events: &mut Events);
-    /// Nothing was billed.
     fn failed(&mut self, error: &ApiError, events: &mut Events);
 }
 

@@ -1,8 +1,7 @@
 //! `POST /v1/tokens`: the body of a generation, counted and priced by the same code that would bill it. Runs nothing.
 
 use crate::ApiState;
-use crate::body::JsonBytes;
-use crate::caller::Authenticated;
+use crate::body::JsonRequest;
 use crate::error::ApiError;
 use crate::generation_fields;
 use axum::Json;
@@ -28,8 +27,7 @@ struct CostRange {
 
 pub(crate) async fn handle(
     State(state): State<ApiState>,
-    Authenticated(_): Authenticated,
-    JsonBytes(body): JsonBytes,
+    JsonRequest { body, .. }: JsonRequest,
 ) -> Result<Json<TokensReply>, ApiError> {
     let request = generation_fields::parse(&body)?.request;
     let count = state.meter.count(&request).await?;

@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::{RawQuery, State};
 use chancery_domain::{Day, Nanos};
 use chancery_metering::MeterError;
-use chancery_store::{UsageBy, UsageGroup, UsageQuery, UsageSum, UsageTotals};
+use chancery_store::{StoreError, UsageBy, UsageGroup, UsageQuery, UsageSum, UsageTotals};
 
 const PARAMETERS: [&str; 3] = ["from", "to", "by"];
 
@@ -50,7 +50,13 @@ pub(crate) async fn handle(
 ) -> Result<Json<UsageReply>, ApiError> {
     let query = parse_query(query.as_deref().unwrap_or_default())?;
     let (from, to, by) = (query.from, query.to, query.by);
-    let sums = state.meter.usage(UsageQuery { account: Some(caller.account), ..query }).await?;
+    let sums = state.meter.usage(UsageQuery { account: Some(caller.account), ..query }).await;
+    let sums = sums.map_err(|error| match error {
+        MeterError::Store(StoreError::SumTooLarge) => {
+            ApiError::invalid_value("from", "the sum is too large to be exact; ask for fewer days")
+        }
+        error => error.into(),
+    })?;
     let UsageTotals { requests, input_tokens, output_tokens, cost } =
         UsageTotals::of(&sums).map_err(MeterError::from)?;
     let total = Totals { requests, input_tokens, output_tokens, cost: cost.to_string(), cost_nanos: cost };

@@ -15,6 +15,7 @@ mod rate_limits;
 mod request;
 mod running;
 mod spending;
+mod unrecorded;
 mod upkeep;
 mod verification;
 

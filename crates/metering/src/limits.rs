@@ -15,7 +15,14 @@ pub const GENERATION_TIMEOUT: Duration = Duration::from_secs(600);
 /// Longer texts are tokenized on a thread of their own, so that they do not hold up other requests.
 pub const INLINE_TEXT_BYTES: usize = 8 * 1024;
 
-/// Pauses between tries to record what a caller who hung up has used: the first, and the longest they grow to.
+/// How long a longer text waits for its turn to be tokenized before it is refused.
+pub const TOKENIZING_TURN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Requests whose row is tried again before nothing more is admitted.
+pub const MAX_UNRECORDED: usize = 64;
+
+/// Pauses between tries to record what a request has used whose text has left or whose caller has: the first, and the
+/// longest they grow to.
 pub const FIRST_SETTLE_PAUSE: Duration = Duration::from_millis(100);
 pub const LAST_SETTLE_PAUSE: Duration = Duration::from_secs(5);
 
@@ -31,6 +38,7 @@ pub const REPLY_MEMORY: Duration = Duration::from_secs(24 * 3600);
 /// Pause between two rounds of removing what nobody needs any more, and how much of it is removed in one step.
 pub const UPKEEP_PAUSE: Duration = Duration::from_secs(60);
 pub const UPKEEP_BATCH: u32 = 200;
+
 /// How long a connection to Redis may take, and an answer of its. Past either the request at hand is refused.
 pub const REDIS_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 pub const REDIS_RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -46,6 +54,7 @@ pub const VERIFY_PAGE_ROWS: u32 = 1_000;
 
 /// How many findings are told; the others are counted.
 pub const VERIFY_FINDINGS: usize = 100;
+
 /// How far clocks may be apart, and a check may take, when the limits are held against the ledger's last minute.
 pub const VERIFY_WINDOW_MARGIN: Duration = Duration::from_secs(15);
 

@@ -4,12 +4,14 @@ use crate::admission::Admission;
 use crate::idempotency::Replies;
 use crate::running::{Wants, reporting};
 use crate::spending::SpendingCaps;
+use crate::unrecorded::Unrecorded;
 use crate::{
     Authenticator, Call, Caller, Count, GenerateRequest, Limiter, MeterError, Models, Reply, Running,
 };
 use chancery_domain::{Clock, Randomness, RequestId, Standing};
-use chancery_store::{Store, UsageQuery, UsageSum};
+use chancery_store::{Store, StoreError, UsageQuery, UsageSum};
 use std::sync::Arc;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -22,6 +24,9 @@ pub struct Meter {
     pub(crate) replies: Replies,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) randomness: Arc<dyn Randomness>,
+    /// Longer texts take turns.
+    pub(crate) tokenizing_turns: Semaphore,
+    pub(crate) unrecorded: Unrecorded,
     running: TaskTracker,
     /// Set when the process stops taking work.
     draining: CancellationToken,
@@ -46,6 +51,8 @@ impl Meter {
             store,
             clock,
             randomness,
+            tokenizing_turns: Semaphore::new(tokenizing_at_once()),
+            unrecorded: Unrecorded::default(),
             running: TaskTracker::new(),
             draining: CancellationToken::new(),
             abandoned: CancellationToken::new(),
@@ -82,6 +89,17 @@ impl Meter {
         Ok(self.admission.ping().await?)
     }
 
+    /// Whether what a request would use can be recorded, as far as the requests before it tell.
+    pub fn can_record(&self) -> Result<(), MeterError> {
+        match self.unrecorded.are_too_many() {
+            false => Ok(()),
+            true => {
+                Err(StoreError::Unavailable("the usage of many requests could not be written".to_owned())
+                    .into())
+            }
+        }
+    }
+
     /// Counts and prices a request; runs nothing, writes nothing, costs nothing.
     pub async fn count(&self, request: &GenerateRequest) -> Result<Count, MeterError> {
         let admitted = self.admit(request).await?;
@@ -112,6 +130,7 @@ impl Meter {
         if self.draining.is_cancelled() {
             return Err(MeterError::ShuttingDown);
         }
+        self.can_record()?;
         let (reporter, awaited) = reporting(wants);
         // The task goes on when this future is dropped, because what was generated must still be settled.
         let work = self.running.spawn(Arc::clone(self).run(call, reporter));
@@ -151,4 +170,10 @@ impl Meter {
     pub fn running_requests(&self) -> usize {
         self.running.len()
     }
+}
+
+/// How many longer texts are tokenized at once. It costs much and is done before the limits are asked, so half of the
+/// cores are left to those who generate.
+fn tokenizing_at_once() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1))
 }

@@ -19,6 +19,7 @@ use crate::idempotency::Outcome;
 use crate::lease::staying_alive;
 use crate::limits::{
     FIRST_SETTLE_PAUSE, GENERATION_TIMEOUT, INLINE_TEXT_BYTES, LAST_SETTLE_PAUSE, STREAM_SETTLE_PATIENCE,
+    TOKENIZING_TURN_TIMEOUT,
 };
 use crate::running::{Beginning, Reporter};
 use crate::spending::Expense;
@@ -86,6 +87,8 @@ impl Meter {
         } else {
             let (engine, instructions, input) =
                 (Arc::clone(&model.engine), instructions.clone(), input.clone());
+            let turn = tokio::time::timeout(TOKENIZING_TURN_TIMEOUT, self.tokenizing_turns.acquire()).await;
+            let _turn = turn.map_err(|_| EngineError::Overloaded { retry_after_s: 1 })?;
             tokio::task::spawn_blocking(move || engine.prepare(&instructions, &input))
                 .await
                 .map_err(|error| MeterError::Internal(error.to_string()))??
@@ -137,7 +140,17 @@ impl Meter {
 
     /// Everything or nothing.
     async fn hold_in_store(self: &Arc<Self>, call: &Call, admitted: &Admitted) -> Result<Start, MeterError> {
-        let mut held = Held { is_reserved: self.set_aside(call, admitted).await?, claim: None };
+        let is_reserved = match self.set_aside(call, admitted).await {
+            Ok(is_reserved) => is_reserved,
+            Err(error) => {
+                // It may be there though its answer is not.
+                if matches!(error, MeterError::Store(_)) {
+                    self.spending.give_back(&call.request_id).await;
+                }
+                return Err(error);
+            }
+        };
+        let mut held = Held { is_reserved, claim: None };
         match self.replies.claim(call).await {
             Ok(None) => Ok(Start::Run(held)),
             Ok(Some(Outcome::Ours(claim))) => {
@@ -290,6 +303,7 @@ impl Meter {
     ) -> Result<(), MeterError> {
         let started_at = self.clock.monotonic();
         let mut pause = FIRST_SETTLE_PAUSE;
+        let mut unrecorded = None;
         loop {
             let Err(error) = self.settle_once(&mut settlement, held).await else { return Ok(()) };
             let has_hung_up = reporter.hung_up.is_cancelled();
@@ -298,11 +312,12 @@ impl Meter {
             let request_id = &settlement.row.request_id;
             if !is_worth_it || !may_pass(&error) || self.abandoned.is_cancelled() {
                 if has_hung_up || reporter.streams() {
-                    tracing::error!(%request_id, %error, "the usage of text that has left could not be recorded");
+                    tracing::error!(%request_id, %error, "what a request has used could not be recorded");
                 }
                 return Err(error);
             }
-            tracing::warn!(%request_id, %error, "recording the usage of text that has left is tried again");
+            tracing::warn!(%request_id, %error, "recording what a request has used is tried again");
+            unrecorded.get_or_insert_with(|| self.unrecorded.one_more());
             tokio::select! {
                 () = tokio::time::sleep(pause) => pause = (pause * 2).min(LAST_SETTLE_PAUSE),
                 () = self.abandoned.cancelled() => {}

@@ -60,6 +60,9 @@ impl Readiness {
         if let Err(error) = serving.meter.ping_limiter().await {
             return Some(error.to_string());
         }
+        if let Err(error) = serving.meter.can_record() {
+            return Some(error.to_string());
+        }
         let outages = self.outages();
         let all_are_out = serving.meter.models().iter().all(|model| outages.contains_key(&model.name));
         all_are_out.then(|| "no model can be used".to_owned())

@@ -3,12 +3,15 @@
 use crate::{Firm, call};
 use chancery_domain::{HowEnded, Nanos};
 use chancery_engine::{Ended, EngineError, GenerationSink, StopReason};
+use chancery_metering::limits::MAX_UNRECORDED;
 use chancery_metering::{MeterError, Progress};
+use chancery_store::StoreError;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Connection, SqliteConnection};
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::time::Duration;
+use tokio::task::JoinHandle;
 
 pub fn end(sink: GenerationSink, reason: StopReason, output_tokens: u32) {
     sink.end(Ended { reason, output_tokens, cached_tokens: 0 });
@@ -124,6 +127,32 @@ async fn what_a_caller_who_hung_up_has_used_is_recorded_once_the_database_is_bac
     sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
     firm.settled().await;
     assert_eq!(firm.rows().await, [(6, 1, "cancelled")]);
+}
+
+#[tokio::test]
+async fn nothing_more_is_admitted_while_too_much_cannot_be_recorded_and_all_of_it_is_in_the_end() {
+    let mut firm = Firm::with(|_, sink| one_word_then_wait(sink)).await;
+    firm.caller.limits.requests_per_min = 1_000;
+    let options = SqliteConnectOptions::new().filename(firm.database_file());
+    let mut other = SqliteConnection::connect_with(&options).await.unwrap();
+    sqlx::query("BEGIN EXCLUSIVE").execute(&mut other).await.unwrap();
+    let calls: Vec<_> = (0..MAX_UNRECORDED).map(|_| firm.spawn_request()).collect();
+    while firm.meter.running_requests() < MAX_UNRECORDED {
+        tokio::task::yield_now().await;
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    calls.iter().for_each(JoinHandle::abort);
+    while firm.meter.can_record().is_ok() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let (id, request) = firm.new_request();
+    let refused = firm.meter.generate(call(firm.caller, id, request)).await.unwrap_err();
+    assert!(matches!(refused, MeterError::Store(StoreError::Unavailable(_))), "{refused}");
+    assert_eq!(firm.meter.running_requests(), MAX_UNRECORDED);
+    sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
+    firm.settled().await;
+    assert_eq!(firm.rows().await.len(), MAX_UNRECORDED);
+    assert!(firm.meter.can_record().is_ok());
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! What a key may do, and how soon that changes.
 
 use crate::server::{Firm, Server, client, eventually, request};
+use std::io::{BufRead, BufReader, Write};
 use std::time::Duration;
 
 /// The promise. What is asked for within it is the list of models, which costs the machine next to nothing.
@@ -93,4 +94,40 @@ async fn requests_without_a_valid_key_write_nothing_to_the_database() {
         assert_eq!(server.generate(&key, &request("", "x", 1)).await.status, 401);
     }
     assert!(contents() == before, "the database's files changed");
+}
+
+/// Sends all of a request but its last byte, lets something be changed, sends the rest, and gives the reply's first line.
+fn changed_while_the_body_comes(server: &Server, key: &str, change: impl FnOnce()) -> String {
+    let body = request("", "Say hello.", 2).to_string();
+    let (most, last) = body.split_at(body.len() - 1);
+    let mut stream = std::net::TcpStream::connect(server.api_address()).unwrap();
+    write!(
+        stream,
+        "POST /v1/generate HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{most}",
+        body.len()
+    )
+    .unwrap();
+    change();
+    // What is changed holds within one second.
+    std::thread::sleep(Duration::from_secs(1));
+    stream.write_all(last.as_bytes()).unwrap();
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).unwrap();
+    line
+}
+
+#[tokio::test]
+async fn what_is_changed_while_a_body_comes_holds_for_its_request() {
+    let firm = Firm::new();
+    let (revoked, capped) = (firm.account_with_key("Revoked"), firm.account_with_key("Capped"));
+    let server = firm.start();
+    let line = changed_while_the_body_comes(&server, &revoked, || {
+        firm.run(&["key", "revoke", &revoked[..11]]);
+    });
+    assert!(line.starts_with("HTTP/1.1 401"), "{line}");
+    let line = changed_while_the_body_comes(&server, &capped, || {
+        firm.run(&["account", "limits", "Capped", "--spend-per-month", "0"]);
+    });
+    assert!(line.starts_with("HTTP/1.1 402"), "{line}");
+    assert_eq!(firm.json(&["usage", "--json"])["total"]["requests"], 0);
 }

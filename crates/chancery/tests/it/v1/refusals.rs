@@ -79,6 +79,7 @@ async fn wrong_paths_methods_and_media_types_have_codes_of_their_own() {
 
     let lost = Reply::read(post("/v1/generates").send().await.unwrap()).await;
     assert_eq!((lost.status, lost.code()), (404, "not_found"));
+    assert_eq!(lost.header("x-ratelimit-limit-requests"), "1000000", "every reply to a valid key tells");
     assert!(lost.body["error"]["reason"].as_str().unwrap().contains("did you mean `/v1/generate`?"));
 
     let wrong = server.get("/v1/generate", &key).await;
