@@ -6,7 +6,9 @@ use chancery_domain::{Clock, Fingerprint, HowEnded, IdempotencyKey, Nanos, UnixM
 use chancery_engine::{Ended, EngineError, GenerationSink, StopReason};
 use chancery_metering::limits::REPLY_MEMORY;
 use chancery_metering::{Call, Idempotency, MeterError, Progress, Reply};
-use chancery_store::{CapChange, Claim, Claimed, LEASE, LimitsChange};
+use chancery_store::{CapChange, Claim, Claimed, LEASE, LimitsChange, StoreError};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{Connection, SqliteConnection};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -384,4 +386,30 @@ async fn without_a_store_nothing_runs_under_a_key() {
     firm.store.close().await;
     let refused = send(&firm).await;
     assert!(matches!(refused, Err(MeterError::Store(_))), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_key_whose_database_was_gone_when_it_should_be_freed_is_free_once_it_is_back() {
+    let gated = Gated::with(answer).await;
+    let sent = gated.under_way().await;
+    // Another process keeps the database to itself for longer than the store is patient.
+    let options = SqliteConnectOptions::new().filename(gated.firm.database_file());
+    let mut other = SqliteConnection::connect_with(&options).await.unwrap();
+    sqlx::query("BEGIN EXCLUSIVE").execute(&mut other).await.unwrap();
+    gated.go.send(()).unwrap();
+    let outcome = sent.await.unwrap();
+    assert!(matches!(outcome, Err(MeterError::Store(StoreError::Unavailable(_)))), "{outcome:?}");
+    sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
+    gated.go.send(()).unwrap();
+    let again = async {
+        loop {
+            match send(&gated.firm).await {
+                Err(MeterError::IdempotencyInFlight) => tokio::time::sleep(Duration::from_millis(20)).await,
+                outcome => return outcome.unwrap(),
+            }
+        }
+    };
+    let reply = tokio::time::timeout(Duration::from_secs(20), again).await.unwrap();
+    assert!(!reply.is_replay);
+    assert_eq!(gated.firm.rows().await.len(), 1);
 }
