@@ -44,7 +44,7 @@ impl Firm {
     }
 
     async fn generate(&self) -> Reply {
-        Reply::to(self.served.generate(json!({}))).await
+        Reply::to(self.served.generate(&json!({}))).await
     }
 
     async fn get(&self, path: &str) -> Reply {

@@ -48,7 +48,7 @@ impl Served {
         self.client().get(format!("{}{path}", self.url)).bearer_auth(&self.key)
     }
 
-    pub fn generate(&self, more_fields: Value) -> reqwest::RequestBuilder {
+    pub fn generate(&self, more_fields: &Value) -> reqwest::RequestBuilder {
         let mut body =
             json!({"model": MODEL, "instructions": "", "input": "Say hello.", "max_output_tokens": 4});
         body.as_object_mut().unwrap().extend(more_fields.as_object().unwrap().clone());
@@ -58,7 +58,7 @@ impl Served {
     /// A whole stream as it came.
     pub async fn stream(&self, max_output_tokens: u32) -> String {
         let fields = json!({"stream": true, "max_output_tokens": max_output_tokens});
-        self.generate(fields).send().await.unwrap().text().await.unwrap()
+        self.generate(&fields).send().await.unwrap().text().await.unwrap()
     }
 
     fn client(&self) -> reqwest::Client {
