@@ -6,7 +6,7 @@
 //! secret, so that a text that came from another would show it.
 
 use chancery_domain::{AccountId, Clock, Randomness, SeededRandomness};
-use chancery_engine::{Ended, Engine, EngineError, Event, Generation, Job, Sampling, StopReason};
+use chancery_engine::{Ended, Engine, EngineError, Event, Generation, Job, Sampling, StopReason, Turn};
 use chancery_engine_cpu::{CpuEngine, KvPages};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -136,7 +136,9 @@ pub async fn run(
         let mut input = TASKS[below(&dice, TASKS.len())].to_owned();
         (0..words).for_each(|_| input += &format!("{} ", word(&dice)));
         let instructions = format!("{PREAMBLE}The secret of this office is {}.", secrets[account]);
-        let prompt = engine.prepare(&instructions, &input).map_err(|error| error.to_string())?;
+        let prompt = engine
+            .prepare(&Turn::instructions_and_input(&instructions, &input))
+            .map_err(|error| error.to_string())?;
         let alone = Job {
             account: AccountId(-1 - index as i64),
             prompt,
@@ -234,7 +236,7 @@ impl Run {
             account: request.account,
             prompt: self
                 .engine
-                .prepare(&question.instructions, &question.input)
+                .prepare(&Turn::instructions_and_input(&question.instructions, &question.input))
                 .map_err(|error| error.to_string())?,
             max_output_tokens: request.max_output_tokens,
             sampling: Sampling::GREEDY,

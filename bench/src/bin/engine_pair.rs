@@ -4,7 +4,7 @@
 //!     cargo run --release -p chancery-bench --bin engine_pair -- MODEL.gguf [OTHER.gguf]
 
 use chancery_domain::{AccountId, Clock, SystemClock};
-use chancery_engine::{Engine, Event, Job, Sampling};
+use chancery_engine::{Engine, Event, Job, Sampling, Turn};
 use chancery_engine_cpu::{CpuEngine, LoadOptions, Plan};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ async fn busy(engines: &[Arc<CpuEngine>], streams: usize) -> Outcome<(f64, Durat
         let input = format!("Write a long letter about meeting number {index}, on 3 March.");
         let job = Job {
             account: AccountId(1),
-            prompt: engine.prepare("Answer in full sentences.", &input)?,
+            prompt: engine.prepare(&Turn::instructions_and_input("Answer in full sentences.", input))?,
             max_output_tokens: OUTPUT_TOKENS,
             sampling: Sampling::GREEDY,
             stop: Vec::new(),

@@ -6,7 +6,7 @@
 //! `CHANCERY_KERNEL` (amx, avx512, avx2, portable) forces a kernel.
 
 use chancery_domain::{AccountId, Clock, SystemClock};
-use chancery_engine::{Engine, Event, Job, Sampling};
+use chancery_engine::{Engine, Event, Job, Sampling, Turn};
 use chancery_engine_cpu::{CpuEngine, Evaluation, LoadOptions, StepTimes};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -74,7 +74,8 @@ async fn time_streams(path: &Path) -> Outcome<()> {
                     let input = format!("Write a letter about meeting number {stream}, on 3 March.");
                     Ok(Job {
                         account: AccountId(1),
-                        prompt: engine.prepare(&INSTRUCTIONS.repeat(repeat), &input)?,
+                        prompt: engine
+                            .prepare(&Turn::instructions_and_input(INSTRUCTIONS.repeat(repeat), input))?,
                         max_output_tokens: OUTPUT_TOKENS,
                         sampling: Sampling::GREEDY,
                         stop: Vec::new(),

@@ -6,7 +6,7 @@
 //! `CHANCERY_KERNEL` (amx, avx512, avx2, portable) forces a kernel.
 
 use chancery_domain::{AccountId, Clock, SystemClock};
-use chancery_engine::{Engine, Event, Job, Sampling};
+use chancery_engine::{Engine, Event, Job, Sampling, Turn};
 use chancery_engine_cpu::{CpuEngine, LoadOptions};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ async fn tokens_per_second(
     input: &str,
     streams: usize,
 ) -> Outcome<f64> {
-    let prompt = engine.prepare(instructions, input)?;
+    let prompt = engine.prepare(&Turn::instructions_and_input(instructions, input))?;
     let started = SystemClock.monotonic();
     let mut generations = Vec::new();
     for _ in 0..streams {

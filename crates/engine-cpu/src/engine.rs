@@ -13,7 +13,7 @@ use crate::step_turns::InTurn;
 use crate::tokenizer::Tokenizer;
 use crate::worker::{Requests, Supervisor, SupervisorMetrics, WorkerMetrics};
 use chancery_domain::Clock;
-use chancery_engine::{Engine, EngineError, Generation, Job, Prompt};
+use chancery_engine::{Engine, EngineError, Generation, Job, Prompt, Turn};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -182,8 +182,9 @@ impl Engine for CpuEngine {
         self.context_tokens
     }
 
-    fn prepare(&self, instructions: &str, input: &str) -> Result<Prompt, EngineError> {
-        let rendered = self.template.render(&self.tokenizer, instructions, input);
+    fn prepare(&self, turns: &[Turn]) -> Result<Prompt, EngineError> {
+        let rendered = self.template.render(&self.tokenizer, turns);
+        let rendered = rendered.map_err(|fault| EngineError::TurnsRefused(fault.to_string()))?;
         let prompt_tokens = u32::try_from(rendered.token_ids.len()).unwrap_or(u32::MAX);
         if prompt_tokens >= self.context_tokens {
             return Err(EngineError::InputTooLong { prompt_tokens, context_tokens: self.context_tokens });

@@ -25,10 +25,11 @@ pub const MAX_CONTEXT_TOKENS: usize = 1 << 20;
 /// Control and user-defined tokens of a vocabulary.
 pub const MAX_SPECIAL_TOKENS: usize = 1 << 14;
 
-/// Instructions that rendering a chat template may take; real ones take a few hundred.
-pub const TEMPLATE_FUEL: u64 = 200_000;
-/// Bytes of rendered scaffolding around the two texts.
+/// Instructions that rendering a chat template may take; real ones take a few hundred, and for each turn about as many.
+pub const TEMPLATE_FUEL: u64 = 2_000_000;
+/// Bytes of rendered scaffolding around the texts, at all and for each turn.
 pub const MAX_SCAFFOLDING_BYTES: usize = 1 << 16;
+pub const MAX_SCAFFOLDING_BYTES_PER_TURN: usize = 256;
 
 /// Tokens in a page of the key-value cache: as many as attention reads side by side. What two prompts share is found in
 /// whole pages, so small ones find more.
@@ -97,3 +98,4 @@ const _: () = assert!(DEFAULT_SLOTS <= MAX_SLOTS && DEFAULT_QUEUE <= MAX_QUEUE);
 const _: () = assert!(MIN_CHOSEN_CONTEXT_TOKENS <= MAX_CHOSEN_CONTEXT_TOKENS);
 const _: () = assert!(MAX_CHOSEN_CONTEXT_TOKENS <= MAX_CONTEXT_TOKENS);
 const _: () = assert!(SHORT_JOB_PAGES <= SHORT_LANE_PAGES);
+const _: () = assert!(TEMPLATE_FUEL / chancery_engine::MAX_TURNS as u64 >= 1_000);

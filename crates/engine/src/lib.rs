@@ -3,9 +3,11 @@
 
 mod generation;
 mod scripted;
+mod turn;
 
 pub use generation::{Ended, Event, Generation, GenerationSink, channel};
 pub use scripted::ScriptedEngine;
+pub use turn::{MAX_TURNS, Role, Turn};
 
 use chancery_domain::AccountId;
 use std::num::NonZeroU32;
@@ -16,9 +18,9 @@ pub trait Engine: Send + Sync + 'static {
     /// The longest prompt and reply together, template included.
     fn context_tokens(&self) -> u32;
 
-    /// Renders and tokenizes a prompt. It takes time in proportion to the text, so call it off the async threads
-    /// when the text is long.
-    fn prepare(&self, instructions: &str, input: &str) -> Result<Prompt, EngineError>;
+    /// Renders a conversation by the model's chat template, for the model to answer, and tokenizes it. It takes time in
+    /// proportion to the text, so call it off the async threads when the text is long.
+    fn prepare(&self, turns: &[Turn]) -> Result<Prompt, EngineError>;
 
     /// Queues a job. It returns at once: with the events to come, or with a refusal when the queue is full.
     fn start(&self, job: Job) -> Result<Generation, EngineError>;
@@ -34,7 +36,7 @@ pub trait Engine: Send + Sync + 'static {
 pub struct Prompt {
     /// Everything the model reads, the chat template's scaffolding included.
     pub token_ids: Arc<[u32]>,
-    /// Tokens of the instructions plus tokens of the input, each counted on its own, scaffolding not counted.
+    /// The tokens of every turn's text, each counted on its own, scaffolding not counted.
     pub input_tokens: u32,
 }
 
@@ -95,6 +97,9 @@ pub enum EngineError {
         "the prompt has {prompt_tokens} tokens with the chat template, and the model's context holds {context_tokens}"
     )]
     InputTooLong { prompt_tokens: u32, context_tokens: u32 },
+    /// The model's chat template does not take these roles in this order. The text is the template's own, for the log.
+    #[error("the chat template does not take these turns: {0}")]
+    TurnsRefused(String),
     /// The queue is full, or the job has waited in it for too long. Nothing was generated.
     #[error("the engine has too much work waiting")]
     Overloaded { retry_after_s: u32 },

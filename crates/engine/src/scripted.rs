@@ -1,7 +1,7 @@
 //! An engine that plays a script, for tests of what stands around an engine: it fails, stalls and ends when told to,
 //! which a real model does not. Its tokens are words.
 
-use crate::{Engine, EngineError, Generation, GenerationSink, Job, Prompt, channel};
+use crate::{Engine, EngineError, Generation, GenerationSink, Job, Prompt, Turn, channel};
 use std::sync::Arc;
 
 pub struct ScriptedEngine {
@@ -21,8 +21,8 @@ impl Engine for ScriptedEngine {
         self.context_tokens
     }
 
-    fn prepare(&self, instructions: &str, input: &str) -> Result<Prompt, EngineError> {
-        let words = instructions.split_whitespace().chain(input.split_whitespace()).count();
+    fn prepare(&self, turns: &[Turn]) -> Result<Prompt, EngineError> {
+        let words = turns.iter().flat_map(|turn| turn.text.split_whitespace()).count();
         let input_tokens = u32::try_from(words).unwrap_or(u32::MAX);
         if input_tokens >= self.context_tokens {
             return Err(EngineError::InputTooLong {

@@ -10,6 +10,7 @@ use crate::kernels::Kernels;
 use crate::kernels::KvCache;
 use crate::kv::{Lane, PageLedger};
 use crate::tokenizer::Tokenizer;
+use chancery_engine::Turn;
 use proptest::prelude::*;
 use std::io::Cursor;
 
@@ -121,7 +122,8 @@ fn step(model: Model, tokens: &[u32]) -> usize {
 fn a_small_model_of_each_architecture_in_many_formats_loads_and_steps() {
     for architecture in Architecture::ALL {
         let (tokenizer, template, model) = load(sound(architecture)).unwrap();
-        let prompt = template.render(&tokenizer, "abc", "xyz").token_ids;
+        let prompt =
+            template.render(&tokenizer, &Turn::instructions_and_input("abc", "xyz")).unwrap().token_ids;
         assert_eq!(model.hyper_parameters.architecture, architecture);
         assert_eq!(model.hyper_parameters.attention.head_len, 16);
         assert_eq!(step(model, &prompt), VOCABULARY as usize);
@@ -254,7 +256,7 @@ proptest! {
             bytes.truncate(cut.index(bytes.len()));
         }
         if let Ok((tokenizer, template, model)) = load(bytes) {
-            let mut prompt = template.render(&tokenizer, "abc", "xyz").token_ids;
+            let mut prompt = template.render(&tokenizer, &Turn::instructions_and_input("abc", "xyz")).unwrap().token_ids;
             prompt.truncate(64);
             if !prompt.is_empty() {
                 step(model, &prompt);

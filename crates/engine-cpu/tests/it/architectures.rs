@@ -3,7 +3,7 @@
 
 use crate::rows;
 use chancery_domain::{AccountId, SystemClock};
-use chancery_engine::{Engine, Event, Job, Sampling};
+use chancery_engine::{Engine, Event, Job, Sampling, Turn};
 use chancery_engine_cpu::{CpuEngine, Evaluation, Gguf, LoadError, LoadOptions, Tokenizer};
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -170,7 +170,7 @@ fn prompts_equal_the_published_templates_tokenized_as_a_whole() {
     for of_one in rows.chunk_by(|a, b| a.model == b.model) {
         let engine = engine(&of_one[0].model);
         for PromptRow { model, instructions, input, ids } in of_one {
-            let prompt = engine.prepare(instructions, input).unwrap();
+            let prompt = engine.prepare(&Turn::instructions_and_input(instructions, input)).unwrap();
             assert_eq!(*prompt.token_ids, **ids, "{model}: {input:?}");
             let alone = [instructions, input].map(|text| engine.tokenizer().encode_text(text).len() as u32);
             assert_eq!(prompt.input_tokens, alone.iter().sum::<u32>(), "{model}: {input:?}");
@@ -208,7 +208,7 @@ async fn every_architecture_serves_jobs() {
         let engine = engine(&model);
         let job = Job {
             account: AccountId(1),
-            prompt: engine.prepare("Be terse.", "x").unwrap(),
+            prompt: engine.prepare(&Turn::instructions_and_input("Be terse.", "x")).unwrap(),
             max_output_tokens: 4,
             sampling: Sampling::GREEDY,
             stop: Vec::new(),

@@ -2,7 +2,7 @@
 
 use crate::{engine, load, model_path, references};
 use chancery_domain::{AccountId, SystemClock};
-use chancery_engine::{Ended, Engine, EngineError, Event, Generation, Job, Sampling, StopReason};
+use chancery_engine::{Ended, Engine, EngineError, Event, Generation, Job, Sampling, StopReason, Turn};
 use chancery_engine_cpu::{CpuEngine, LoadError, LoadOptions};
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const ENDLESS: &str = "Translate to French.";
 pub(crate) fn job(engine: &CpuEngine, instructions: &str, input: &str, max_output_tokens: u32) -> Job {
     Job {
         account: AccountId(1),
-        prompt: engine.prepare(instructions, input).unwrap(),
+        prompt: engine.prepare(&Turn::instructions_and_input(instructions, input)).unwrap(),
         max_output_tokens,
         sampling: Sampling::GREEDY,
         stop: Vec::new(),
@@ -147,7 +147,7 @@ async fn the_contexts_end_ends_the_reply() {
     let (_, ended) = all(engine.start(job).unwrap()).await;
     assert_eq!((ended.reason, ended.output_tokens), (StopReason::ContextLength, room));
 
-    let too_long = engine.prepare("", &"word ".repeat(60)).unwrap_err();
+    let too_long = engine.prepare(&Turn::instructions_and_input("", "word ".repeat(60))).unwrap_err();
     assert!(matches!(too_long, EngineError::InputTooLong { context_tokens: 48, .. }));
 }
 

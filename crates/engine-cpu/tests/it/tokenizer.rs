@@ -1,7 +1,7 @@
 //! The tokenizer against llama.cpp's, and against texts made to be slow.
 
 use crate::{engine, references, rows};
-use chancery_engine::{Engine, EngineError};
+use chancery_engine::{Engine, EngineError, Turn};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -32,7 +32,8 @@ fn tokens_spell_the_text_they_came_from() {
 #[test]
 fn prompts_equal_the_rendered_chat_template_and_count_the_two_texts_only() {
     for reference in references() {
-        let prompt = engine().prepare(&reference.instructions, &reference.input).unwrap();
+        let turns = Turn::instructions_and_input(&reference.instructions, &reference.input);
+        let prompt = engine().prepare(&turns).unwrap();
         assert_eq!(*prompt.token_ids, *reference.prompt_ids, "{:?}", reference.input);
         assert_eq!(prompt.input_tokens, reference.input_tokens, "{:?}", reference.input);
     }
@@ -51,8 +52,8 @@ fn a_megabyte_made_to_be_slow_is_tokenized_in_time_and_refused_by_its_exact_leng
     for pattern in patterns {
         let text = pattern.repeat((1 << 20) / pattern.len());
         let tokens = engine().tokenizer().encode_text(&text).len();
-        let scaffolding = engine().prepare("", "").unwrap().prompt_tokens();
-        match engine().prepare("", &text) {
+        let scaffolding = engine().prepare(&Turn::instructions_and_input("", "")).unwrap().prompt_tokens();
+        match engine().prepare(&Turn::instructions_and_input("", &text)) {
             Err(EngineError::InputTooLong { prompt_tokens, context_tokens: 8_192 }) => {
                 assert_eq!(prompt_tokens as usize, tokens + scaffolding as usize, "{pattern:?}");
             }
