@@ -4,6 +4,7 @@
 use crate::ApiState;
 use crate::error::ApiError;
 use crate::log_line::{LogLine, StreamOutcome};
+use crate::openai;
 use crate::rate_limit::{self, KnownCaller};
 use crate::unread_body::read_to_the_end;
 use axum::body::Body;
@@ -25,6 +26,7 @@ pub(crate) async fn around(State(state): State<ApiState>, request: Request, next
         true => request,
         false => request.map(read_to_the_end),
     };
+    let is_openai = openai::is_of_family(request.uri().path());
     request.extensions_mut().insert(request_id.clone());
     let known_caller = KnownCaller::default();
     request.extensions_mut().insert(known_caller.clone());
@@ -36,7 +38,11 @@ pub(crate) async fn around(State(state): State<ApiState>, request: Request, next
 
     let error = response.extensions_mut().remove::<ApiError>();
     if let Some(error) = &error {
-        *response.body_mut() = Body::from(error.body(request_id.as_str()));
+        let body = match is_openai {
+            true => openai::error_body(error),
+            false => error.body(request_id.as_str()),
+        };
+        *response.body_mut() = Body::from(body);
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
     if state.meter.is_draining() {
@@ -68,9 +74,16 @@ fn refusal_before_routing(state: &ApiState, headers: &HeaderMap) -> Option<ApiEr
     if state.meter.is_draining() {
         return Some(ApiError::shutting_down());
     }
-    let from_browser = headers.contains_key(header::ORIGIN)
-        || headers.keys().any(|name| name.as_str().starts_with("sec-fetch-"));
-    from_browser.then(ApiError::browser_request)
+    is_from_browser(headers).then(ApiError::browser_request)
+}
+
+/// Node's `fetch`, which is no browser, says `Sec-Fetch-Mode: cors` and `Accept-Language: *` of its own accord. No browser
+/// says either so: it never sends one `Sec-Fetch-*` header alone, nor any language but its user's.
+fn is_from_browser(headers: &HeaderMap) -> bool {
+    let is = |name: &str, value: &str| headers.get(name).is_some_and(|sent| sent == value);
+    let fetch_headers = headers.keys().filter(|name| name.as_str().starts_with("sec-fetch-")).count();
+    let is_node = fetch_headers == 1 && is("sec-fetch-mode", "cors") && is("accept-language", "*");
+    headers.contains_key(header::ORIGIN) || (fetch_headers > 0 && !is_node)
 }
 
 fn add_headers(headers: &mut HeaderMap, request_id: &RequestId) {

@@ -64,6 +64,15 @@ impl ApiError {
         self
     }
 
+    /// For a path where a field has another name.
+    pub(crate) fn calling(mut self, field: &str, name: &str) -> Self {
+        if self.field.as_deref() == Some(field) {
+            self.field = Some(name.to_owned());
+        }
+        self.reason = self.reason.replace(&format!("`{field}`"), &format!("`{name}`"));
+        self
+    }
+
     fn retry_after_s(mut self, seconds: u32) -> Self {
         self.retry_after_s = Some(seconds);
         self
@@ -94,7 +103,7 @@ impl ApiError {
     }
 
     pub(crate) fn too_large(max_body_bytes: usize) -> Self {
-        let reason = format!("the body is larger than {max_body_bytes} bytes; send a shorter `input`");
+        let reason = format!("the body is larger than {max_body_bytes} bytes; send less text");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", reason)
     }
 
@@ -108,7 +117,15 @@ impl ApiError {
     }
 
     pub(crate) fn not_found(path: &str) -> Self {
-        let known = ["/v1/generate", "/v1/models", "/v1/tokens", "/v1/usage"];
+        let known = [
+            "/v1/generate",
+            "/v1/models",
+            "/v1/tokens",
+            "/v1/usage",
+            "/v1/responses",
+            "/v1/responses/input_tokens",
+            "/v1/chat/completions",
+        ];
         let hint = match chancery_domain::nearest(path, known) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("there are {}", known.map(|path| format!("`{path}`")).join(", ")),
@@ -229,8 +246,8 @@ impl ApiError {
             _ => Self::invalid_value(
                 "input",
                 format!(
-                    "instructions and input have {input_tokens} tokens, and this account's limit is {limit} tokens per \
-                     minute, at least one of them for the reply; shorten them"
+                    "the texts have {input_tokens} tokens, and this account's limit is {limit} tokens per minute, at \
+                     least one of them for the reply; shorten them"
                 ),
             ),
         }
@@ -267,11 +284,16 @@ impl ApiError {
                 StatusCode::BAD_REQUEST,
                 "input_too_long",
                 format!(
-                    "instructions and input make a prompt of {prompt_tokens} tokens, and the model's context holds \
-                     {context_tokens}, at least one of them for the reply; shorten them"
+                    "the texts make a prompt of {prompt_tokens} tokens, and the model's context holds {context_tokens}, \
+                     at least one of them for the reply; shorten them"
                 ),
             )
             .at_field("input"),
+            EngineError::TurnsRefused(_) => Self::invalid_value(
+                "input",
+                "this model's chat template does not take turns of these roles in this order; let `user` and `assistant` \
+                 alternate, beginning with `user`",
+            ),
             EngineError::Overloaded { retry_after_s } => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "overloaded",

@@ -5,6 +5,8 @@ use crate::error::ApiError;
 use crate::json::{Json, LARGEST_EXACT, shorten};
 
 pub(crate) struct Fields {
+    /// Where the object stands in the body: nothing, or a path that ends with a dot.
+    within: String,
     left: Vec<(String, Json)>,
     asked_for: Vec<&'static str>,
 }
@@ -15,7 +17,7 @@ impl Fields {
             return Err(ApiError::malformed("the body is not valid UTF-8"));
         }
         match Json::parse(bytes) {
-            Ok(Json::Object(left)) => Ok(Self { left, asked_for: Vec::new() }),
+            Ok(Json::Object(left)) => Ok(Self { within: String::new(), left, asked_for: Vec::new() }),
             Ok(other) => Err(ApiError::malformed(format!(
                 "the body must be a JSON object, and it is {}",
                 other.kind()
@@ -24,8 +26,21 @@ impl Fields {
         }
     }
 
+    /// The fields of an object that stands at `path` in the body.
+    pub(crate) fn of_object(path: &str, value: Json) -> Result<Self, ApiError> {
+        match value {
+            Json::Object(left) => Ok(Self { within: format!("{path}."), left, asked_for: Vec::new() }),
+            other => Err(wrong_type(path, "an object", &other)),
+        }
+    }
+
+    /// What a field is called in a refusal.
+    pub(crate) fn path_of(&self, name: &str) -> String {
+        format!("{}{name}", self.within)
+    }
+
     /// None where the field is absent or null.
-    fn take(&mut self, name: &'static str) -> Option<Json> {
+    pub(crate) fn take(&mut self, name: &'static str) -> Option<Json> {
         self.asked_for.push(name);
         let place = self.left.iter().position(|(known, _)| known == name)?;
         Some(self.left.swap_remove(place).1).filter(|value| *value != Json::Null)
@@ -34,32 +49,40 @@ impl Fields {
     pub(crate) fn required_string(&mut self, name: &'static str) -> Result<String, ApiError> {
         match self.take(name) {
             Some(Json::String(text)) => Ok(text),
-            Some(other) => Err(wrong_type(name, "a string", &other)),
+            Some(other) => Err(wrong_type(&self.path_of(name), "a string", &other)),
             None => Err(self.missing(name, "a string")),
         }
     }
 
+    pub(crate) fn optional_string(&mut self, name: &'static str) -> Result<Option<String>, ApiError> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(Json::String(text)) => Ok(Some(text)),
+            Some(other) => Err(wrong_type(&self.path_of(name), "a string", &other)),
+        }
+    }
+
     /// A field that is missing under its own name may be there under a similar one.
-    fn missing(&self, name: &'static str, what: &str) -> ApiError {
+    pub(crate) fn missing(&self, name: &'static str, what: &str) -> ApiError {
         let similar = self.left.iter().find(|(sent, _)| chancery_domain::nearest(sent, [name]).is_some());
-        ApiError::missing_field(name, what, similar.map(|(sent, _)| shorten(sent)).as_deref())
+        ApiError::missing_field(&self.path_of(name), what, similar.map(|(sent, _)| shorten(sent)).as_deref())
     }
 
     /// At least `min`; the upper bound is the caller's to check, since it depends on the model.
     pub(crate) fn required_integer(&mut self, name: &'static str, min: u64) -> Result<u64, ApiError> {
         let value = self.take(name).ok_or_else(|| self.missing(name, "an integer"))?;
-        integer(name, &value, min)
+        integer(&self.path_of(name), &value, min)
     }
 
     pub(crate) fn optional_integer(&mut self, name: &'static str, min: u64) -> Result<Option<u64>, ApiError> {
-        self.take(name).map(|value| integer(name, &value, min)).transpose()
+        self.take(name).map(|value| integer(&self.path_of(name), &value, min)).transpose()
     }
 
     pub(crate) fn optional_bool(&mut self, name: &'static str) -> Result<Option<bool>, ApiError> {
         match self.take(name) {
             None => Ok(None),
             Some(Json::Bool(value)) => Ok(Some(value)),
-            Some(other) => Err(wrong_type(name, "a boolean", &other)),
+            Some(other) => Err(wrong_type(&self.path_of(name), "a boolean", &other)),
         }
     }
 
@@ -68,7 +91,7 @@ impl Fields {
             None => Ok(None),
             Some(Json::Integer(value)) => Ok(Some(value as f64)),
             Some(Json::Number(value)) => Ok(Some(value)),
-            Some(other) => Err(wrong_type(name, "a number", &other)),
+            Some(other) => Err(wrong_type(&self.path_of(name), "a number", &other)),
         }
     }
 
@@ -81,18 +104,18 @@ impl Fields {
                 .into_iter()
                 .map(|item| match item {
                     Json::String(text) => Ok(text),
-                    other => Err(wrong_type(name, "an array of strings", &other)),
+                    other => Err(wrong_type(&self.path_of(name), "an array of strings", &other)),
                 })
                 .collect(),
-            Some(other) => Err(wrong_type(name, "an array of strings", &other)),
+            Some(other) => Err(wrong_type(&self.path_of(name), "an array of strings", &other)),
         }
     }
 
     /// To be called when everything known has been taken.
     pub(crate) fn refuse_the_rest(self) -> Result<(), ApiError> {
         let Some((unknown, _)) = self.left.first() else { return Ok(()) };
-        let shown = shorten(unknown);
-        let hint = match chancery_domain::nearest(&shown, self.asked_for.iter().copied()) {
+        let shown = self.path_of(&shorten(unknown));
+        let hint = match chancery_domain::nearest(&shorten(unknown), self.asked_for.iter().copied()) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("the known ones are {}", self.asked_for.join(", ")),
         };
@@ -100,7 +123,7 @@ impl Fields {
     }
 }
 
-fn wrong_type(name: &str, wanted: &str, got: &Json) -> ApiError {
+pub(crate) fn wrong_type(name: &str, wanted: &str, got: &Json) -> ApiError {
     ApiError::malformed(format!("`{name}` must be {wanted}, and it is {}", got.kind())).at_field(name)
 }
 

@@ -2,15 +2,13 @@
 
 use crate::error::ApiError;
 use crate::fields::Fields;
+use crate::sampling_fields;
+use chancery_engine::Turn;
 use chancery_metering::GenerateRequest;
 use std::num::NonZeroU32;
 
-/// Bounds on the optional fields.
-const MAX_TEMPERATURE: f64 = 2.0;
 /// As many as the largest vocabularies have, several times over.
 const MAX_TOP_K: u32 = 1 << 20;
-const MAX_STOP_STRINGS: usize = 4;
-const MAX_STOP_BYTES: usize = 256;
 
 /// A body that has the right form.
 #[derive(Debug)]
@@ -27,23 +25,17 @@ pub(crate) fn parse(body: &[u8]) -> Result<GenerationFields, ApiError> {
     let input = fields.required_string("input")?;
     let max_output_tokens = fields.required_integer("max_output_tokens", 1)?;
     let stream = fields.optional_bool("stream")?.unwrap_or(false);
-    let temperature = fields.optional_number("temperature")?.unwrap_or(0.0);
+    let temperature = sampling_fields::temperature(&mut fields)?.unwrap_or(0.0);
     let top_k = fields.optional_integer("top_k", 1)?;
-    let top_p = fields.optional_number("top_p")?.unwrap_or(1.0);
+    let top_p = sampling_fields::top_p(&mut fields)?;
     let min_p = fields.optional_number("min_p")?.unwrap_or(0.0);
     let seed = fields.optional_integer("seed", 0)?;
-    let stop = fields.optional_strings("stop")?;
+    let stop = sampling_fields::stop(&mut fields)?;
     fields.refuse_the_rest()?;
 
     if instructions.is_empty() && input.is_empty() {
         let reason = "`instructions` and `input` are both empty; at least one must have text";
         return Err(ApiError::invalid_value("input", reason));
-    }
-    if !(0.0..=MAX_TEMPERATURE).contains(&temperature) {
-        return Err(ApiError::invalid_value(
-            "temperature",
-            format!("`temperature` must be from 0 to {MAX_TEMPERATURE}"),
-        ));
     }
     let top_k = match top_k {
         None => None,
@@ -55,26 +47,16 @@ pub(crate) fn parse(body: &[u8]) -> Result<GenerationFields, ApiError> {
             }
         },
     };
-    if !(top_p > 0.0 && top_p <= 1.0) {
-        return Err(ApiError::invalid_value("top_p", "`top_p` must be above 0 and at most 1"));
-    }
     if !(0.0..=1.0).contains(&min_p) {
         return Err(ApiError::invalid_value("min_p", "`min_p` must be from 0 to 1"));
     }
-    if stop.len() > MAX_STOP_STRINGS || stop.iter().any(|text| text.is_empty() || text.len() > MAX_STOP_BYTES)
-    {
-        let reason =
-            format!("`stop` takes up to {MAX_STOP_STRINGS} strings of 1 to {MAX_STOP_BYTES} bytes each");
-        return Err(ApiError::invalid_value("stop", reason));
-    }
     let request = GenerateRequest {
         model,
-        instructions,
-        input,
-        max_output_tokens,
-        temperature: temperature as f32,
+        turns: Turn::instructions_and_input(instructions, input),
+        max_output_tokens: Some(max_output_tokens),
+        temperature,
         top_k,
-        top_p: top_p as f32,
+        top_p,
         min_p: min_p as f32,
         seed,
         stop,
@@ -191,7 +173,7 @@ mod tests {
     fn a_whole_number_is_an_integer_however_it_is_written() {
         for value in ["64", "64.0", "6.4e1"] {
             let body = GOOD.replace(":8}", &format!(":{value}}}"));
-            assert_eq!(parse(body.as_bytes()).unwrap().request.max_output_tokens, 64);
+            assert_eq!(parse(body.as_bytes()).unwrap().request.max_output_tokens, Some(64));
         }
     }
 

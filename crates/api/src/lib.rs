@@ -13,7 +13,9 @@ mod idempotency;
 mod json;
 mod log_line;
 mod models;
+mod openai;
 mod rate_limit;
+mod sampling_fields;
 mod sse;
 mod state;
 mod tokens;
@@ -32,9 +34,13 @@ use axum::routing::{get, post};
 pub fn router(state: ApiState) -> Router {
     Router::new()
         .route(generate::PATH, post(generate::handle))
-        .route("/v1/models", get(models::handle))
+        .route("/v1/models", get(models::list))
+        .route("/v1/models/{model}", get(models::one))
         .route("/v1/tokens", post(tokens::handle))
         .route("/v1/usage", get(usage::handle))
+        .route(openai::responses::PATH, post(openai::responses::handle))
+        .route("/v1/responses/input_tokens", post(openai::input_tokens::handle))
+        .route(openai::chat_completions::PATH, post(openai::chat_completions::handle))
         .method_not_allowed_fallback(async |_: PossiblyAuthenticated, method: Method, uri: Uri| {
             ApiError::method_not_allowed(&method, uri.path())
         })

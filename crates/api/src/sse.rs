@@ -45,6 +45,11 @@ impl Events {
         self.0.extend_from_slice(b"\n\n");
     }
 
+    /// Data that is not JSON, on one line.
+    pub(crate) fn raw(&mut self, data: &str) {
+        self.0.extend_from_slice(format!("data: {data}\n\n").as_bytes());
+    }
+
     fn comment(&mut self, text: &str) {
         self.0.extend_from_slice(format!(": {text}\n\n").as_bytes());
     }

@@ -27,10 +27,10 @@ struct CostRange {
 
 pub(crate) async fn handle(
     State(state): State<ApiState>,
-    JsonRequest { body, .. }: JsonRequest,
+    JsonRequest { caller, body }: JsonRequest,
 ) -> Result<Json<TokensReply>, ApiError> {
     let request = generation_fields::parse(&body)?.request;
-    let count = state.meter.count(&request).await?;
+    let count = state.meter.count(caller, &request).await?;
     Ok(Json(TokensReply {
         model: request.model,
         input_tokens: count.input_tokens,

@@ -12,8 +12,9 @@ pub const KEYS_REMEMBERED: usize = 10_000;
 /// From admission to the last token; past it the work is cancelled and nothing is billed.
 pub const GENERATION_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Longer texts are tokenized on a thread of their own, so that they do not hold up other requests.
+/// Longer texts and conversations are tokenized on a thread of their own, so that they do not hold up other requests.
 pub const INLINE_TEXT_BYTES: usize = 8 * 1024;
+pub const INLINE_TURNS: usize = 64;
 
 /// How long a longer text waits for its turn to be tokenized before it is refused.
 pub const TOKENIZING_TURN_TIMEOUT: Duration = Duration::from_secs(2);

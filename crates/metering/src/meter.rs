@@ -8,7 +8,7 @@ use crate::unrecorded::Unrecorded;
 use crate::{
     Authenticator, Call, Caller, Count, GenerateRequest, Limiter, MeterError, Models, Reply, Running,
 };
-use chancery_domain::{Clock, Randomness, RequestId, Standing};
+use chancery_domain::{Clock, Randomness, RequestId, Standing, UnixMillis};
 use chancery_store::{Store, StoreError, UsageQuery, UsageSum};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -23,6 +23,7 @@ pub struct Meter {
     pub(crate) spending: SpendingCaps,
     pub(crate) replies: Replies,
     pub(crate) clock: Arc<dyn Clock>,
+    started_at: UnixMillis,
     pub(crate) randomness: Arc<dyn Randomness>,
     /// Longer texts take turns.
     pub(crate) tokenizing_turns: Semaphore,
@@ -49,6 +50,7 @@ impl Meter {
             spending: SpendingCaps::new(Arc::clone(&store), Arc::clone(&clock)),
             replies: Replies::new(Arc::clone(&store), Arc::clone(&clock)),
             store,
+            started_at: clock.now(),
             clock,
             randomness,
             tokenizing_turns: Semaphore::new(tokenizing_at_once()),
@@ -69,6 +71,11 @@ impl Meter {
 
     pub fn clock(&self) -> &dyn Clock {
         self.clock.as_ref()
+    }
+
+    /// Since when requests can be made.
+    pub fn started_at(&self) -> UnixMillis {
+        self.started_at
     }
 
     pub fn new_request_id(&self) -> RequestId {
@@ -101,8 +108,8 @@ impl Meter {
     }
 
     /// Counts and prices a request; runs nothing, writes nothing, costs nothing.
-    pub async fn count(&self, request: &GenerateRequest) -> Result<Count, MeterError> {
-        let admitted = self.admit(request).await?;
+    pub async fn count(&self, caller: Caller, request: &GenerateRequest) -> Result<Count, MeterError> {
+        let admitted = self.admit(request, caller.limits).await?;
         let (input_tokens, max_output_tokens) = (admitted.prompt.input_tokens, admitted.most_output_tokens());
         let prices = admitted.model.prices;
         Ok(Count {

@@ -18,13 +18,13 @@ use crate::admission::{Asked, Hold};
 use crate::idempotency::Outcome;
 use crate::lease::staying_alive;
 use crate::limits::{
-    FIRST_SETTLE_PAUSE, GENERATION_TIMEOUT, INLINE_TEXT_BYTES, LAST_SETTLE_PAUSE, STREAM_SETTLE_PATIENCE,
-    TOKENIZING_TURN_TIMEOUT,
+    FIRST_SETTLE_PAUSE, GENERATION_TIMEOUT, INLINE_TEXT_BYTES, INLINE_TURNS, LAST_SETTLE_PAUSE,
+    STREAM_SETTLE_PATIENCE, TOKENIZING_TURN_TIMEOUT,
 };
 use crate::running::{Beginning, Reporter};
 use crate::spending::Expense;
 use crate::{Call, GenerateRequest, Meter, MeterError, Model, Reply};
-use chancery_domain::{HowEnded, MoneyError, Nanos, UnixMillis, UsageRow};
+use chancery_domain::{HowEnded, MoneyError, Nanos, RateLimits, UnixMillis, UsageRow};
 use chancery_engine::{Ended, EngineError, Event, Generation, Job, Prompt, Sampling, StopReason};
 use chancery_store::{Claim, Settlement, StoreError};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use std::sync::Arc;
 pub(crate) struct Admitted {
     pub(crate) model: Arc<Model>,
     pub(crate) prompt: Prompt,
-    /// The caller's own cap; the engine also ends at the context's end, and says so.
+    /// The caller's own cap, or all there is room for; the engine also ends at the context's end, and says so.
     max_output_tokens: u32,
     at: UnixMillis,
 }
@@ -74,25 +74,39 @@ impl Admitted {
 }
 
 impl Meter {
-    pub(crate) async fn admit(&self, request: &GenerateRequest) -> Result<Admitted, MeterError> {
+    pub(crate) async fn admit(
+        &self,
+        request: &GenerateRequest,
+        limits: RateLimits,
+    ) -> Result<Admitted, MeterError> {
         let at = self.clock.now();
         let model = Arc::clone(self.models.named(&request.model)?);
         let context_tokens = model.engine.context_tokens();
-        let asked = request.max_output_tokens;
-        let cap = u32::try_from(asked).ok().filter(|cap| *cap <= context_tokens);
-        let max_output_tokens = cap.ok_or(MeterError::CapAboveContext { asked, context_tokens })?;
-        let (instructions, input) = (&request.instructions, &request.input);
-        let prompt = if instructions.len() + input.len() <= INLINE_TEXT_BYTES {
-            model.engine.prepare(instructions, input)?
+        let cap = match request.max_output_tokens {
+            None => None,
+            Some(asked) => match u32::try_from(asked) {
+                Ok(cap) if cap <= context_tokens => Some(cap),
+                _ => return Err(MeterError::CapAboveContext { asked, context_tokens }),
+            },
+        };
+        let turns = &request.turns;
+        let text_bytes: usize = turns.iter().map(|turn| turn.text.len()).sum();
+        let prompt = if text_bytes <= INLINE_TEXT_BYTES && turns.len() <= INLINE_TURNS {
+            model.engine.prepare(turns)?
         } else {
-            let (engine, instructions, input) =
-                (Arc::clone(&model.engine), instructions.clone(), input.clone());
-            let turn = tokio::time::timeout(TOKENIZING_TURN_TIMEOUT, self.tokenizing_turns.acquire()).await;
-            let _turn = turn.map_err(|_| EngineError::Overloaded { retry_after_s: 1 })?;
-            tokio::task::spawn_blocking(move || engine.prepare(&instructions, &input))
+            let (engine, turns) = (Arc::clone(&model.engine), turns.clone());
+            let permit = tokio::time::timeout(TOKENIZING_TURN_TIMEOUT, self.tokenizing_turns.acquire()).await;
+            let _permit = permit.map_err(|_| EngineError::Overloaded { retry_after_s: 1 })?;
+            tokio::task::spawn_blocking(move || engine.prepare(&turns))
                 .await
                 .map_err(|error| MeterError::Internal(error.to_string()))??
         };
+        let max_output_tokens = cap.unwrap_or_else(|| {
+            let context_room = context_tokens.saturating_sub(prompt.prompt_tokens());
+            let minute_room = limits.tokens_per_min.saturating_sub(prompt.input_tokens);
+            // Where there is no room for even one, that one is what the refusal names.
+            context_room.min(minute_room).max(1)
+        });
         Ok(Admitted { model, prompt, max_output_tokens, at })
     }
 
@@ -133,7 +147,7 @@ impl Meter {
     }
 
     async fn admit_and_reserve(&self, call: &Call) -> Result<(Admitted, Hold), MeterError> {
-        let admitted = self.admit(&call.request).await?;
+        let admitted = self.admit(&call.request, call.caller.limits).await?;
         let hold = self.admission.reserve(call.caller, call.request_id.clone(), admitted.asked()).await?;
         Ok((admitted, hold))
     }

@@ -2,6 +2,7 @@
 
 use crate::{Caller, Idempotency};
 use chancery_domain::{HowEnded, Nanos, RequestId, Standing, UnixMillis};
+use chancery_engine::Turn;
 use std::num::NonZeroU32;
 
 /// One request: who asks, under which id, for what.
@@ -18,9 +19,10 @@ pub struct Call {
 #[derive(Clone, Debug)]
 pub struct GenerateRequest {
     pub model: String,
-    pub instructions: String,
-    pub input: String,
-    pub max_output_tokens: u64,
+    /// The conversation that is answered.
+    pub turns: Vec<Turn>,
+    /// None takes as many as the context and the account's tokens per minute leave room for.
+    pub max_output_tokens: Option<u64>,
     pub temperature: f32,
     pub top_k: Option<NonZeroU32>,
     pub top_p: f32,

@@ -3,7 +3,7 @@
 use crate::protocol::{end, one_word_then_wait};
 use crate::{Firm, call};
 use chancery_domain::{Amount, RateLimits, WINDOW};
-use chancery_engine::{EngineError, GenerationSink, StopReason};
+use chancery_engine::{Ended, EngineError, GenerationSink, StopReason};
 use chancery_metering::{Caller, GenerateRequest, MeterError};
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
@@ -72,8 +72,30 @@ async fn what_can_never_fit_is_told_so_instead_of_being_told_to_wait() {
         "{refused}"
     );
     assert_eq!(used(&firm).await, Amount::default());
-    let smaller = GenerateRequest { max_output_tokens: 49, ..request };
+    let smaller = GenerateRequest { max_output_tokens: Some(49), ..request };
     assert!(firm.meter.generate(call(caller, firm.meter.new_request_id(), smaller)).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_request_without_a_cap_takes_what_context_and_minute_leave_room_for() {
+    let firm = Firm::with(|job, sink| {
+        let output_tokens = job.max_output_tokens;
+        sink.end(Ended { reason: StopReason::MaxOutputTokens, output_tokens, cached_tokens: 0 });
+    })
+    .await;
+    // The context holds 100, and the prompt has 6.
+    for (tokens_per_min, room) in [(1_000, 94), (50, 44), (7, 1)] {
+        let (id, request) = firm.new_request();
+        let request = GenerateRequest { max_output_tokens: None, ..request };
+        let caller = limited(&firm, 1, tokens_per_min);
+        let reply = firm.meter.generate(call(caller, id, request)).await.unwrap();
+        assert_eq!(reply.output_tokens, room);
+        firm.clock.advance(WINDOW);
+    }
+    let (id, request) = firm.new_request();
+    let request = GenerateRequest { max_output_tokens: None, ..request };
+    let refused = firm.meter.generate(call(limited(&firm, 1, 6), id, request)).await.unwrap_err();
+    assert!(matches!(refused, MeterError::NeverFits { max_output_tokens: 1, .. }), "{refused}");
 }
 
 #[tokio::test]
@@ -96,7 +118,7 @@ async fn failed_work_does_not_count() {
 async fn counting_a_request_does_not_count() {
     let firm = Firm::with(|_, _| panic!("the engine was asked")).await;
     let (_, request) = firm.new_request();
-    firm.meter.count(&request).await.unwrap();
+    firm.meter.count(firm.caller, &request).await.unwrap();
     assert_eq!(used(&firm).await, Amount::default());
 }
 

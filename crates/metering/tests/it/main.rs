@@ -20,7 +20,7 @@ use chancery_domain::{
     AccountName, ApiKey, Clock, KeyId, ManualClock, OsRandomness, Prices, RateLimits, RequestId,
     SeededRandomness, UnixMillis,
 };
-use chancery_engine::{GenerationSink, Job, ScriptedEngine};
+use chancery_engine::{GenerationSink, Job, ScriptedEngine, Turn};
 use chancery_metering::{
     Call, Caller, GenerateRequest, Meter, MeterError, Model, Models, Reply, open_limiter,
 };
@@ -94,9 +94,8 @@ impl Firm {
     pub fn new_request(&self) -> (RequestId, GenerateRequest) {
         let request = GenerateRequest {
             model: "words".to_owned(),
-            instructions: "Answer briefly.".to_owned(),
-            input: "What is a ledger?".to_owned(),
-            max_output_tokens: 50,
+            turns: Turn::instructions_and_input("Answer briefly.", "What is a ledger?"),
+            max_output_tokens: Some(50),
             temperature: 0.0,
             top_k: None,
             top_p: 1.0,

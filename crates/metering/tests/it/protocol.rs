@@ -2,7 +2,7 @@
 
 use crate::{Firm, call};
 use chancery_domain::{HowEnded, Nanos};
-use chancery_engine::{Ended, EngineError, GenerationSink, StopReason};
+use chancery_engine::{Ended, EngineError, GenerationSink, StopReason, Turn};
 use chancery_metering::limits::MAX_UNRECORDED;
 use chancery_metering::{MeterError, Progress};
 use chancery_store::StoreError;
@@ -188,15 +188,19 @@ async fn a_reply_that_cannot_be_recorded_is_not_given() {
 async fn what_cannot_be_admitted_never_reaches_the_engine() {
     let firm = Firm::with(|_, _| panic!("the engine was asked")).await;
     let (_, good) = firm.new_request();
+    let words = |count| Turn::instructions_and_input("Answer briefly.", "word ".repeat(count));
     let cases = [
         (chancery_metering::GenerateRequest { model: "none".to_owned(), ..good.clone() }, "no model"),
-        (chancery_metering::GenerateRequest { max_output_tokens: 101, ..good.clone() }, "context holds 100"),
         (
-            chancery_metering::GenerateRequest { max_output_tokens: u64::MAX, ..good.clone() },
+            chancery_metering::GenerateRequest { max_output_tokens: Some(101), ..good.clone() },
             "context holds 100",
         ),
-        (chancery_metering::GenerateRequest { input: "word ".repeat(100), ..good.clone() }, "102 tokens"),
-        (chancery_metering::GenerateRequest { input: "word ".repeat(9_000), ..good }, "9002 tokens"),
+        (
+            chancery_metering::GenerateRequest { max_output_tokens: Some(u64::MAX), ..good.clone() },
+            "context holds 100",
+        ),
+        (chancery_metering::GenerateRequest { turns: words(100), ..good.clone() }, "102 tokens"),
+        (chancery_metering::GenerateRequest { turns: words(9_000), ..good }, "9002 tokens"),
     ];
     for (request, expected) in cases {
         let error =

@@ -97,7 +97,7 @@ async fn a_reply_costs_its_true_cost_and_gives_the_rest_back() {
     let refused = firm.meter.generate(call(firm.caller, id, request.clone())).await;
     assert!(matches!(refused, Err(MeterError::SpendingCapReached(reached)) if reached.spent == Nanos(cost)));
     // A smaller one fits, and the next month is another.
-    let smaller = chancery_metering::GenerateRequest { max_output_tokens: 42, ..request.clone() };
+    let smaller = chancery_metering::GenerateRequest { max_output_tokens: Some(42), ..request.clone() };
     firm.meter.generate(call(firm.caller, firm.meter.new_request_id(), smaller)).await.unwrap();
     firm.clock.advance(Duration::from_secs(40 * 86_400));
     firm.meter.generate(call(firm.caller, firm.meter.new_request_id(), request)).await.unwrap();

@@ -1,0 +1,96 @@
+//! Refusals in the shape that OpenAI's clients read. The statuses and codes are those of all other paths.
+
+use crate::error::ApiError;
+use axum::http::StatusCode;
+
+/// Everything below these is answered in that shape, also what is not there.
+const PATHS: [&str; 2] = ["/v1/responses", "/v1/chat"];
+
+pub(crate) fn is_of_family(path: &str) -> bool {
+    PATHS
+        .iter()
+        .any(|root| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+}
+
+#[derive(serde::Serialize)]
+struct Body<'a> {
+    error: Fields<'a>,
+}
+
+#[derive(serde::Serialize)]
+struct Fields<'a> {
+    message: &'a str,
+    r#type: &'static str,
+    param: Option<&'a str>,
+    code: &'static str,
+}
+
+pub(crate) fn body(error: &ApiError) -> Vec<u8> {
+    // Strings and a fixed shape always serialize.
+    serde_json::to_vec(&Body { error: fields(error) }).unwrap_or_default()
+}
+
+/// What a stream of chunks tells where it fails.
+pub(super) fn chunk(error: &ApiError) -> impl serde::Serialize {
+    Body { error: fields(error) }
+}
+
+/// Why a response failed, as the response tells it.
+#[derive(serde::Serialize)]
+pub(super) struct Failure<'a> {
+    code: &'static str,
+    message: &'a str,
+}
+
+impl<'a> Failure<'a> {
+    pub(super) fn of(error: &'a ApiError) -> Self {
+        Self { code: error.code, message: &error.reason }
+    }
+}
+
+fn fields(error: &ApiError) -> Fields<'_> {
+    Fields {
+        message: &error.reason,
+        r#type: type_of(error.status),
+        param: error.field.as_deref(),
+        code: error.code,
+    }
+}
+
+fn type_of(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::UNAUTHORIZED => "authentication_error",
+        StatusCode::PAYMENT_REQUIRED => "insufficient_quota",
+        StatusCode::FORBIDDEN => "permission_error",
+        StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+        status if status.is_server_error() => "server_error",
+        _ => "invalid_request_error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_has_that_familys_four_fields() {
+        let error = ApiError::invalid_value("n", "`n` takes 1 here");
+        assert_eq!(
+            String::from_utf8(body(&error)).unwrap(),
+            r#"{"error":{"message":"`n` takes 1 here","type":"invalid_request_error","param":"n","code":"invalid_value"}}"#
+        );
+        let error = ApiError::internal("a secret");
+        assert!(body(&error).starts_with(br#"{"error":{"message":"something went wrong"#));
+        assert!(body(&error).ends_with(br#""type":"server_error","param":null,"code":"internal_error"}}"#));
+    }
+
+    #[test]
+    fn the_family_is_its_paths_and_what_is_below_them() {
+        for path in ["/v1/responses", "/v1/responses/resp_1", "/v1/chat/completions", "/v1/chat"] {
+            assert!(is_of_family(path), "{path}");
+        }
+        for path in ["/v1/generate", "/v1/models", "/v1/response", "/v1/responsesx", "/v1/chats", "/", ""] {
+            assert!(!is_of_family(path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The paths that OpenAI's own clients call: `POST /v1/responses`, `POST /v1/responses/input_tokens` and
+//! `POST /v1/chat/completions`. Text in, text out; the same admission, limits and bill as `POST /v1/generate`.
+//!
+//! What those paths know elsewhere and is not offered here is refused by its name, never ignored: a caller who counts on
+//! it must not be left to find out from the text. Fields that ask for nothing (`n: 1`, `tools: []`) are taken.
+
+pub(crate) mod chat_completions;
+mod chat_events;
+mod chat_fields;
+mod echoed;
+mod errors;
+pub(crate) mod input_tokens;
+mod messages;
+mod not_offered;
+mod response_events;
+mod response_fields;
+mod response_object;
+pub(crate) mod responses;
+
+pub(crate) use errors::{body as error_body, is_of_family};
+
+use chancery_domain::RequestId;
+
+/// Those paths' default, which is not that of `POST /v1/generate`: their callers are used to it.
+const DEFAULT_TEMPERATURE: f32 = 1.0;
+
+/// A request's id under the name that a family of objects gives it. What follows the prefix is the same, so that what
+/// a caller has names the request in the log and the ledger too.
+fn id_with_prefix(prefix: &str, id: &RequestId) -> String {
+    let id = id.as_str();
+    format!("{prefix}{}", id.strip_prefix("req_").unwrap_or(id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_is_named_after_its_request() {
+        let id = RequestId::from_stored("req_01kxa6y0rc4t3c8v1m5q9e2f7z".to_owned());
+        assert_eq!(id_with_prefix("resp_", &id), "resp_01kxa6y0rc4t3c8v1m5q9e2f7z");
+        assert_eq!(id_with_prefix("chatcmpl-", &id), "chatcmpl-01kxa6y0rc4t3c8v1m5q9e2f7z");
+    }
+}

@@ -1,0 +1,214 @@
+//! The object that `POST /v1/responses` gives: whole, or as the events of a stream tell of it before it is complete.
+
+use super::errors;
+use super::id_with_prefix;
+use super::response_fields::Repeated;
+use crate::error::ApiError;
+use chancery_domain::{HowEnded, RequestId, UnixMillis};
+use chancery_metering::Reply;
+
+/// How far a response has come.
+pub(super) enum Stage<'a> {
+    InProgress,
+    Ended(&'a Reply),
+    Failed(&'a ApiError),
+}
+
+#[derive(serde::Serialize)]
+pub(super) struct ResponseObject<'a> {
+    id: String,
+    object: &'static str,
+    /// Unix time in seconds: when the request was admitted.
+    created_at: i64,
+    status: &'static str,
+    background: bool,
+    error: Option<errors::Failure<'a>>,
+    incomplete_details: Option<IncompleteDetails>,
+    instructions: Option<&'a str>,
+    max_output_tokens: Option<u64>,
+    model: &'a str,
+    output: Vec<OutputMessage<'a>>,
+    parallel_tool_calls: bool,
+    previous_response_id: Option<&'a str>,
+    reasoning: Reasoning,
+    service_tier: &'static str,
+    store: bool,
+    temperature: f32,
+    text: TextFormat,
+    tool_choice: &'static str,
+    tools: [(); 0],
+    top_logprobs: u32,
+    top_p: f32,
+    truncation: &'static str,
+    usage: Option<Usage>,
+    #[serde(flatten)]
+    echoed: &'a super::echoed::Echoed,
+}
+
+#[derive(serde::Serialize)]
+struct IncompleteDetails {
+    reason: &'static str,
+}
+
+/// No model here is asked to reason first.
+#[derive(Default, serde::Serialize)]
+struct Reasoning {
+    effort: Option<()>,
+    summary: Option<()>,
+}
+
+#[derive(serde::Serialize)]
+struct TextFormat {
+    format: Format,
+}
+
+#[derive(serde::Serialize)]
+struct Format {
+    r#type: &'static str,
+}
+
+/// The one item of the output.
+#[derive(serde::Serialize)]
+pub(super) struct OutputMessage<'a> {
+    id: &'a str,
+    r#type: &'static str,
+    status: &'static str,
+    role: &'static str,
+    content: Vec<OutputText<'a>>,
+}
+
+#[derive(serde::Serialize)]
+pub(super) struct OutputText<'a> {
+    r#type: &'static str,
+    text: &'a str,
+    annotations: [(); 0],
+    logprobs: [(); 0],
+}
+
+#[derive(serde::Serialize)]
+struct Usage {
+    input_tokens: u32,
+    input_tokens_details: InputTokensDetails,
+    output_tokens: u32,
+    output_tokens_details: OutputTokensDetails,
+    total_tokens: u64,
+}
+
+#[derive(serde::Serialize)]
+struct InputTokensDetails {
+    /// How many did not have to be computed again; they are billed all the same.
+    cached_tokens: u32,
+    /// Writing to a cache is never billed here.
+    cache_write_tokens: u32,
+}
+
+#[derive(serde::Serialize)]
+struct OutputTokensDetails {
+    reasoning_tokens: u32,
+}
+
+/// The names of a response and its message, made once.
+pub(super) struct Names {
+    response: String,
+    pub(super) message: String,
+}
+
+impl Names {
+    pub(super) fn of(id: &RequestId) -> Self {
+        Self { response: id_with_prefix("resp_", id), message: id_with_prefix("msg_", id) }
+    }
+}
+
+impl<'a> ResponseObject<'a> {
+    pub(super) fn new(names: &'a Names, at: UnixMillis, repeated: &'a Repeated, stage: Stage<'a>) -> Self {
+        let mut object = Self {
+            id: names.response.clone(),
+            object: "response",
+            created_at: at.0 / 1_000,
+            status: "in_progress",
+            background: false,
+            error: None,
+            incomplete_details: None,
+            instructions: repeated.instructions.as_deref(),
+            max_output_tokens: repeated.max_output_tokens,
+            model: &repeated.model,
+            output: Vec::new(),
+            parallel_tool_calls: repeated.parallel_tool_calls,
+            previous_response_id: None,
+            reasoning: Reasoning::default(),
+            service_tier: "default",
+            store: false,
+            temperature: repeated.temperature,
+            text: TextFormat { format: Format { r#type: "text" } },
+            tool_choice: repeated.tool_choice,
+            tools: [],
+            top_logprobs: 0,
+            top_p: repeated.top_p,
+            truncation: "disabled",
+            usage: None,
+            echoed: &repeated.echoed,
+        };
+        match stage {
+            Stage::InProgress => {}
+            Stage::Ended(reply) => {
+                object.status = status(reply.ended);
+                object.incomplete_details =
+                    (!is_complete(reply.ended)).then_some(IncompleteDetails { reason: "max_output_tokens" });
+                object.output.push(OutputMessage::ended(names, reply));
+                object.usage = Some(Usage::of(reply));
+            }
+            Stage::Failed(error) => {
+                object.status = "failed";
+                object.error = Some(errors::Failure::of(error));
+            }
+        }
+        object
+    }
+}
+
+/// Both caps, the caller's and the context's, are that family's `max_output_tokens`.
+pub(super) fn is_complete(ended: HowEnded) -> bool {
+    match ended {
+        HowEnded::Complete | HowEnded::StopSequence => true,
+        HowEnded::MaxOutputTokens | HowEnded::ContextLength | HowEnded::Cancelled => false,
+    }
+}
+
+fn status(ended: HowEnded) -> &'static str {
+    if is_complete(ended) { "completed" } else { "incomplete" }
+}
+
+impl<'a> OutputMessage<'a> {
+    pub(super) fn begun(names: &'a Names) -> Self {
+        Self::with(names, "in_progress", Vec::new())
+    }
+
+    pub(super) fn ended(names: &'a Names, reply: &'a Reply) -> Self {
+        Self::with(names, status(reply.ended), vec![OutputText::of(&reply.output_text)])
+    }
+
+    fn with(names: &'a Names, status: &'static str, content: Vec<OutputText<'a>>) -> Self {
+        Self { id: &names.message, r#type: "message", status, role: "assistant", content }
+    }
+}
+
+impl<'a> OutputText<'a> {
+    pub(super) fn of(text: &'a str) -> Self {
+        Self { r#type: "output_text", text, annotations: [], logprobs: [] }
+    }
+}
+
+impl Usage {
+    fn of(reply: &Reply) -> Self {
+        Self {
+            input_tokens: reply.input_tokens,
+            input_tokens_details: InputTokensDetails {
+                cached_tokens: reply.cached_tokens,
+                cache_write_tokens: 0,
+            },
+            output_tokens: reply.output_tokens,
+            output_tokens_details: OutputTokensDetails { reasoning_tokens: 0 },
+            total_tokens: u64::from(reply.input_tokens) + u64::from(reply.output_tokens),
+        }
+    }
+}

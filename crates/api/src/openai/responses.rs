@@ -1,0 +1,37 @@
+//! `POST /v1/responses`: the Responses API, text in and text out, whole or as a stream.
+
+use super::response_events::ResponseEvents;
+use super::response_fields::{self, ResponseFields};
+use super::response_object::{Names, ResponseObject, Stage};
+use crate::ApiState;
+use crate::body::JsonRequest;
+use crate::error::ApiError;
+use crate::{idempotency, sse};
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use chancery_domain::RequestId;
+use chancery_metering::Call;
+
+pub(crate) const PATH: &str = "/v1/responses";
+
+pub(crate) async fn handle(
+    State(state): State<ApiState>,
+    Extension(request_id): Extension<RequestId>,
+    headers: HeaderMap,
+    JsonRequest { caller, body }: JsonRequest,
+) -> Result<Response, ApiError> {
+    let ResponseFields { request, stream, repeated } = response_fields::parse(&body)?;
+    let idempotency = idempotency::read(&headers, PATH, &body)?;
+    let call = Call { caller, request_id, request, idempotency };
+    if stream {
+        let running = state.meter.stream(call).await?;
+        return Ok(sse::respond(running, ResponseEvents::new(repeated)));
+    }
+    let reply = state.meter.generate(call).await?;
+    let names = Names::of(&reply.id);
+    let response = ResponseObject::new(&names, reply.at, &repeated, Stage::Ended(&reply));
+    let replayed = idempotency::mark(reply.is_replay);
+    Ok((replayed, reply.standing.map(Extension), Json(response)).into_response())
+}
