@@ -4,5 +4,6 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in what it shares with others too")]
 
 mod engine_failure;
+mod openai_streams;
 mod served;
 mod streaming;

@@ -52,7 +52,11 @@ impl Served {
         let mut body =
             json!({"model": MODEL, "instructions": "", "input": "Say hello.", "max_output_tokens": 4});
         body.as_object_mut().unwrap().extend(more_fields.as_object().unwrap().clone());
-        self.client().post(format!("{}/v1/generate", self.url)).bearer_auth(&self.key).json(&body)
+        self.post("/v1/generate", &body)
+    }
+
+    pub fn post(&self, path: &str, body: &Value) -> reqwest::RequestBuilder {
+        self.client().post(format!("{}{path}", self.url)).bearer_auth(&self.key).json(body)
     }
 
     /// A whole stream as it came.

@@ -13,6 +13,7 @@ mod crash;
 mod demo;
 mod event_stream;
 mod limits;
+mod openai_clients;
 mod ops;
 mod postgres;
 #[path = "../../../metering/tests/it/redis_server.rs"]

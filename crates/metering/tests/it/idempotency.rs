@@ -221,7 +221,8 @@ async fn what_bills_nothing_frees_its_key() {
 async fn what_is_refused_before_it_runs_takes_no_key() {
     let firm = Firm::with(|_, sink| answer(sink)).await;
     let good = keyed(&firm);
-    let never = chancery_metering::GenerateRequest { max_output_tokens: 1_000_000, ..good.request.clone() };
+    let never =
+        chancery_metering::GenerateRequest { max_output_tokens: Some(1_000_000), ..good.request.clone() };
     let refused = firm.meter.generate(Call { request: never, ..good }).await;
     assert!(matches!(refused, Err(MeterError::CapAboveContext { .. })));
     assert!(!send(&firm).await.unwrap().is_replay);

@@ -21,6 +21,16 @@ async fn a_browsers_request_is_refused_even_with_a_good_key_and_gets_no_cors_hea
             assert_eq!(cors, None);
         }
     }
+    // Node's own `fetch` says these two of its own accord, and runs on servers.
+    let node = client().get(format!("{}/v1/models", server.api)).bearer_auth(&key);
+    let node = node.header("sec-fetch-mode", "cors").header("accept-language", "*");
+    assert_eq!(node.try_clone().unwrap().send().await.unwrap().status(), 200);
+    for (name, value) in
+        [("sec-fetch-site", "cross-site"), ("sec-fetch-dest", "empty"), ("origin", "https://example.com")]
+    {
+        let browser = node.try_clone().unwrap().header(name, value);
+        assert_eq!(browser.send().await.unwrap().status(), 403, "{name}");
+    }
     let preflight = client()
         .request(reqwest::Method::OPTIONS, format!("{}/v1/generate", server.api))
         .header("origin", "https://example.com")

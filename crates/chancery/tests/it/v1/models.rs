@@ -14,5 +14,15 @@ async fn the_models_are_listed_with_their_context_and_prices() {
     assert_eq!(model["context_tokens"], 8192);
     assert_eq!(model["input_per_million"], "0.10");
     assert_eq!(model["output_per_million"], "0.405");
+    assert_eq!((&model["object"], &model["owned_by"]), (&"model".into(), &"chancery".into()));
+    assert!(model["created"].as_i64().unwrap() > 1_700_000_000);
     assert_eq!(server.get("/v1/models", "nobody").await.status, 401);
+
+    let one = server.get("/v1/models/smollm2-135m", &key).await;
+    assert_eq!((one.status, &one.body), (200, model));
+    for name in ["gpt", "%FF", "a%2Fb"] {
+        let unknown = server.get(&format!("/v1/models/{name}"), &key).await;
+        assert_eq!((unknown.status, unknown.code()), (404, "unknown_model"), "{name}");
+    }
+    assert_eq!(server.get("/v1/models/smollm2-135m", "nobody").await.status, 401);
 }
