@@ -152,8 +152,7 @@ impl<'a> ResponseObject<'a> {
             Stage::InProgress => {}
             Stage::Ended(reply) => {
                 object.status = status(reply.ended);
-                object.incomplete_details =
-                    (!is_complete(reply.ended)).then_some(IncompleteDetails { reason: "max_output_tokens" });
+                object.incomplete_details = incomplete_details(reply.ended);
                 object.output.push(OutputMessage::ended(names, reply));
                 object.usage = Some(Usage::of(reply));
             }
@@ -166,7 +165,6 @@ impl<'a> ResponseObject<'a> {
     }
 }
 
-/// Both caps, the caller's and the context's, are that family's `max_output_tokens`.
 pub(super) fn is_complete(ended: HowEnded) -> bool {
     match ended {
         HowEnded::Complete | HowEnded::StopSequence => true,
@@ -175,7 +173,22 @@ pub(super) fn is_complete(ended: HowEnded) -> bool {
 }
 
 fn status(ended: HowEnded) -> &'static str {
-    if is_complete(ended) { "completed" } else { "incomplete" }
+    match ended {
+        HowEnded::Complete | HowEnded::StopSequence => "completed",
+        HowEnded::MaxOutputTokens | HowEnded::ContextLength => "incomplete",
+        // Only a replay tells of it: whoever hung up is not there any more.
+        HowEnded::Cancelled => "cancelled",
+    }
+}
+
+/// Both caps, the caller's and the context's, are that family's `max_output_tokens`.
+fn incomplete_details(ended: HowEnded) -> Option<IncompleteDetails> {
+    match ended {
+        HowEnded::Complete | HowEnded::StopSequence | HowEnded::Cancelled => None,
+        HowEnded::MaxOutputTokens | HowEnded::ContextLength => {
+            Some(IncompleteDetails { reason: "max_output_tokens" })
+        }
+    }
 }
 
 impl<'a> OutputMessage<'a> {
@@ -184,7 +197,8 @@ impl<'a> OutputMessage<'a> {
     }
 
     pub(super) fn ended(names: &'a Names, reply: &'a Reply) -> Self {
-        Self::with(names, status(reply.ended), vec![OutputText::of(&reply.output_text)])
+        let status = if is_complete(reply.ended) { "completed" } else { "incomplete" };
+        Self::with(names, status, vec![OutputText::of(&reply.output_text)])
     }
 
     fn with(names: &'a Names, status: &'static str, content: Vec<OutputText<'a>>) -> Self {
