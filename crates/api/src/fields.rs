@@ -42,6 +42,11 @@ impl Fields {
     /// None where the field is absent or null.
     pub(crate) fn take(&mut self, name: &'static str) -> Option<Json> {
         self.asked_for.push(name);
+        self.take_unmentioned(name)
+    }
+
+    /// The same for a name that nobody is to be pointed to.
+    pub(crate) fn take_unmentioned(&mut self, name: &str) -> Option<Json> {
         let place = self.left.iter().position(|(known, _)| known == name)?;
         Some(self.left.swap_remove(place).1).filter(|value| *value != Json::Null)
     }

@@ -66,7 +66,10 @@ impl Dialect {
         // First, so that an item of another kind is refused for what it is and not for what it lacks.
         not_offered::refuse(&mut fields, self.beside)?;
         for name in self.identifiers {
-            fields.optional_string(name)?;
+            match fields.take_unmentioned(name) {
+                None | Some(Json::String(_)) => {}
+                Some(other) => return Err(wrong_type(&fields.path_of(name), "a string", &other)),
+            }
         }
         let role = match fields.required_string("role")?.as_str() {
             "system" | "developer" => Role::System,

@@ -25,7 +25,7 @@ pub(super) enum Harmless {
 
 pub(super) fn refuse(fields: &mut Fields, table: &'static [NotOffered]) -> Result<(), ApiError> {
     for NotOffered(name, harmless) in table {
-        let Some(value) = fields.take(name) else { continue };
+        let Some(value) = fields.take_unmentioned(name) else { continue };
         harmless.check(&fields.path_of(name), value)?;
     }
     Ok(())
@@ -34,7 +34,7 @@ pub(super) fn refuse(fields: &mut Fields, table: &'static [NotOffered]) -> Resul
 /// A choice between no tools: what was chosen, for the reply to repeat.
 pub(super) fn tool_choice(fields: &mut Fields) -> Result<&'static str, ApiError> {
     const CHOICES: &[&str] = &["auto", "none"];
-    match fields.take("tool_choice") {
+    match fields.take_unmentioned("tool_choice") {
         None => Ok("auto"),
         Some(value) => {
             let chosen = CHOICES.iter().find(|choice| value == Json::String((**choice).to_owned()));
@@ -122,6 +122,17 @@ mod tests {
         ] {
             assert_eq!(refusal(body), None, "{body}");
         }
+    }
+
+    #[test]
+    fn nobody_who_mistypes_is_pointed_to_what_is_not_offered() {
+        let mut fields = Fields::parse(br#"{"tool":[],"model":"m"}"#).unwrap();
+        fields.required_string("model").unwrap();
+        refuse(&mut fields, TABLE).unwrap();
+        assert_eq!(
+            fields.refuse_the_rest().unwrap_err().reason,
+            "there is no field `tool`; the known ones are model"
+        );
     }
 
     #[test]

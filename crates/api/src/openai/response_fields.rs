@@ -186,7 +186,7 @@ mod tests {
         assert_eq!((request.temperature, request.top_p, request.max_output_tokens), (1.0, 1.0, None));
         assert!(!stream);
         let request = parse(with("temperature", "0").as_bytes()).unwrap().request;
-        assert_eq!(request.temperature, 0.0);
+        assert!(request.temperature.abs() < f32::EPSILON);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use chancery_domain::{HowEnded, RequestId, UnixMillis};
 use chancery_metering::Reply;
 
 /// How far a response has come.
+#[derive(Clone, Copy)]
 pub(super) enum Stage<'a> {
     InProgress,
     Ended(&'a Reply),
