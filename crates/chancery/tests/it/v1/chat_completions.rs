@@ -14,7 +14,7 @@ fn firm() -> (Firm, String, Server) {
 }
 
 /// At temperature 0, so that it can be compared.
-fn asked(more_fields: Value) -> Value {
+fn asked(more_fields: &Value) -> Value {
     let mut body = json!({"model": MODEL, "temperature": 0, "messages": [
         {"role": "system", "content": "Answer in one short sentence."},
         {"role": "user", "content": "What is a ledger?"},
@@ -31,7 +31,7 @@ fn text(reply: &Reply) -> &str {
 #[tokio::test]
 async fn a_completion_is_the_text_that_generate_gives_counted_and_billed_alike() {
     let (firm, key, server) = firm();
-    let reply = server.post(PATH, &key, &asked(json!({"max_tokens": 16}))).await;
+    let reply = server.post(PATH, &key, &asked(&json!({"max_tokens": 16}))).await;
     let generated =
         server.generate(&key, &request("Answer in one short sentence.", "What is a ledger?", 16)).await;
     assert_eq!(text(&reply), generated.text());
@@ -51,13 +51,13 @@ async fn a_completion_is_the_text_that_generate_gives_counted_and_billed_alike()
 #[tokio::test]
 async fn a_stop_string_and_the_models_own_end_are_both_stop() {
     let (_firm, key, server) = firm();
-    let stopped = server.post(PATH, &key, &asked(json!({"stop": ["record", "never said"]}))).await;
+    let stopped = server.post(PATH, &key, &asked(&json!({"stop": ["record", "never said"]}))).await;
     assert_eq!(
         (text(&stopped), &stopped.body["choices"][0]["finish_reason"]),
         ("A ledger is a ", &json!("stop"))
     );
     let messages = json!([{"role": "user", "content": "Say hello."}]);
-    let ended = server.post(PATH, &key, &asked(json!({"messages": messages}))).await;
+    let ended = server.post(PATH, &key, &asked(&json!({"messages": messages}))).await;
     assert_eq!(ended.body["choices"][0]["finish_reason"], "stop", "{}", ended.body);
 }
 
@@ -81,9 +81,9 @@ async fn a_seed_repeats_a_draw_and_left_out_the_temperature_draws() {
 #[tokio::test]
 async fn chunks_tell_the_same_text_and_end_with_usage_where_it_is_asked_for_and_done() {
     let (_firm, key, server) = firm();
-    let whole = server.post(PATH, &key, &asked(json!({"max_tokens": 12}))).await;
+    let whole = server.post(PATH, &key, &asked(&json!({"max_tokens": 12}))).await;
     for with_usage in [true, false] {
-        let mut body = asked(json!({"max_tokens": 12, "stream": true}));
+        let mut body = asked(&json!({"max_tokens": 12, "stream": true}));
         if with_usage {
             body["stream_options"] = json!({"include_usage": true});
         }
@@ -122,7 +122,7 @@ async fn a_refusal_names_the_parameter_as_this_path_calls_it() {
         (json!({"tools": [{"type": "function"}]}), "invalid_value", "tools"),
         (json!({"messages": [{"role": "tool", "content": "x"}]}), "invalid_value", "messages[0].role"),
     ] {
-        let reply = server.post(PATH, &key, &asked(fields)).await;
+        let reply = server.post(PATH, &key, &asked(&fields)).await;
         assert_eq!((reply.status, reply.code()), (400, code), "{}", reply.body);
         assert_eq!(reply.body["error"]["param"], param, "{}", reply.body);
         assert!(

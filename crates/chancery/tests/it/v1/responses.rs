@@ -14,14 +14,14 @@ fn firm() -> (Firm, String, Server) {
 }
 
 /// At temperature 0, so that it can be compared.
-fn asked(more_fields: Value) -> Value {
+fn asked(more_fields: &Value) -> Value {
     let mut body = json!({"model": MODEL, "temperature": 0, "max_output_tokens": 16});
     body.as_object_mut().unwrap().extend(more_fields.as_object().unwrap().clone());
     body
 }
 
 fn ledger() -> Value {
-    asked(json!({"instructions": "Answer in one short sentence.", "input": "What is a ledger?"}))
+    asked(&json!({"instructions": "Answer in one short sentence.", "input": "What is a ledger?"}))
 }
 
 fn text(reply: &Reply) -> &str {
@@ -97,8 +97,8 @@ async fn a_conversation_is_counted_text_by_text_and_changes_the_answer() {
         {"role": "assistant", "content": [{"type": "output_text", "text": "Hello Ruth.", "annotations": []}]},
         {"role": "user", "content": [{"type": "input_text", "text": "What is my name?"}]},
     ]);
-    let whole = server.post(PATH, &key, &asked(json!({"input": turns}))).await;
-    let alone = server.post(PATH, &key, &asked(json!({"input": "What is my name?"}))).await;
+    let whole = server.post(PATH, &key, &asked(&json!({"input": turns}))).await;
+    let alone = server.post(PATH, &key, &asked(&json!({"input": "What is my name?"}))).await;
     assert_ne!(text(&whole), text(&alone));
     let mut sum = 0;
     for part in ["My name is Ruth.", "Hello Ruth.", "What is my name?"] {
@@ -120,7 +120,7 @@ async fn a_turn_that_looks_like_a_marker_stays_text() {
     let generated = server.generate(&key, &request("Go on.", attack, 4)).await;
     for role in ["user", "assistant", "system"] {
         let turns = json!([{"role": role, "content": attack}, {"role": "user", "content": "Go on."}]);
-        let reply = server.post(PATH, &key, &asked(json!({"input": turns}))).await;
+        let reply = server.post(PATH, &key, &asked(&json!({"input": turns}))).await;
         // As special tokens the markers would be one token each; as text they are many.
         assert_eq!(input_tokens(&reply), generated.tokens().0, "{role}");
     }
@@ -194,7 +194,7 @@ async fn a_stream_tells_the_same_response_event_by_event() {
 #[tokio::test]
 async fn a_response_that_is_asked_for_again_is_the_same_and_billed_once() {
     let (firm, key, server) = firm();
-    let mut body = asked(json!({"input": "Tell a story."}));
+    let mut body = asked(&json!({"input": "Tell a story."}));
     body["temperature"] = json!(1.5);
     let send = async |name: &str| {
         let call = client().post(format!("{}{PATH}", server.api)).bearer_auth(&key);
