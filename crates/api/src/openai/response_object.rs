@@ -227,3 +227,38 @@ impl Usage {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_a_reply_ended_is_told_by_the_statuses_that_clients_know() {
+        for (ended, status, reason, of_message) in [
+            (HowEnded::Complete, "completed", None, "completed"),
+            (HowEnded::StopSequence, "completed", None, "completed"),
+            (HowEnded::MaxOutputTokens, "incomplete", Some("max_output_tokens"), "incomplete"),
+            (HowEnded::ContextLength, "incomplete", Some("max_output_tokens"), "incomplete"),
+            (HowEnded::Cancelled, "cancelled", None, "incomplete"),
+        ] {
+            let reply = Reply {
+                id: RequestId::from_stored("req_1".to_owned()),
+                at: UnixMillis(1_800_000_000_999),
+                output_text: "Dear".to_owned(),
+                ended,
+                input_tokens: 3,
+                output_tokens: 1,
+                cached_tokens: 0,
+                standing: None,
+                is_replay: false,
+            };
+            let body = br#"{"model":"m","input":"x"}"#;
+            let repeated = super::super::response_fields::parse(body).unwrap().repeated;
+            let names = Names::of(&reply.id);
+            let object = ResponseObject::new(&names, reply.at, &repeated, Stage::Ended(&reply));
+            assert_eq!((object.status, object.created_at), (status, 1_800_000_000));
+            assert_eq!(object.incomplete_details.map(|details| details.reason), reason);
+            assert_eq!(object.output[0].status, of_message);
+        }
+    }
+}
