@@ -271,7 +271,6 @@ mod tests {
         admit(&limiter, &reservation(account, limits, 10)).await;
         clock.0.store(NOON_MS - 3_600_000, Ordering::SeqCst);
         assert_eq!(refuse(&limiter, &reservation(account, limits, 1)).await.tokens_wait, WINDOW);
-        admit(&limiter, &reservation(account, limits, 0)).await;
         clock.0.fetch_add(59_999, Ordering::SeqCst);
         refuse(&limiter, &reservation(account, limits, 1)).await;
         clock.0.fetch_add(1, Ordering::SeqCst);

@@ -24,6 +24,8 @@ if requests + 1 > requests_limit or tokens + asked > tokens_limit then
         if too_much then tokens_wait = wait end
         left_requests, left_tokens = left_requests - entry.requests, left_tokens - entry.tokens
     end
+    -- Otherwise the next refusal would correct the clock anew, and time would stand still for as long as all are refused.
+    if correction ~= stored_correction then save() end
     return { 0, requests_wait, tokens_wait, standing() }
 end
 

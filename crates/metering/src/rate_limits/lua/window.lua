@@ -18,6 +18,7 @@ local stored = redis.call('HGET', window_key, 'w')
 if stored then
     first, count, requests, tokens, correction = struct.unpack('<ddddd', stored)
 end
+local stored_correction = correction
 
 local dropped = {}
 
