@@ -99,7 +99,7 @@ impl LedgerDatabase for PostgresLedger {
         let kept = |column: fn(&KeptReply) -> i64| {
             batch.kept.iter().map(|(_, kept)| column(kept)).collect::<Vec<_>>()
         };
-        let outcome = {
+        let outcome: Result<_, sqlx::Error> = async {
             let mut connection = self.slot.hold().await?;
             self.months.cover(&mut connection, batch).await?;
             let append = sqlx::query(if batch.kept.is_empty() { APPEND } else { APPEND_AND_KEEP })
@@ -141,7 +141,8 @@ impl LedgerDatabase for PostgresLedger {
                     .bind(kept(|kept| kept.expires_at.0)),
             };
             within_time(append.execute(&mut *connection)).await
-        };
+        }
+        .await;
         match outcome {
             Ok(_) => Ok(Appended::All),
             // The sums and the chain's end are changed where they are there, so it is a row that is there.

@@ -95,6 +95,22 @@ async fn broken_sessions_are_replaced_and_no_row_is_lost() {
 }
 
 #[tokio::test]
+async fn a_session_that_ended_before_a_new_months_first_row_loses_nothing() {
+    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+        let store = database.open().await;
+        let payer = payer(&*store).await;
+        let later = Month::of(NOON).next().next().next().first_day().start();
+        for at in [NOON, later] {
+            let row = UsageRow { request_id: RequestId::new(at, &OsRandomness), at, ..row(1, payer) };
+            store.settle(row.into()).await.unwrap();
+            end_sessions(&database).await;
+        }
+        assert_eq!(whole_ledger(&*store).await.len(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_commit_whose_answer_was_lost_is_not_billed_twice() {
     on_a_fresh(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
