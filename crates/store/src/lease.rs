@@ -7,7 +7,7 @@ use crate::spending::FORGET_DEAD_RESERVATIONS;
 use crate::{Leases, StoreError};
 use chancery_domain::{UnixMillis, WriterId};
 use std::time::Duration;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 
 /// How long a process counts as alive after it last said so.
 pub const LEASE: Duration = Duration::from_secs(15);
@@ -27,6 +27,12 @@ impl Lease {
     pub(crate) fn of(writer: WriterId) -> Self {
         Self { writer, alive_until: Mutex::new(None) }
     }
+
+    /// Whoever waits longer than one try may take learns nothing from making the next: the database does not answer.
+    async fn alive_until(&self) -> Result<MutexGuard<'_, Option<UnixMillis>>, StoreError> {
+        let turn = tokio::time::timeout(STATEMENT_TIMEOUT, self.alive_until.lock()).await;
+        turn.map_err(|_| StoreError::Unavailable("saying that this process lives takes too long".to_owned()))
+    }
 }
 
 /// Long enough that it need not be said again yet. A lease that reaches further than it can is from before the clock
@@ -43,7 +49,7 @@ const FORGET_OLD: &str = "DELETE FROM writer_leases WHERE alive_until_ms < $1";
 for_both_stores! {
     impl Leases {
         async fn renew_lease(&self, now: UnixMillis) -> Result<(), StoreError> {
-            let mut alive_until = self.lease.alive_until.lock().await;
+            let mut alive_until = self.lease.alive_until().await?;
             if is_fresh(*alive_until, now) {
                 return Ok(());
             }
@@ -75,14 +81,14 @@ macro_rules! give_up_lease {
     ($store:ty) => {
         impl $store {
             pub(crate) async fn give_up_lease(&self) {
-                if self.lease.alive_until.lock().await.take().is_none() {
-                    return;
-                }
                 let given_up = async {
+                    if self.lease.alive_until().await?.take().is_none() {
+                        return Ok(());
+                    }
                     let outcome = patiently!(STATEMENT_TIMEOUT, self.writer().await?, |connection| {
                         sqlx::query(GIVE_UP).bind(self.lease.writer.0).execute(&mut *connection)
                     });
-                    outcome.map_err(|error| explain(&error))
+                    outcome.map(|_| ()).map_err(|error| explain(&error))
                 };
                 if let Err(error) = given_up.await {
                     tracing::warn!(%error, "what this process held is free only in a few seconds");
@@ -107,5 +113,23 @@ mod tests {
         assert!(fresh(LEASE_MS) && fresh(LEASE_MS / 2));
         assert!(!fresh(LEASE_MS / 2 - 1) && !fresh(0) && !fresh(-1));
         assert!(!fresh(LEASE_MS + 1), "the clock was set back");
+    }
+
+    /// A database that has gone silent would hold up each of those who wait for as long as it holds up the first.
+    #[tokio::test]
+    async fn who_waits_behind_a_renewal_that_hangs_is_told_in_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = crate::SqliteStore::open(&folder.path().join("chancery.db")).await.unwrap();
+        let hanging = store.lease.alive_until.lock().await;
+        tokio::time::pause();
+        let (renewing, giving_up) = tokio::join!(
+            tokio::time::timeout(STATEMENT_TIMEOUT * 2, store.renew_lease(UnixMillis(0))),
+            tokio::time::timeout(STATEMENT_TIMEOUT * 2, store.give_up_lease()),
+        );
+        assert!(matches!(renewing, Ok(Err(StoreError::Unavailable(_)))), "{renewing:?}");
+        giving_up.unwrap();
+        tokio::time::resume();
+        drop(hanging);
+        crate::Health::close(&store).await;
     }
 }
