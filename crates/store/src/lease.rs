@@ -63,6 +63,11 @@ for_both_stores! {
         }
 
         async fn forget_dead(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError> {
+            // Where the machine was paused or its clock was set, this process would be the first that it finds dead.
+            let holds_something = self.lease.alive_until().await?.is_some();
+            if holds_something {
+                self.renew_lease(now).await?;
+            }
             let forgotten = patiently!(STATEMENT_TIMEOUT, self.writer().await?, |connection| {
                 sqlx::query(FORGET_DEAD_RESERVATIONS).bind(now.0).bind(i64::from(limit)).execute(&mut *connection)
             });

@@ -273,6 +273,7 @@ pub trait Leases: Send + Sync + 'static {
     async fn renew_lease(&self, now: UnixMillis) -> Result<(), StoreError>;
 
     /// Removes up to `limit` things that are held by dead processes or past their time, and says how many there were.
+    /// Where this process holds something, it says first that it lives.
     async fn forget_dead(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError>;
 }
 

@@ -104,7 +104,8 @@ conformance_suite! {
         a_process_that_says_it_lives_keeps_what_it_has_set_aside
         what_is_past_its_time_no_longer_counts_though_its_process_lives
         a_process_that_ends_frees_what_it_has_set_aside_at_once
-        what_the_dead_leave_is_forgotten_a_little_at_a_time;
+        what_the_dead_leave_is_forgotten_a_little_at_a_time
+        a_process_that_slept_past_its_lease_does_not_take_itself_for_dead;
     idempotency:
         a_claimed_key_is_held_until_it_is_freed
         a_key_is_an_accounts_own

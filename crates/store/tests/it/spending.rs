@@ -272,3 +272,15 @@ pub async fn what_the_dead_leave_is_forgotten_a_little_at_a_time<D: TestDatabase
     }
     living.settle(settlement(7, payer, 1)).await.unwrap();
 }
+
+/// As after a pause of the machine, or a step of its clock.
+pub async fn a_process_that_slept_past_its_lease_does_not_take_itself_for_dead<D: TestDatabase>(
+    database: Arc<D>,
+) {
+    let store = database.open().await;
+    let payer = capped(&*store, "One", 100).await;
+    assert_eq!(reserve(&*store, 1, payer.0, 100).await, Reserved::Yes);
+    let later = UnixMillis(NOON.0 + 10 * LEASE_MS);
+    assert_eq!(store.forget_dead(later, 100).await.unwrap(), 0);
+    store.settle(settlement(1, payer, 1)).await.unwrap();
+}
