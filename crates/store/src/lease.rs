@@ -14,6 +14,10 @@ pub const LEASE: Duration = Duration::from_secs(15);
 
 const LEASE_MS: i64 = LEASE.as_millis() as i64;
 
+const FRESH_MS: i64 = LEASE_MS * 2 / 3;
+
+const _: () = assert!(STATEMENT_TIMEOUT.as_millis() as i64 <= LEASE_MS / 3);
+
 /// A dead process's lease is kept for this long, for the sake of those who look into what happened.
 const KEEP_DEAD_MS: i64 = 86_400_000;
 
@@ -35,10 +39,11 @@ impl Lease {
     }
 }
 
-/// Long enough that it need not be said again yet. A lease that reaches further than it can is from before the clock
+/// Long enough that it need not be said again yet: whoever holds something from now on says so again after a third of a
+/// lease, and may have waited as long before. A lease that reaches further than it can is from before the clock
 /// was set back.
 fn is_fresh(alive_until: Option<UnixMillis>, now: UnixMillis) -> bool {
-    alive_until.is_some_and(|until| (LEASE_MS / 2..=LEASE_MS).contains(&(until.0 - now.0)))
+    alive_until.is_some_and(|until| (FRESH_MS..=LEASE_MS).contains(&(until.0 - now.0)))
 }
 
 const RENEW: &str = "INSERT INTO writer_leases (writer_id, alive_until_ms) VALUES ($1, $2) \
@@ -111,12 +116,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_is_renewed_in_its_second_half_and_when_the_clock_was_set() {
+    fn a_lease_is_renewed_after_a_third_of_it_and_when_the_clock_was_set() {
         let now = UnixMillis(1_000_000);
         let fresh = |until_ms: i64| is_fresh(Some(UnixMillis(now.0 + until_ms)), now);
         assert!(!is_fresh(None, now));
-        assert!(fresh(LEASE_MS) && fresh(LEASE_MS / 2));
-        assert!(!fresh(LEASE_MS / 2 - 1) && !fresh(0) && !fresh(-1));
+        assert!(fresh(LEASE_MS) && fresh(FRESH_MS));
+        assert!(!fresh(FRESH_MS - 1) && !fresh(0) && !fresh(-1));
         assert!(!fresh(LEASE_MS + 1), "the clock was set back");
     }
 

@@ -21,6 +21,7 @@ mod patience;
 mod postgres;
 mod slot;
 mod spending;
+mod spending_turns;
 mod sqlite;
 mod traits;
 mod url;

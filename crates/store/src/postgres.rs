@@ -7,6 +7,7 @@ use crate::ledger_postgres::PostgresLedger;
 use crate::ledger_writer::LedgerWriter;
 use crate::migrations;
 use crate::slot::{Connector, WriteSlot};
+use crate::spending_turns::SpendingTurns;
 use crate::url::Place;
 use crate::{DatabaseUrl, StoreError};
 use chancery_domain::{OsRandomness, SystemClock, WriterId};
@@ -19,6 +20,9 @@ use std::time::Duration;
 
 /// Connections of one node for everything but the ledger, which has one of its own that reads cannot starve.
 const MAX_CONNECTIONS: u32 = 16;
+
+/// How many of them may wait for an account's row at the same time; the others are left for what does not wait.
+const MAX_RESERVING: u32 = MAX_CONNECTIONS / 2;
 
 /// Connections of one node for sums over the whole ledger, apart from the others, for a few of those would keep every
 /// request waiting for its key to be looked up.
@@ -52,6 +56,7 @@ pub struct PostgresStore {
     pub(crate) write_slot: Arc<WriteSlot<PostgresConnector>>,
     pub(crate) ledger: LedgerWriter,
     pub(crate) lease: Lease,
+    pub(crate) spending_turns: SpendingTurns,
 }
 
 impl PostgresStore {
@@ -88,7 +93,8 @@ impl PostgresStore {
         let write_slot = Arc::new(WriteSlot::empty(PostgresConnector { options }));
         let writer = WriterId::draw(&OsRandomness);
         let ledger = LedgerWriter::start(writer, PostgresLedger::new(Arc::clone(&write_slot)), SystemClock);
-        Ok(Self { reader, long_reader, write_slot, ledger, lease: Lease::of(writer) })
+        let (lease, spending_turns) = (Lease::of(writer), SpendingTurns::of(MAX_RESERVING));
+        Ok(Self { reader, long_reader, write_slot, ledger, lease, spending_turns })
     }
 
     pub(crate) async fn writer(&self) -> Result<PoolConnection<Postgres>, StoreError> {

@@ -1,10 +1,11 @@
 //! The queries about what accounts may spend in a month.
 //!
-//! 1. What is dead of what the account's requests have set aside is removed: its process has not said for a while that
+//! 1. Whoever is next (`spending_turns`) begins; the others wait without holding a connection.
+//! 2. What is dead of what the account's requests have set aside is removed: its process has not said for a while that
 //!    it lives, or its time is up.
-//! 2. The amount is set aside if the month's sums and everything that is left set aside leave room for it. This is one
+//! 3. The amount is set aside if the month's sums and everything that is left set aside leave room for it. This is one
 //!    atomic step for each account: SQLite has one writer, PostgreSQL locks the account's row.
-//! 3. Settling removes what was set aside in the transaction that adds the row. Where somebody removed it by (1), nothing
+//! 4. Settling removes what was set aside in the transaction that adds the row. Where somebody removed it by (2), nothing
 //!    is written. So a wrong clock can disturb a request, but never lets spending pass the cap.
 
 use crate::both::{for_both_stores, stored_row};
@@ -84,6 +85,7 @@ for_both_stores! {
         async fn reserve_spending(&self, reservation: SpendingReservation) -> Result<Reserved, StoreError> {
             let SpendingReservation { request_id, account, amount, at, now, expires_at } = reservation;
             self.renew_lease(now).await?;
+            let _turn = self.spending_turns.take(account).await?;
             let dead = patiently!(STATEMENT_TIMEOUT, self.writer().await?, |connection| {
                 sqlx::query(FORGET_DEAD_OF_ACCOUNT).bind(account.0).bind(now.0).execute(&mut *connection)
             });

@@ -8,6 +8,7 @@ use crate::ledger_sqlite::SqliteLedger;
 use crate::ledger_writer::LedgerWriter;
 use crate::migrations;
 use crate::slot::{Connector, WriteSlot};
+use crate::spending_turns::SpendingTurns;
 use chancery_domain::{OsRandomness, SystemClock, WriterId};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, SqliteConnection, SqlitePool};
@@ -24,6 +25,10 @@ const MAX_READERS: u32 = 4;
 /// waiting for its key to be looked up.
 const MAX_LONG_READERS: u32 = 2;
 
+/// There is one connection for writing. Of those who set something aside one stands in its line, so that the ledger
+/// waits for one of them at most.
+const MAX_RESERVING: u32 = 1;
+
 /// How soon a connection that was refused because another process is just setting the file up tries again.
 const SET_UP_RETRY: Duration = Duration::from_millis(10);
 
@@ -34,6 +39,7 @@ pub struct SqliteStore {
     pub(crate) write_slot: Arc<WriteSlot<SqliteConnector>>,
     pub(crate) ledger: LedgerWriter,
     pub(crate) lease: Lease,
+    pub(crate) spending_turns: SpendingTurns,
 }
 
 impl SqliteStore {
@@ -63,7 +69,8 @@ impl SqliteStore {
         let write_slot = Arc::new(WriteSlot::empty(SqliteConnector { options: write_options(file) }));
         let writer = WriterId::draw(&OsRandomness);
         let ledger = LedgerWriter::start(writer, SqliteLedger::new(Arc::clone(&write_slot)), SystemClock);
-        Ok(Self { reader, long_reader, write_slot, ledger, lease: Lease::of(writer) })
+        let (lease, spending_turns) = (Lease::of(writer), SpendingTurns::of(MAX_RESERVING));
+        Ok(Self { reader, long_reader, write_slot, ledger, lease, spending_turns })
     }
 
     pub(crate) async fn writer(&self) -> Result<MappedMutexGuard<'_, SqliteConnection>, StoreError> {

@@ -1,9 +1,12 @@
 //! What only a server can show: sessions that end, servers that are gone or silent, and their settings.
 
 use crate::databases::{PostgresDatabase, TestDatabase, on_a_fresh};
-use crate::samples::{NOON, account, new_account, payer, row, whole_ledger};
-use chancery_domain::{Month, OsRandomness, RequestId, UnixMillis, UsageRow};
-use chancery_store::{Accounts, DatabaseUrl, Health, Ledger, PostgresStore, StoreError, UsageBy, UsageQuery};
+use crate::samples::{NOON, account, key, new_account, payer, request, row, whole_ledger};
+use chancery_domain::{Month, Nanos, OsRandomness, RequestId, UnixMillis, UsageRow};
+use chancery_store::{
+    Accounts, CapChange, DatabaseUrl, Health, Keys, Ledger, LimitsChange, PostgresStore, Reserved, Spending,
+    SpendingReservation, StoreError, UsageBy, UsageQuery,
+};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
@@ -106,6 +109,49 @@ async fn a_session_that_ended_before_a_new_months_first_row_loses_nothing() {
             end_sessions(&database).await;
         }
         assert_eq!(whole_ledger(&*store).await.len(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn requests_that_wait_for_their_accounts_caps_keep_nobody_from_authenticating() {
+    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+        let store = database.open().await;
+        let key = key(&*store, None).await;
+        let mut accounts = Vec::new();
+        for number in 0..20 {
+            let name = format!("Account {number}");
+            accounts.push(account(&*store, &name).await.id);
+            let spend_per_month = CapChange::Set(Nanos(1_000));
+            let change = LimitsChange { spend_per_month, ..LimitsChange::default() };
+            store.set_limits(&name.parse().unwrap(), change).await.unwrap();
+        }
+        // Another node is slow to let go of the accounts.
+        let mut other = database.connect().await;
+        sqlx::raw_sql("BEGIN; SELECT 1 FROM accounts FOR UPDATE").execute(&mut other).await.unwrap();
+        let mut reserving = tokio::task::JoinSet::new();
+        for number in 0..60 {
+            let (store, account) = (Arc::clone(&store), accounts[number % accounts.len()]);
+            let reservation = SpendingReservation {
+                request_id: request(number),
+                account,
+                amount: Nanos(1),
+                at: NOON,
+                now: NOON,
+                expires_at: UnixMillis(NOON.0 + 1_000_000),
+            };
+            reserving.spawn(async move { store.reserve_spending(reservation).await });
+        }
+        wait_until_locked_out(&database, 8).await;
+        let looked_up = async {
+            for _ in 0..20 {
+                assert!(store.key_with_prefix(&key.prefix).await.unwrap().is_some());
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(2), looked_up).await.unwrap();
+        sqlx::raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
+        let outcomes = reserving.join_all().await;
+        assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(Reserved::Yes))), "{outcomes:?}");
     })
     .await;
 }
