@@ -1,5 +1,5 @@
-//! Removes, now and then and a little at a time, what nobody needs any more: what dead processes had set aside,
-//! and replies that were kept for as long as was promised.
+//! Makes room, now and then, for the ledger's rows to come, and removes, a little at a time, what nobody needs any more:
+//! what dead processes had set aside, and replies that were kept for as long as was promised.
 
 use crate::Meter;
 use crate::limits::{UPKEEP_BATCH, UPKEEP_PAUSE};
@@ -9,21 +9,22 @@ impl Meter {
     /// Goes on until the process stops taking work.
     pub async fn keep_tidy(&self) {
         loop {
+            if let Err(error) = self.tidy_up().await {
+                tracing::warn!(%error, "the database's upkeep could not be done; it is tried again");
+            }
             tokio::select! {
                 () = tokio::time::sleep(UPKEEP_PAUSE) => {}
                 () = self.until_draining() => return,
             }
-            if let Err(error) = self.tidy_up().await {
-                tracing::warn!(%error, "what nobody needs any more could not be removed; it is tried again");
-            }
         }
     }
 
-    /// Removes all there is to remove, in steps short enough to keep nobody waiting.
+    /// Makes what room is missing and removes all there is to remove, in steps short enough to keep nobody waiting.
     pub async fn tidy_up(&self) -> Result<(), StoreError> {
         let (store, now, full) = (self.store(), self.clock().now(), u64::from(UPKEEP_BATCH));
+        let months = store.make_months_ready(now).await;
         while store.forget_dead(now, UPKEEP_BATCH).await? == full {}
         while store.forget_expired_keys(now, UPKEEP_BATCH).await? == full {}
-        Ok(())
+        months
     }
 }

@@ -45,6 +45,9 @@ mod sqlite_code {
 /// PostgreSQL's SQLSTATE of a statement that took longer than its session allows.
 const STATEMENT_TIMED_OUT: &str = "57014";
 
+/// PostgreSQL's SQLSTATE of making a table that is there.
+const TABLE_IS_THERE: &str = "42P07";
+
 /// The SQLSTATE of our own function `undo_settlement`.
 const UNDONE: &str = "CH001";
 
@@ -133,6 +136,18 @@ pub(crate) fn is_worth_repeating(error: &sqlx::Error) -> bool {
 /// Whether a row is in the way that has the same key.
 pub(crate) fn is_unique_violation(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(DatabaseError::is_unique_violation)
+}
+
+/// Whether a table that was to be made is there.
+pub(crate) fn is_there_already(error: &sqlx::Error) -> bool {
+    error
+        .as_database_error()
+        .is_some_and(|error| matches!(code(error), Code::Postgres(state) if state == TABLE_IS_THERE))
+}
+
+/// Whether a row is in the way of a rule that is to hold from now on.
+pub(crate) fn is_check_violation(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(DatabaseError::is_check_violation)
 }
 
 /// Why a settlement undid itself, in the words of the statement that did it.

@@ -70,12 +70,12 @@ const APPEND_AND_KEEP: &str = append!(
 
 pub(crate) struct PostgresLedger {
     slot: Arc<WriteSlot<PostgresConnector>>,
-    months: LedgerMonths,
+    months: Arc<LedgerMonths>,
 }
 
 impl PostgresLedger {
-    pub(crate) fn new(slot: Arc<WriteSlot<PostgresConnector>>) -> Self {
-        Self { slot, months: LedgerMonths::default() }
+    pub(crate) fn new(slot: Arc<WriteSlot<PostgresConnector>>, months: Arc<LedgerMonths>) -> Self {
+        Self { slot, months }
     }
 }
 

@@ -33,7 +33,7 @@ pub use postgres::PostgresStore;
 pub use sqlite::SqliteStore;
 pub use traits::{
     Accounts, CapChange, ChainedRow, Claim, Claimed, FinishedReply, Health, IdempotencyKeys, KeptKey,
-    KeptReply, KeyHolder, KeyOwner, Keys, Leases, Ledger, LimitsChange, NewAccount, NewKey, Reserved,
+    KeptReply, KeyHolder, KeyOwner, Keys, Leases, Ledger, LimitsChange, Months, NewAccount, NewKey, Reserved,
     Settlement, Spending, SpendingReservation, Store,
 };
 pub use url::DatabaseUrl;

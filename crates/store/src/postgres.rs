@@ -3,6 +3,7 @@
 
 use crate::failure::{LONG_STATEMENT_TIMEOUT, STATEMENT_TIMEOUT, explain};
 use crate::lease::Lease;
+use crate::ledger_months::LedgerMonths;
 use crate::ledger_postgres::PostgresLedger;
 use crate::ledger_writer::LedgerWriter;
 use crate::migrations;
@@ -55,6 +56,7 @@ pub struct PostgresStore {
     pub(crate) long_reader: PgPool,
     pub(crate) write_slot: Arc<WriteSlot<PostgresConnector>>,
     pub(crate) ledger: LedgerWriter,
+    pub(crate) months: Arc<LedgerMonths>,
     pub(crate) lease: Lease,
     pub(crate) spending_turns: SpendingTurns,
 }
@@ -92,9 +94,11 @@ impl PostgresStore {
         let long_reader = pool(MAX_LONG_CONNECTIONS, LONG_STATEMENT_TIMEOUT);
         let write_slot = Arc::new(WriteSlot::empty(PostgresConnector { options }));
         let writer = WriterId::draw(&OsRandomness);
-        let ledger = LedgerWriter::start(writer, PostgresLedger::new(Arc::clone(&write_slot)), SystemClock);
+        let months = Arc::new(LedgerMonths::default());
+        let database = PostgresLedger::new(Arc::clone(&write_slot), Arc::clone(&months));
+        let ledger = LedgerWriter::start(writer, database, SystemClock);
         let (lease, spending_turns) = (Lease::of(writer), SpendingTurns::of(MAX_RESERVING));
-        Ok(Self { reader, long_reader, write_slot, ledger, lease, spending_turns })
+        Ok(Self { reader, long_reader, write_slot, ledger, months, lease, spending_turns })
     }
 
     pub(crate) async fn writer(&self) -> Result<PoolConnection<Postgres>, StoreError> {

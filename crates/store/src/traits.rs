@@ -8,9 +8,9 @@ use chancery_domain::{
 };
 
 /// Everything that is kept, in one object that can be shared.
-pub trait Store: Accounts + Keys + Ledger + Spending + IdempotencyKeys + Leases + Health {}
+pub trait Store: Accounts + Keys + Ledger + Months + Spending + IdempotencyKeys + Leases + Health {}
 
-impl<T: Accounts + Keys + Ledger + Spending + IdempotencyKeys + Leases + Health> Store for T {}
+impl<T: Accounts + Keys + Ledger + Months + Spending + IdempotencyKeys + Leases + Health> Store for T {}
 
 #[derive(Clone, Debug)]
 pub struct NewAccount {
@@ -158,6 +158,14 @@ pub trait Ledger: Send + Sync + 'static {
 
     /// The sums that are kept by day, a page at a time: up to `limit` after the given one.
     async fn day_usage(&self, after: Option<&DayUsage>, limit: u32) -> Result<Vec<DayUsage>, StoreError>;
+}
+
+/// The ledger's months, where each has a place of its own.
+#[async_trait]
+pub trait Months: Send + Sync + 'static {
+    /// Makes the places for the rows of this month and the next, so that nobody who settles waits for it, and moves
+    /// rows there that came before. To be called every few minutes; it writes only when something is missing.
+    async fn make_months_ready(&self, now: UnixMillis) -> Result<(), StoreError>;
 }
 
 /// What a request may cost at most, to be set aside of what its account may spend in the month of `at`.

@@ -4,8 +4,8 @@ use crate::databases::{PostgresDatabase, TestDatabase, on_a_fresh};
 use crate::samples::{NOON, account, key, new_account, payer, request, row, whole_ledger};
 use chancery_domain::{Month, Nanos, OsRandomness, RequestId, UnixMillis, UsageRow};
 use chancery_store::{
-    Accounts, CapChange, DatabaseUrl, Health, Keys, Ledger, LimitsChange, PostgresStore, Reserved, Spending,
-    SpendingReservation, StoreError, UsageBy, UsageQuery,
+    Accounts, CapChange, DatabaseUrl, Health, Keys, Ledger, LimitsChange, Months, PostgresStore, Reserved,
+    Spending, SpendingReservation, StoreError, UsageBy, UsageQuery,
 };
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -48,6 +48,14 @@ async fn wait_until_locked_out(database: &PostgresDatabase, statements: i64) {
             return;
         }
     }
+}
+
+async fn rows_by_partition(database: &PostgresDatabase) -> Vec<(String, i64)> {
+    let mut connection = database.connect().await;
+    sqlx::query_as("SELECT tableoid::regclass::text, COUNT(*) FROM ledger GROUP BY 1 ORDER BY 1")
+        .fetch_all(&mut connection)
+        .await
+        .unwrap()
 }
 
 /// A way to the database that breaks the connection on which a statement with this text is first sent.
@@ -247,6 +255,8 @@ async fn the_ledger_cannot_be_truncated() {
     on_a_fresh(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
         store.settle(row(1, payer(&*store).await).into()).await.unwrap();
+        store.make_months_ready(NOON).await.unwrap();
+        database.raw("SELECT * FROM ledger_of_no_month, ledger_2026_12").await.unwrap();
         for sql in ["TRUNCATE ledger", "TRUNCATE ledger_of_no_month", "TRUNCATE ledger_2026_12"] {
             assert!(database.raw(sql).await.is_err(), "{sql}");
         }
@@ -274,14 +284,11 @@ async fn rows_lie_in_the_partition_of_their_month_and_the_next_one_is_ready() {
             }
         }
         assert!(settling.join_all().await.iter().all(Result::is_ok));
-        let mut connection = database.connect().await;
-        let counts: Vec<(String, i64)> =
-            sqlx::query_as("SELECT tableoid::regclass::text, COUNT(*) FROM ledger GROUP BY 1 ORDER BY 1")
-                .fetch_all(&mut connection)
-                .await
-                .unwrap();
         let expected = [("ledger_2026_10", 2), ("ledger_2026_11", 6), ("ledger_2026_12", 2)];
-        assert_eq!(counts, expected.map(|(name, rows)| (name.to_owned(), rows)));
+        assert_eq!(rows_by_partition(&database).await, expected.map(|(name, rows)| (name.to_owned(), rows)));
+        // Both nodes see at the same time to the months to come.
+        let (one, two) = tokio::join!(store.make_months_ready(last), other.make_months_ready(last));
+        one.and(two).unwrap();
         database.raw("SELECT * FROM ledger_2027_01").await.unwrap();
     })
     .await;
@@ -297,12 +304,41 @@ async fn rows_of_a_month_whose_partition_cannot_be_made_are_kept_all_the_same() 
         let row = UsageRow { request_id, ..row(1, payer) };
         store.settle(row.clone().into()).await.unwrap();
         assert_eq!(whole_ledger(&*store).await, [row]);
-        // A later process finds rows where the partition's should be, and leaves them there.
+        // A later process finds rows where the partition's should be, and leaves them there when it settles.
         database.raw("DROP TABLE ledger_2026_11").await.unwrap();
         let later = database.open().await;
         let request_id = RequestId::new(NOON, &OsRandomness);
         later.settle(UsageRow { request_id, ..self::row(2, payer) }.into()).await.unwrap();
-        assert_eq!(whole_ledger(&*store).await.len(), 2);
+        assert_eq!(rows_by_partition(&database).await, [("ledger_of_no_month".to_owned(), 2)]);
+        let before = whole_ledger(&*store).await;
+        // Its upkeep moves them, and nobody can remove a row afterwards any more than before.
+        later.make_months_ready(NOON).await.unwrap();
+        assert_eq!(rows_by_partition(&database).await, [("ledger_2026_11".to_owned(), 2)]);
+        assert_eq!(whole_ledger(&*store).await, before);
+        let request_id = RequestId::from_stored("no time at all".to_owned());
+        later.settle(UsageRow { request_id, ..self::row(3, payer) }.into()).await.unwrap();
+        for sql in ["DELETE FROM ledger_of_no_month", "DELETE FROM ledger_2026_11", "DELETE FROM ledger"] {
+            assert!(database.raw(sql).await.is_err(), "{sql}");
+        }
+        assert_eq!(whole_ledger(&*store).await.len(), 3);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_month_that_could_not_be_made_is_made_later_by_the_same_process() {
+    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+        let store = database.open().await;
+        let payer = payer(&*store).await;
+        database.raw("ALTER FUNCTION add_ledger_month RENAME TO away").await.unwrap();
+        let row = UsageRow { request_id: RequestId::new(NOON, &OsRandomness), ..row(1, payer) };
+        store.settle(row.into()).await.unwrap();
+        let error = store.make_months_ready(NOON).await.unwrap_err();
+        assert!(error.to_string().contains("2026-1"), "{error}");
+        database.raw("ALTER FUNCTION away RENAME TO add_ledger_month").await.unwrap();
+        store.make_months_ready(UnixMillis(NOON.0 + 1_000_000)).await.unwrap();
+        assert_eq!(rows_by_partition(&database).await, [("ledger_2026_11".to_owned(), 1)]);
+        database.raw("SELECT * FROM ledger_2026_12").await.unwrap();
     })
     .await;
 }
