@@ -15,7 +15,7 @@ use crate::MeterError;
 use crate::limits::{VERIFY_FINDINGS, VERIFY_PAGE_ROWS};
 use chancery_domain::{AccountId, ChainHash, ChainHead, Day, KeyId, UsageRow, WriterId};
 use chancery_store::{ChainedRow, DayUsage, KeptKey, Store, UsageTotals};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// What was looked at and what was found. No findings means that everything agrees.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,7 +32,15 @@ pub struct Verification {
 
 /// What one line of the sums by day is about.
 type SumKey = (AccountId, Day, KeyId, String);
-type Sums = BTreeMap<SumKey, UsageTotals>;
+type Lines = BTreeMap<SumKey, Line>;
+
+/// One line of the sums by day: as it was kept before the rows were read, as the rows make it, and as it was kept then.
+#[derive(Clone, Copy, Debug, Default)]
+struct Line {
+    before: UsageTotals,
+    rows: UsageTotals,
+    after: UsageTotals,
+}
 
 /// `progress` is told the number of rows read so far.
 pub async fn verify_ledger(
@@ -40,28 +48,33 @@ pub async fn verify_ledger(
     mut progress: impl FnMut(u64),
 ) -> Result<Verification, MeterError> {
     let mut found = Verification::default();
-    let before = kept_sums(store).await?;
-    let mut rows = Sums::new();
+    let mut lines = Lines::new();
+    read_kept_sums(store, &mut lines, |line| &mut line.before).await?;
     let mut last = None;
     while let Some(writer) = store.writer_after(last).await? {
         last = Some(writer);
-        found.read_chain(store, writer, &mut rows, &mut progress).await?;
+        found.read_chain(store, writer, &mut lines, &mut progress).await?;
     }
-    let after = kept_sums(store).await?;
-    found.compare(&before, &rows, &after);
+    read_kept_sums(store, &mut lines, |line| &mut line.after).await?;
+    found.compare(&lines);
     found.check_kept_replies(store).await?;
     Ok(found)
 }
 
-async fn kept_sums(store: &dyn Store) -> Result<Sums, MeterError> {
-    let mut sums = Sums::new();
+async fn read_kept_sums(
+    store: &dyn Store,
+    lines: &mut Lines,
+    part: fn(&mut Line) -> &mut UsageTotals,
+) -> Result<(), MeterError> {
     let mut last: Option<DayUsage> = None;
     loop {
         let page = store.day_usage(last.as_ref(), VERIFY_PAGE_ROWS).await?;
-        let Some(end) = page.last() else { return Ok(sums) };
+        let Some(end) = page.last() else { return Ok(()) };
         last = Some(end.clone());
-        let line = |usage: DayUsage| ((usage.account, usage.day, usage.key, usage.model), usage.totals);
-        sums.extend(page.into_iter().map(line));
+        for usage in page {
+            let line = lines.entry((usage.account, usage.day, usage.key, usage.model)).or_default();
+            *part(line) = usage.totals;
+        }
     }
 }
 
@@ -78,7 +91,7 @@ impl Verification {
         &mut self,
         store: &dyn Store,
         writer: WriterId,
-        sums: &mut Sums,
+        lines: &mut Lines,
         progress: &mut impl FnMut(u64),
     ) -> Result<(), MeterError> {
         let mut chain = ChainHead::default();
@@ -92,7 +105,7 @@ impl Verification {
                 let row = &chained.row;
                 add(&mut self.total, row)?;
                 let line = (row.account, Day::of(row.at), row.key, row.model.clone());
-                add(sums.entry(line).or_default(), row)?;
+                add(&mut lines.entry(line).or_default().rows, row)?;
             }
             progress(self.total.requests);
             match page.into_iter().next_back() {
@@ -197,13 +210,10 @@ impl Verification {
         }
     }
 
-    fn compare(&mut self, before: &Sums, rows: &Sums, after: &Sums) {
-        let lines: BTreeSet<&SumKey> = before.keys().chain(rows.keys()).chain(after.keys()).collect();
-        for line in lines {
-            let of = |sums: &Sums| sums.get(line).copied().unwrap_or_default();
-            if !lies_between(&of(rows), &of(before), &of(after)) {
-                let (account, day, key, model) = line;
-                let (kept, made) = (in_words(&of(after)), in_words(&of(rows)));
+    fn compare(&mut self, lines: &Lines) {
+        for ((account, day, key, model), Line { before, rows, after }) in lines {
+            if !lies_between(rows, before, after) {
+                let (kept, made) = (in_words(after), in_words(rows));
                 self.finds(format!(
                     "usage of {day}, account {account}, key {key}, model {model}: {kept} are kept, the rows make {made}"
                 ));
@@ -236,18 +246,21 @@ fn in_words(totals: &UsageTotals) -> String {
 mod tests {
     use super::*;
 
-    fn sums(entries: &[(&str, u64)]) -> Sums {
-        let entry = |(model, requests): &(&str, u64)| {
-            let sum =
+    fn set(lines: &mut Lines, entries: &[(&str, u64)], part: fn(&mut Line) -> &mut UsageTotals) {
+        for (model, requests) in entries {
+            let line = lines.entry((AccountId(1), Day(1), KeyId(1), (*model).to_owned())).or_default();
+            *part(line) =
                 UsageTotals { requests: *requests, input_tokens: 5 * requests, ..UsageTotals::default() };
-            ((AccountId(1), Day(1), KeyId(1), (*model).to_owned()), sum)
-        };
-        entries.iter().map(entry).collect()
+        }
     }
 
     fn findings(before: &[(&str, u64)], rows: &[(&str, u64)], after: &[(&str, u64)]) -> usize {
         let mut found = Verification::default();
-        found.compare(&sums(before), &sums(rows), &sums(after));
+        let mut lines = Lines::new();
+        set(&mut lines, before, |line| &mut line.before);
+        set(&mut lines, rows, |line| &mut line.rows);
+        set(&mut lines, after, |line| &mut line.after);
+        found.compare(&lines);
         found.findings.len()
     }
 
