@@ -26,8 +26,8 @@ pub use limit_verification::{LimitVerification, verify_limits};
 pub use meter::Meter;
 pub use models::{Model, Models};
 pub use rate_limits::{
-    Decision, LimitStoreUrl, LimitStoreUrlError, Limiter, LimiterUnavailable, MemoryLimiter, RedisLimiter,
-    Reservation, open_limiter,
+    Decision, GuardedLimiter, LimitStoreUrl, LimitStoreUrlError, Limiter, LimiterUnavailable, MemoryLimiter,
+    RedisLimiter, Reservation, open_limiter,
 };
 pub use request::{Call, Count, GenerateRequest, Reply};
 pub use running::{Beginning, Progress, Running};

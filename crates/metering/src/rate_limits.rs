@@ -16,10 +16,12 @@
 
 #[cfg(test)]
 mod conformance;
+mod guarded;
 mod memory;
 mod redis;
 mod url;
 
+pub use guarded::GuardedLimiter;
 pub use memory::MemoryLimiter;
 pub use redis::RedisLimiter;
 pub use url::{LimitStoreUrl, LimitStoreUrlError};

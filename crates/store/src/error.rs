@@ -62,6 +62,18 @@ pub enum StoreError {
         "the database's schema is not the one this program makes: {why}; start the version that made it, or restore a backup"
     )]
     SchemaMismatch { why: String },
+    #[error(
+        "another chancery server runs on the database file {file}, and a SQLite file is for one; stop the other, or use PostgreSQL (`database.url`) and Redis (`limits.store = \"redis://…\"`) for several"
+    )]
+    FileIsServed { file: PathBuf },
+    #[error(
+        "another chancery server runs on this database, and this one keeps the limits per minute in its own memory, so that accounts could use them once with each; set `limits.store = \"redis://…\"` for all servers, or stop the other"
+    )]
+    ServedByAnother,
+    #[error(
+        "another chancery server runs on this database and keeps the limits per minute in its own memory, so that accounts could use them once with each; set its `limits.store` to the Redis of this one and restart it, or stop it"
+    )]
+    ServedWithLimitsInMemory,
     #[error("{what} in the database cannot be read: {why}")]
     Corrupt { what: &'static str, why: String },
 

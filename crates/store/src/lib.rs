@@ -19,6 +19,7 @@ mod ledger_writer;
 mod migrations;
 mod patience;
 mod postgres;
+mod serving_lock;
 mod slot;
 mod spending;
 mod spending_turns;
@@ -30,6 +31,7 @@ mod usage;
 pub use error::StoreError;
 pub use lease::LEASE;
 pub use postgres::PostgresStore;
+pub use serving_lock::{LimitsKept, ServingLock, ServingWatch};
 pub use sqlite::SqliteStore;
 pub use traits::{
     Accounts, CapChange, ChainedRow, Claim, Claimed, FinishedReply, Health, IdempotencyKeys, KeptKey,

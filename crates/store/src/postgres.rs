@@ -76,7 +76,7 @@ impl PostgresStore {
         let Place::Postgres(options) = &url.0 else {
             return Err(StoreError::BadUrl(format!("{url} is not a PostgreSQL database")));
         };
-        let options = options.as_ref().clone().application_name("chancery").disable_statement_logging();
+        let options = connect_options(options);
         let mut connection = connect_first(&options).await?;
         let is_there = migrations::is_in_postgres(&mut connection).await.map_err(|error| explain(&error))?;
         if !is_there && missing == Missing::IsRefused {
@@ -111,8 +111,12 @@ impl PostgresStore {
     }
 }
 
+pub(crate) fn connect_options(options: &PgConnectOptions) -> PgConnectOptions {
+    options.clone().application_name("chancery").disable_statement_logging()
+}
+
 /// A connection without a statement timeout, for a migration may take its time.
-async fn connect_first(options: &PgConnectOptions) -> Result<PgConnection, StoreError> {
+pub(crate) async fn connect_first(options: &PgConnectOptions) -> Result<PgConnection, StoreError> {
     connect(options).await.map_err(|error| {
         let place = format!("PostgreSQL at {}:{}", options.get_host(), options.get_port());
         match explain(&error) {
@@ -155,12 +159,12 @@ async fn begin_session(
     sqlx::raw_sql(AssertSqlSafe(session(statement_timeout))).execute(connection).await.map(|_| ())
 }
 
-async fn bounded<T>(step: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
+pub(crate) async fn bounded<T>(step: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
     tokio::time::timeout(CONNECT_TIMEOUT, step).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
 }
 
 pub(crate) struct PostgresConnector {
-    options: PgConnectOptions,
+    pub(crate) options: PgConnectOptions,
 }
 
 impl Connector for PostgresConnector {

@@ -136,13 +136,7 @@ fn read_options(file: &Path) -> SqliteConnectOptions {
 /// The file holds key hashes and what everyone spends, so only its owner may read it. SQLite gives its `-wal` and
 /// `-shm` files the same mode.
 fn create_private_file(file: &Path) -> Result<(), StoreError> {
-    let folder = match file.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    if !folder.is_dir() {
-        return Err(StoreError::NoFolder { folder: folder.to_owned() });
-    }
+    existing_folder(file)?;
     let mut open_options = std::fs::OpenOptions::new();
     open_options.write(true).create_new(true);
     #[cfg(unix)]
@@ -151,6 +145,18 @@ fn create_private_file(file: &Path) -> Result<(), StoreError> {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(StoreError::CannotOpen { file: file.to_owned(), why: error.to_string() }),
+    }
+}
+
+/// The folder that the file is in, or is to be made in.
+pub(crate) fn existing_folder(file: &Path) -> Result<&Path, StoreError> {
+    let folder = match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    match folder.is_dir() {
+        true => Ok(folder),
+        false => Err(StoreError::NoFolder { folder: folder.to_owned() }),
     }
 }
 

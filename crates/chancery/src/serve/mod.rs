@@ -2,7 +2,7 @@
 //!
 //! 1. configuration, data folder (and the lock on it), all listeners bound: what can be wrong is told within a moment;
 //! 2. the operations listener answers from here on: alive, not ready;
-//! 3. the database is opened and migrated, the limits' store is asked, the models are loaded, the demonstration firm is made;
+//! 3. the database is locked against servers that do not go together with this one, opened and migrated, the limits' store is asked, the models are loaded, the demonstration firm is made;
 //! 4. the API listener starts to answer, and the server is ready;
 //! 5. on SIGTERM or Ctrl-C it drains (see `shutdown`).
 
@@ -22,8 +22,8 @@ use anyhow::{Context, bail};
 use chancery_api::ApiState;
 use chancery_domain::{OsRandomness, SystemClock};
 use chancery_engine_cpu::{CpuEngine, LoadError, LoadOptions, Plan};
-use chancery_metering::{Meter, Model, Models, open_limiter};
-use chancery_store::Store;
+use chancery_metering::{GuardedLimiter, LimitStoreUrl, Meter, Model, Models, open_limiter};
+use chancery_store::{LimitsKept, ServingLock, Store};
 use descriptors::MAX_OPS_CONNECTIONS;
 use listener::Listener;
 use shutdown::Signals;
@@ -66,6 +66,7 @@ struct Server {
     store: Arc<dyn Store>,
     closing: CancellationToken,
     listeners: [JoinHandle<()>; 2],
+    serving_lock: ServingLock,
     _lock: ServerLock,
 }
 
@@ -86,11 +87,17 @@ impl Server {
         let ops_router = ops::router(readiness.clone(), recorder);
         let ops_task = tokio::spawn(ops_listener.serve(ops_router, closing.clone()));
 
+        let limits_kept = match config.limit_store {
+            LimitStoreUrl::Memory => LimitsKept::InMemory,
+            LimitStoreUrl::Redis(_) => LimitsKept::Shared,
+        };
+        let serving_lock = ServingLock::take(&config.database_url, limits_kept).await?;
         let store = chancery_store::open(&config.database_url).await?;
         let (clock, randomness) = (Arc::new(SystemClock), Arc::new(OsRandomness));
         let limiter = open_limiter(&config.limit_store, clock.clone()).await.with_context(|| {
             format!("limits.store: {} cannot be used; start it, or set it to \"memory\"", config.limit_store)
         })?;
+        let limiter = Arc::new(GuardedLimiter::new(limiter, serving_lock.watch()));
         let models = load_models(&config.models, demo).await?;
         let demo = match demo {
             true => Some(demo::prepare(&data, &store, &api_url, &config.models[0].name).await?),
@@ -111,7 +118,7 @@ impl Server {
         greet(
             &demo.map_or_else(|| format!("Chancery serves the API at {api_url}\n"), |demo| demo.to_string()),
         );
-        Ok(Self { meter, store, closing, listeners: [api_task, ops_task], _lock: lock })
+        Ok(Self { meter, store, closing, listeners: [api_task, ops_task], serving_lock, _lock: lock })
     }
 
     async fn stop(self) {
@@ -121,6 +128,7 @@ impl Server {
             let _ = listener.await;
         }
         self.store.close().await;
+        self.serving_lock.release().await;
         tracing::info!("stopped");
     }
 }

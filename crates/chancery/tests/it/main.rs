@@ -18,6 +18,7 @@ mod ops;
 mod postgres;
 #[path = "../../../metering/tests/it/redis_server.rs"]
 mod redis_server;
+mod second_node;
 mod server;
 mod several_models;
 mod shutdown;

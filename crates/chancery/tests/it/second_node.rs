@@ -1,0 +1,95 @@
+//! Servers on one database: those that could let accounts pass their limits together do not start, and one that finds
+//! another in its place admits nothing.
+
+use crate::postgres::PostgresDatabase;
+use crate::redis_server::RedisServer;
+use crate::server::{Firm, Reply, client, eventually, request};
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const SHARED: &str = "set `limits.store = \"redis://…\"` for all servers";
+
+#[test]
+fn a_second_server_on_one_sqlite_file_is_refused_and_commands_are_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let redis = RedisServer::start();
+    let url = format!("sqlite:{}", folder.path().join("shared.db").display());
+    let node = || Firm::new().with("CHANCERY_DATABASE__URL", &url);
+    let (first, second) = (node(), node());
+    let server = first.start();
+    for second in [&second, &node().with("CHANCERY_LIMITS__STORE", &redis.url())] {
+        let text = second.fail(&["serve"]);
+        assert!(text.contains("another chancery server") && text.contains("shared.db"), "{text}");
+        assert!(text.contains("PostgreSQL") && text.contains("limits.store"), "{text}");
+        second.run(&["account", "list"]);
+    }
+    drop(server);
+    drop(second.start());
+}
+
+#[test]
+fn on_postgresql_limits_in_memory_are_for_one_server_and_limits_in_redis_for_many() {
+    let (redis, database) = (RedisServer::start(), PostgresDatabase::create("second_node"));
+    let node = || Firm::new().with("CHANCERY_DATABASE__URL", &database.url());
+    let in_memory = [node(), node()];
+    let in_redis = [node(), node()].map(|firm| firm.with("CHANCERY_LIMITS__STORE", &redis.url()));
+
+    let server = in_memory[0].start();
+    let text = in_memory[1].fail(&["serve"]);
+    assert!(text.contains("another chancery server") && text.contains(SHARED), "{text}");
+    let text = in_redis[0].fail(&["serve"]);
+    assert!(text.contains("another chancery server") && text.contains("set its `limits.store`"), "{text}");
+    in_memory[1].run(&["account", "list"]);
+    drop(server);
+
+    let servers = in_redis.each_ref().map(Firm::start);
+    let text = in_memory[0].fail(&["serve"]);
+    assert!(text.contains("another chancery server") && text.contains(SHARED), "{text}");
+    drop(servers);
+    drop(in_memory[0].start());
+}
+
+#[tokio::test]
+async fn a_server_whose_place_was_taken_admits_nothing_until_it_has_it_again() {
+    let database = PostgresDatabase::create("lost_place");
+    let firm = Firm::new().with("CHANCERY_DATABASE__URL", &database.url());
+    let key = firm.account_with_key("Hale & Ward");
+    let server = firm.start();
+    let body = request("", "Say hello.", 1);
+    assert_eq!(server.generate(&key, &body).await.status, 200);
+
+    // Another has the lock as soon as the server's session has ended.
+    let mut other = Command::new("psql")
+        .args(["-q", &database.url()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let lock = i64::from_be_bytes(*b"chanserv");
+    let mut statements = other.stdin.take().unwrap();
+    writeln!(
+        statements,
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE locktype = 'advisory'; SELECT pg_advisory_lock({lock});"
+    )
+    .unwrap();
+    let ready =
+        async || Reply::read(client().get(format!("{}/readyz", server.ops)).send().await.unwrap()).await;
+    eventually("the server knows that it lost its place", Duration::from_secs(10), async || {
+        ready().await.status == 503
+    })
+    .await;
+    let reason = ready().await.body["reason"].as_str().unwrap().to_owned();
+    assert!(reason.contains("another chancery server"), "{reason}");
+    let refused = server.generate(&key, &body).await;
+    assert_eq!((refused.status, refused.code()), (503, "unavailable"), "{}", refused.body);
+    assert!(server.log().contains("lost its place"), "{}", server.log());
+
+    drop(statements);
+    other.wait().unwrap();
+    eventually("the server has its place again", Duration::from_secs(10), async || {
+        server.generate(&key, &body).await.status == 200
+    })
+    .await;
+    assert_eq!(ready().await.status, 200);
+}
