@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test test-arm check bench bench-engine bench-ledger clean
+.PHONY: help run test test-arm check openapi bench bench-engine bench-ledger clean
 
 CARGO ?= cargo
 CHANCERY := $(CARGO) run --quiet --release --locked -p chancery --
@@ -32,6 +32,10 @@ check: ## The quick loop: format, lints, unit tests
 	@scripts/require build lint
 	@scripts/lint
 	scripts/run-tests --workspace --lib --bins
+
+openapi: ## Renew docs/openapi.json, the API described for programs, from the code
+	@scripts/require build
+	@document=$$($(CARGO) run --quiet --locked -p chancery-api --example openapi) && printf '%s\n' "$$document" > docs/openapi.json
 
 bench: bench-engine bench-ledger ## Every side-by-side benchmark and every measurement
 

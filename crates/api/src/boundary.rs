@@ -2,6 +2,7 @@
 //! get their body, the reply gets its headers, and one log line is written.
 
 use crate::ApiState;
+use crate::docs_page;
 use crate::error::ApiError;
 use crate::log_line::{LogLine, StreamOutcome};
 use crate::openai;
@@ -31,7 +32,7 @@ pub(crate) async fn around(State(state): State<ApiState>, request: Request, next
     let known_caller = KnownCaller::default();
     request.extensions_mut().insert(known_caller.clone());
 
-    let mut response = match refusal_before_routing(&state, request.headers()) {
+    let mut response = match refusal_before_routing(&state, &request) {
         Some(refusal) => refusal.into_response(),
         None => CatchPanic(Box::pin(next.run(request))).await.unwrap_or_else(IntoResponse::into_response),
     };
@@ -70,11 +71,15 @@ pub(crate) async fn around(State(state): State<ApiState>, request: Request, next
     }
 }
 
-fn refusal_before_routing(state: &ApiState, headers: &HeaderMap) -> Option<ApiError> {
+fn refusal_before_routing(state: &ApiState, request: &Request) -> Option<ApiError> {
     if state.meter.is_draining() {
         return Some(ApiError::shutting_down());
     }
-    is_from_browser(headers).then(ApiError::browser_request)
+    // What needs no key is for people to read.
+    if docs_page::is_for_browsers(request.method(), request.uri().path()) {
+        return None;
+    }
+    is_from_browser(request.headers()).then(ApiError::browser_request)
 }
 
 /// Node's `fetch`, which is no browser, says `Sec-Fetch-Mode: cors` and `Accept-Language: *` of its own accord. No browser

@@ -3,6 +3,7 @@
 
 use crate::idempotency::KEY_NAME;
 use crate::json::shorten;
+use crate::openapi::errors::AnyCode;
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{Nanos, RateLimits, Refusal, Standing};
@@ -29,20 +30,28 @@ pub(crate) struct ApiError {
     pub internal: Option<String>,
 }
 
-#[derive(serde::Serialize)]
+/// The body of every refusal.
+#[derive(serde::Serialize, utoipa::ToSchema)]
 pub(crate) struct ErrorBody<'a> {
     error: ErrorFields<'a>,
 }
 
-#[derive(serde::Serialize)]
+/// What went wrong.
+#[derive(serde::Serialize, utoipa::ToSchema)]
 pub(crate) struct ErrorFields<'a> {
+    #[schema(value_type = AnyCode)]
     code: &'static str,
+    /// The same for people, with what to do about it.
     reason: &'a str,
+    /// The field, parameter or header that it is about, where it is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     field: Option<&'a str>,
-    /// Where no header can say it, in a stream that has begun.
+    /// After how many seconds to try again; only in a stream that has begun, where no header can say it.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     retry_after_s: Option<u32>,
+    /// The same as the header `x-request-id`.
     request_id: &'a str,
 }
 
@@ -125,6 +134,8 @@ impl ApiError {
             "/v1/responses",
             "/v1/responses/input_tokens",
             "/v1/chat/completions",
+            "/openapi.json",
+            "/docs",
         ];
         let hint = match chancery_domain::nearest(path, known) {
             Some(near) => format!("did you mean `{near}`?"),

@@ -6,6 +6,10 @@ use crate::body::JsonRequest;
 use crate::error::ApiError;
 use crate::generate_events::GenerateEvents;
 use crate::generation_fields::{self, GenerationFields};
+use crate::openapi::errors::GeneratingRefusals;
+use crate::openapi::generation_body::GenerationRequest;
+use crate::openapi::generation_stream::GenerateEvent;
+use crate::openapi::values::{RequestName, StopReason};
 use crate::{idempotency, sse};
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -16,29 +20,68 @@ use chancery_metering::{Call, Reply};
 
 pub(crate) const PATH: &str = "/v1/generate";
 
-#[derive(serde::Serialize)]
+/// The generated text and what it took.
+#[derive(serde::Serialize, utoipa::ToSchema)]
 pub(crate) struct GenerateReply<'a> {
     /// The id, in the ledger, of the request that generated it.
+    #[schema(examples("req_01kxa6y0rc4t3c8v1m5q9e2f7z"))]
     id: &'a str,
+    /// The model that ran.
+    #[schema(examples("smollm2-135m"))]
     model: &'a str,
+    /// The generated text.
+    #[schema(examples("A ledger is a record of financial transactions."))]
     output_text: &'a str,
+    #[schema(value_type = StopReason)]
     stop_reason: &'static str,
     usage: UsageOfOne,
 }
 
-#[derive(serde::Serialize)]
+/// The token meter.
+#[derive(serde::Serialize, utoipa::ToSchema)]
 struct UsageOfOne {
+    /// Tokens counted in: `instructions` and `input` together, without the chat template's scaffolding.
+    #[schema(examples(11))]
     input_tokens: u32,
     input_tokens_details: InputTokensDetails,
+    /// Tokens generated; never more than `max_output_tokens`.
+    #[schema(examples(9))]
     output_tokens: u32,
 }
 
-#[derive(serde::Serialize)]
+/// More about the tokens counted in.
+#[derive(serde::Serialize, utoipa::ToSchema)]
 struct InputTokensDetails {
     /// How many did not have to be computed again; they are billed all the same.
+    #[schema(examples(0))]
     cached_tokens: u32,
 }
 
+/// Text in, generated text and its token count out, whole or as a stream.
+///
+/// The reply, or the stream's last event, leaves only after its usage is on disk. At temperature 0 the same request gives
+/// the same text.
+#[utoipa::path(
+    post,
+    path = PATH,
+    operation_id = "generate",
+    tag = "Generation",
+    security(("key" = [])),
+    params((
+        "Idempotency-Key" = inline(Option<RequestName>), Header,
+        description = "Your own name for the request, kept for 24 hours: sent again under it, the request is not run and not billed again, and the stored reply comes.",
+        example = "order-17"
+    )),
+    request_body = GenerationRequest,
+    responses(
+        (
+            status = 200,
+            description = "The whole reply; with `stream: true`, Server-Sent Events.",
+            content((GenerateReply<'_> = "application/json"), (GenerateEvent = "text/event-stream"))
+        ),
+        GeneratingRefusals
+    )
+)]
 pub(crate) async fn handle(
     State(state): State<ApiState>,
     Extension(request_id): Extension<RequestId>,

@@ -38,21 +38,29 @@ enum Content<'a> {
     Failed(Failed<'a>),
 }
 
-#[derive(serde::Serialize)]
-struct Begun<'a> {
+/// What is known before the first piece of text.
+#[derive(serde::Serialize, utoipa::ToSchema)]
+pub(crate) struct Begun<'a> {
+    /// The request's id in the ledger.
     id: &'a str,
+    /// The model that runs.
     model: &'a str,
     usage: InputCount,
 }
 
-#[derive(serde::Serialize)]
-struct InputCount {
+/// The token meter at the beginning.
+#[derive(serde::Serialize, utoipa::ToSchema)]
+pub(crate) struct InputCount {
+    /// Tokens counted in.
     input_tokens: u32,
 }
 
-#[derive(serde::Serialize)]
-struct Failed<'a> {
+/// A reply that failed; nothing is billed for it.
+#[derive(serde::Serialize, utoipa::ToSchema)]
+pub(crate) struct Failed<'a> {
+    /// The request's id.
     id: &'a str,
+    /// The model that ran.
     model: &'a str,
     error: ErrorFields<'a>,
 }

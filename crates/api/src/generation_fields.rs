@@ -7,8 +7,11 @@ use chancery_engine::Turn;
 use chancery_metering::GenerateRequest;
 use std::num::NonZeroU32;
 
+/// Bounds on the fields; `openapi::generation_body` tells callers the same ones.
+pub(crate) const MIN_OUTPUT_TOKENS: u64 = 1;
+pub(crate) const MIN_TOP_K: u64 = 1;
 /// As many as the largest vocabularies have, several times over.
-const MAX_TOP_K: u32 = 1 << 20;
+pub(crate) const MAX_TOP_K: u32 = 1 << 20;
 
 /// A body that has the right form.
 #[derive(Debug)]
@@ -23,10 +26,10 @@ pub(crate) fn parse(body: &[u8]) -> Result<GenerationFields, ApiError> {
     let model = fields.required_string("model")?;
     let instructions = fields.required_string("instructions")?;
     let input = fields.required_string("input")?;
-    let max_output_tokens = fields.required_integer("max_output_tokens", 1)?;
+    let max_output_tokens = fields.required_integer("max_output_tokens", MIN_OUTPUT_TOKENS)?;
     let stream = fields.optional_bool("stream")?.unwrap_or(false);
     let temperature = sampling_fields::temperature(&mut fields)?.unwrap_or(0.0);
-    let top_k = fields.optional_integer("top_k", 1)?;
+    let top_k = fields.optional_integer("top_k", MIN_TOP_K)?;
     let top_p = sampling_fields::top_p(&mut fields)?;
     let min_p = fields.optional_number("min_p")?.unwrap_or(0.0);
     let seed = fields.optional_integer("seed", 0)?;

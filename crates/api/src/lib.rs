@@ -4,6 +4,7 @@
 mod body;
 mod boundary;
 mod caller;
+mod docs_page;
 mod error;
 mod fields;
 mod generate;
@@ -14,6 +15,7 @@ mod json;
 mod log_line;
 mod models;
 mod openai;
+mod openapi;
 mod rate_limit;
 mod sampling_fields;
 mod sse;
@@ -22,29 +24,44 @@ mod tokens;
 mod unread_body;
 mod usage;
 
+pub use openapi::document as openapi_document;
 pub use state::ApiState;
 
 use crate::caller::PossiblyAuthenticated;
 use crate::error::ApiError;
 use axum::Router;
 use axum::http::{Method, Uri};
-use axum::routing::{get, post};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-/// The whole API.
-pub fn router(state: ApiState) -> Router {
-    Router::new()
-        .route(generate::PATH, post(generate::handle))
-        .route("/v1/models", get(models::list))
-        .route("/v1/models/{model}", get(models::one))
-        .route("/v1/tokens", post(tokens::handle))
-        .route("/v1/usage", get(usage::handle))
-        .route(openai::responses::PATH, post(openai::responses::handle))
-        .route("/v1/responses/input_tokens", post(openai::input_tokens::handle))
-        .route(openai::chat_completions::PATH, post(openai::chat_completions::handle))
+/// Every endpoint with its description. A handler's path and method are in its description, so the document at
+/// `/openapi.json` has all of them.
+fn routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
+        .routes(routes!(generate::handle))
+        .routes(routes!(tokens::handle))
+        .routes(routes!(openai::responses::handle))
+        .routes(routes!(openai::input_tokens::handle))
+        .routes(routes!(openai::chat_completions::handle))
+        .routes(routes!(models::list))
+        .routes(routes!(models::one))
+        .routes(routes!(usage::handle))
+        .routes(routes!(openapi::handle))
+        .routes(routes!(docs_page::handle))
+        .routes(routes!(docs_page::handle_style))
+}
+
+/// The endpoints, and a refusal for everything else.
+fn endpoints() -> Router<ApiState> {
+    let (described, _) = routes().split_for_parts();
+    described
         .method_not_allowed_fallback(async |_: PossiblyAuthenticated, method: Method, uri: Uri| {
             ApiError::method_not_allowed(&method, uri.path())
         })
         .fallback(async |_: PossiblyAuthenticated, uri: Uri| ApiError::not_found(uri.path()))
-        .layer(axum::middleware::from_fn_with_state(state.clone(), boundary::around))
-        .with_state(state)
+}
+
+/// The whole API.
+pub fn router(state: ApiState) -> Router {
+    endpoints().layer(axum::middleware::from_fn_with_state(state.clone(), boundary::around)).with_state(state)
 }

@@ -4,35 +4,75 @@
 use crate::ApiState;
 use crate::caller::Authenticated;
 use crate::error::ApiError;
+use crate::openapi::errors::{NamedRefusals, ReadingRefusals};
 use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use chancery_metering::Model;
 
-#[derive(serde::Serialize)]
+/// All models.
+#[derive(serde::Serialize, utoipa::ToSchema)]
 pub(crate) struct ModelList {
+    /// Always `list`.
+    #[schema(examples("list"))]
     object: &'static str,
+    /// One entry for each model.
     data: Vec<ModelEntry>,
 }
 
-#[derive(serde::Serialize)]
+/// A model and its prices.
+#[derive(serde::Serialize, utoipa::ToSchema)]
 pub(crate) struct ModelEntry {
+    /// What to send as `model`.
+    #[schema(examples("smollm2-135m"))]
     id: String,
+    /// Always `model`.
+    #[schema(examples("model"))]
     object: &'static str,
     /// Unix time in seconds: since when this server offers it.
+    #[schema(examples(1_794_700_800))]
     created: i64,
+    /// Always `chancery`.
+    #[schema(examples("chancery"))]
     owned_by: &'static str,
+    /// How many tokens prompt and reply may have together; the most that `max_output_tokens` may be.
+    #[schema(examples(8192))]
     context_tokens: u32,
+    /// The currency of the prices.
+    #[schema(examples("USD"))]
     currency: String,
+    /// The price of a million tokens counted in, as an exact decimal.
+    #[schema(examples("0.10"))]
     input_per_million: String,
+    /// The price of a million tokens generated, as an exact decimal.
+    #[schema(examples("0.40"))]
     output_per_million: String,
 }
 
+/// What can be named as `model`, with context lengths and prices.
+#[utoipa::path(
+    get,
+    path = "/v1/models",
+    operation_id = "models",
+    tag = "Account",
+    security(("key" = [])),
+    responses((status = 200, description = "The models.", body = ModelList), ReadingRefusals)
+)]
 pub(crate) async fn list(State(state): State<ApiState>, Authenticated(_): Authenticated) -> Json<ModelList> {
     let data = state.meter.models().iter().map(|model| ModelEntry::of(&state, model)).collect();
     Json(ModelList { object: "list", data })
 }
 
+/// One of the models.
+#[utoipa::path(
+    get,
+    path = "/v1/models/{model}",
+    operation_id = "model",
+    tag = "Account",
+    security(("key" = [])),
+    params(("model" = String, Path, description = "The model's name.", example = "smollm2-135m")),
+    responses((status = 200, description = "The model.", body = ModelEntry), NamedRefusals)
+)]
 pub(crate) async fn one(
     State(state): State<ApiState>,
     Authenticated(_): Authenticated,

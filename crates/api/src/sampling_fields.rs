@@ -3,9 +3,10 @@
 use crate::error::ApiError;
 use crate::fields::Fields;
 
-const MAX_TEMPERATURE: f64 = 2.0;
-const MAX_STOP_STRINGS: usize = 4;
-const MAX_STOP_BYTES: usize = 256;
+pub(crate) const MAX_TEMPERATURE: f64 = 2.0;
+pub(crate) const MAX_STOP_STRINGS: usize = 4;
+/// In characters, because that is what a schema can say.
+pub(crate) const MAX_STOP_CHARS: usize = 256;
 
 /// None where the caller leaves it to us.
 pub(crate) fn temperature(fields: &mut Fields) -> Result<Option<f32>, ApiError> {
@@ -27,10 +28,10 @@ pub(crate) fn top_p(fields: &mut Fields) -> Result<f32, ApiError> {
 
 pub(crate) fn stop(fields: &mut Fields) -> Result<Vec<String>, ApiError> {
     let stop = fields.optional_strings("stop")?;
-    if stop.len() > MAX_STOP_STRINGS || stop.iter().any(|text| text.is_empty() || text.len() > MAX_STOP_BYTES)
-    {
+    let is_too_long = |text: &String| text.chars().nth(MAX_STOP_CHARS).is_some();
+    if stop.len() > MAX_STOP_STRINGS || stop.iter().any(|text| text.is_empty() || is_too_long(text)) {
         let reason =
-            format!("`stop` takes up to {MAX_STOP_STRINGS} strings of 1 to {MAX_STOP_BYTES} bytes each");
+            format!("`stop` takes up to {MAX_STOP_STRINGS} strings of 1 to {MAX_STOP_CHARS} characters each");
         return Err(ApiError::invalid_value("stop", reason));
     }
     Ok(stop)

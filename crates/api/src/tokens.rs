@@ -4,27 +4,55 @@ use crate::ApiState;
 use crate::body::JsonRequest;
 use crate::error::ApiError;
 use crate::generation_fields;
+use crate::openapi::errors::CountingRefusals;
+use crate::openapi::generation_body::GenerationRequest;
 use axum::Json;
 use axum::extract::State;
 
-#[derive(serde::Serialize)]
+/// The body, counted and priced.
+#[derive(serde::Serialize, utoipa::ToSchema)]
 pub(crate) struct TokensReply {
+    /// The model that counted.
+    #[schema(examples("smollm2-135m"))]
     model: String,
+    /// Tokens counted in, as a generation would bill them.
+    #[schema(examples(11))]
     input_tokens: u32,
     /// The most that could be generated: the cap, or what the context leaves room for.
+    #[schema(examples(64))]
     max_output_tokens: u32,
     cost: CostRange,
 }
 
 /// Exact decimal amounts.
-#[derive(serde::Serialize)]
+#[derive(serde::Serialize, utoipa::ToSchema)]
 struct CostRange {
+    /// The currency of the amounts.
+    #[schema(examples("USD"))]
     currency: String,
+    /// What the input costs.
+    #[schema(examples("0.0000011"))]
     input: String,
+    /// What the longest reply costs.
+    #[schema(examples("0.0000256"))]
     max_output: String,
+    /// The most that the request can cost.
+    #[schema(examples("0.0000267"))]
     max_total: String,
 }
 
+/// The body of a generation, counted and priced by the code that would bill it.
+///
+/// Runs nothing, costs nothing and counts against no limit.
+#[utoipa::path(
+    post,
+    path = "/v1/tokens",
+    operation_id = "tokens",
+    tag = "Generation",
+    security(("key" = [])),
+    request_body = GenerationRequest,
+    responses((status = 200, description = "The count and the price.", body = TokensReply), CountingRefusals)
+)]
 pub(crate) async fn handle(
     State(state): State<ApiState>,
     JsonRequest { caller, body }: JsonRequest,

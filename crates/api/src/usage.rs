@@ -3,6 +3,8 @@
 use crate::ApiState;
 use crate::caller::Authenticated;
 use crate::error::ApiError;
+use crate::openapi::errors::QueryRefusals;
+use crate::openapi::values::UsageGrouping;
 use axum::Json;
 use axum::extract::{RawQuery, State};
 use chancery_domain::{Day, Nanos};
@@ -11,38 +13,79 @@ use chancery_store::{StoreError, UsageBy, UsageGroup, UsageQuery, UsageSum, Usag
 
 const PARAMETERS: [&str; 3] = ["from", "to", "by"];
 
-#[derive(serde::Serialize)]
+/// What was used, in groups and together.
+#[derive(serde::Serialize, utoipa::ToSchema)]
 pub(crate) struct UsageReply {
+    /// The first day, where one was asked for.
+    #[schema(value_type = Option<String>, format = Date, required, examples("2026-11-01"))]
     from: Option<Day>,
+    /// The last day, where one was asked for.
+    #[schema(value_type = Option<String>, format = Date, required, examples("2026-11-30"))]
     to: Option<Day>,
+    /// What each entry of `data` is about.
+    #[schema(value_type = UsageGrouping)]
     by: &'static str,
+    /// The currency of the costs.
+    #[schema(examples("USD"))]
     currency: String,
+    /// One entry for each day, model or key that was used.
     data: Vec<UsageEntry>,
     total: Totals,
 }
 
-#[derive(serde::Serialize)]
+/// What was used on one day, of one model or with one key.
+#[derive(serde::Serialize, utoipa::ToSchema)]
 struct UsageEntry {
+    /// The day, where `by` is `day`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, required = false, format = Date, examples("2026-11-15"))]
     day: Option<Day>,
+    /// The model, where `by` is `model`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     model: Option<String>,
+    /// The key's public prefix, where `by` is `key`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     key: Option<String>,
     #[serde(flatten)]
     totals: Totals,
 }
 
-#[derive(serde::Serialize)]
+/// Sums over the ledger's rows.
+#[derive(serde::Serialize, utoipa::ToSchema)]
 struct Totals {
+    /// Requests that were billed.
+    #[schema(examples(1))]
     requests: u64,
+    /// Tokens counted in.
+    #[schema(examples(11))]
     input_tokens: u64,
+    /// Tokens generated.
+    #[schema(examples(57))]
     output_tokens: u64,
     /// The exact decimal amount; `cost_nanos` is the same as an integer.
+    #[schema(examples("0.0000239"))]
     cost: String,
+    /// The cost in thousand-millionths of the currency's unit.
+    #[schema(value_type = i64, examples(23900))]
     cost_nanos: Nanos,
 }
 
+/// What the key's account has used, summed from the ledger.
+#[utoipa::path(
+    get,
+    path = "/v1/usage",
+    operation_id = "usage",
+    tag = "Account",
+    security(("key" = [])),
+    params(
+        ("from" = Option<String>, Query, format = Date, description = "The first day (UTC), included; left out, from the beginning. Not after `to`.", example = "2026-11-01"),
+        ("to" = Option<String>, Query, format = Date, description = "The last day (UTC), included; left out, up to now.", example = "2026-11-30"),
+        ("by" = Option<UsageGrouping>, Query, description = "What to sum by; left out, `day`.")
+    ),
+    responses((status = 200, description = "The sums.", body = UsageReply), QueryRefusals)
+)]
 pub(crate) async fn handle(
     State(state): State<ApiState>,
     Authenticated(caller): Authenticated,

@@ -2,11 +2,14 @@
 
 use super::chat_events::ChatEvents;
 use super::chat_fields::{self, ChatFields};
+use super::description::{ChatEvent, ChatRequest};
 use super::echoed::Metadata;
 use super::id_with_prefix;
 use crate::ApiState;
 use crate::body::JsonRequest;
 use crate::error::ApiError;
+use crate::openapi::errors::OpenAiGeneratingRefusals;
+use crate::openapi::values::{EmptyList, RequestName};
 use crate::{idempotency, sse};
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -17,37 +20,48 @@ use chancery_metering::{Call, MeterError, Reply};
 
 pub(crate) const PATH: &str = "/v1/chat/completions";
 
-#[derive(serde::Serialize)]
+/// The completion.
+#[derive(serde::Serialize, utoipa::ToSchema)]
 struct ChatCompletion<'a> {
     id: String,
     object: &'static str,
     /// Unix time in seconds: when the request was admitted.
     created: i64,
     model: &'a str,
+    #[schema(value_type = Vec<Choice<'a>>)]
     choices: [Choice<'a>; 1],
     usage: Usage,
     service_tier: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = std::collections::HashMap<String, String>, required = false)]
     metadata: Option<Metadata>,
 }
 
-#[derive(serde::Serialize)]
+#[derive(serde::Serialize, utoipa::ToSchema)]
+#[schema(as = ChatChoice)]
 struct Choice<'a> {
     index: u32,
     message: Message<'a>,
+    #[schema(value_type = (), required)]
     logprobs: Option<()>,
+    /// `stop`, or `length` where a limit cut the reply short.
     finish_reason: &'static str,
 }
 
-#[derive(serde::Serialize)]
+#[derive(serde::Serialize, utoipa::ToSchema)]
+#[schema(as = ChatMessage)]
 struct Message<'a> {
     role: &'static str,
     content: &'a str,
+    #[schema(value_type = (), required)]
     refusal: Option<()>,
+    #[schema(inline, value_type = EmptyList)]
     annotations: [(); 0],
 }
 
-#[derive(serde::Serialize)]
+/// The token meter.
+#[derive(serde::Serialize, utoipa::ToSchema)]
+#[schema(as = ChatUsage)]
 pub(super) struct Usage {
     prompt_tokens: u32,
     completion_tokens: u32,
@@ -56,17 +70,41 @@ pub(super) struct Usage {
     completion_tokens_details: CompletionTokensDetails,
 }
 
-#[derive(serde::Serialize)]
+#[derive(serde::Serialize, utoipa::ToSchema)]
 struct PromptTokensDetails {
     /// How many did not have to be computed again; they are billed all the same.
     cached_tokens: u32,
 }
 
-#[derive(serde::Serialize)]
+#[derive(serde::Serialize, utoipa::ToSchema)]
 struct CompletionTokensDetails {
     reasoning_tokens: u32,
 }
 
+/// Chat Completions, for OpenAI's own clients: text in and text out, whole or as a stream.
+///
+/// What that API knows and is not offered here is refused by its name, never ignored.
+#[utoipa::path(
+    post,
+    path = PATH,
+    operation_id = "chat_completions",
+    tag = "For OpenAI's clients",
+    security(("key" = [])),
+    params((
+        "Idempotency-Key" = inline(Option<RequestName>), Header,
+        description = "Your own name for the request, as on `POST /v1/generate`.",
+        example = "order-17"
+    )),
+    request_body = ChatRequest,
+    responses(
+        (
+            status = 200,
+            description = "The completion; with `stream: true`, Server-Sent Events.",
+            content((ChatCompletion<'_> = "application/json"), (ChatEvent = "text/event-stream"))
+        ),
+        OpenAiGeneratingRefusals
+    )
+)]
 pub(crate) async fn handle(
     State(state): State<ApiState>,
     Extension(request_id): Extension<RequestId>,

@@ -11,7 +11,7 @@ use crate::sampling_fields;
 use chancery_engine::Turn;
 use chancery_metering::GenerateRequest;
 
-const NOT_OFFERED: &[NotOffered] = &[
+pub(super) const NOT_OFFERED: &[NotOffered] = &[
     NotOffered("audio", Harmless::Nothing),
     NotOffered("frequency_penalty", Harmless::Zero),
     NotOffered("function_call", Harmless::Words(&["auto", "none"])),
@@ -35,7 +35,12 @@ const NOT_OFFERED: &[NotOffered] = &[
     NotOffered("web_search_options", Harmless::Nothing),
 ];
 
-const STREAM_OPTIONS_NOT_OFFERED: &[NotOffered] = &[NotOffered("include_obfuscation", Harmless::False)];
+pub(super) const STREAM_OPTIONS_NOT_OFFERED: &[NotOffered] =
+    &[NotOffered("include_obfuscation", Harmless::False)];
+
+/// That family's seeds may be negative.
+pub(super) const MIN_SEED: i64 = i64::MIN;
+pub(super) const MAX_SEED: u64 = u64::MAX;
 
 /// A body that has the right form.
 #[derive(Debug)]
@@ -124,7 +129,7 @@ fn stream(fields: &mut Fields) -> Result<Option<StreamOptions>, ApiError> {
     Ok(is_wanted.then_some(StreamOptions { include_usage }))
 }
 
-/// That family's seeds may be negative.
+/// Any 64 bits, with a sign or without.
 fn seed(fields: &mut Fields) -> Result<Option<u64>, ApiError> {
     match fields.take("seed") {
         None => Ok(None),

@@ -5,19 +5,23 @@ use crate::fields::{Fields, wrong_type};
 use crate::json::{Json, shorten};
 
 /// That family's own bounds.
-const MAX_METADATA_ENTRIES: usize = 16;
-const MAX_METADATA_NAME_CHARS: usize = 64;
-const MAX_METADATA_VALUE_CHARS: usize = 512;
+pub(super) const MAX_METADATA_ENTRIES: usize = 16;
+pub(super) const MAX_METADATA_NAME_CHARS: usize = 64;
+pub(super) const MAX_METADATA_VALUE_CHARS: usize = 512;
 
 /// In the order in which the caller sent it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Metadata(Vec<(String, String)>);
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, utoipa::ToSchema)]
 pub(super) struct Echoed {
+    #[schema(value_type = Option<std::collections::HashMap<String, String>>, required)]
     pub metadata: Option<Metadata>,
+    #[schema(required)]
     pub user: Option<String>,
+    #[schema(required)]
     pub safety_identifier: Option<String>,
+    #[schema(required)]
     pub prompt_cache_key: Option<String>,
 }
 

@@ -1,6 +1,7 @@
 //! Refusals in the shape that OpenAI's clients read. The statuses and codes are those of all other paths.
 
 use crate::error::ApiError;
+use crate::openapi::errors::AnyCode;
 use axum::http::StatusCode;
 
 /// Everything below these is answered in that shape, also what is not there.
@@ -12,16 +13,25 @@ pub(crate) fn is_of_family(path: &str) -> bool {
         .any(|root| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
 }
 
-#[derive(serde::Serialize)]
-struct Body<'a> {
+/// The body of every refusal on the paths that OpenAI's clients call.
+#[derive(serde::Serialize, utoipa::ToSchema)]
+#[schema(as = OpenAiErrorBody)]
+pub(crate) struct Body<'a> {
     error: Fields<'a>,
 }
 
-#[derive(serde::Serialize)]
+/// What went wrong.
+#[derive(serde::Serialize, utoipa::ToSchema)]
+#[schema(as = OpenAiError)]
 struct Fields<'a> {
+    /// For people, with what to do about it.
     message: &'a str,
+    /// The family's own class of the error.
     r#type: &'static str,
+    /// The field that it is about, where it is about one.
+    #[schema(required)]
     param: Option<&'a str>,
+    #[schema(value_type = AnyCode)]
     code: &'static str,
 }
 
@@ -36,7 +46,8 @@ pub(super) fn chunk(error: &ApiError) -> impl serde::Serialize {
 }
 
 /// Why a response failed, as the response tells it.
-#[derive(serde::Serialize)]
+#[derive(serde::Serialize, utoipa::ToSchema)]
+#[schema(as = ResponseFailure)]
 pub(super) struct Failure<'a> {
     code: &'static str,
     message: &'a str,
@@ -57,7 +68,7 @@ fn fields(error: &ApiError) -> Fields<'_> {
     }
 }
 
-fn type_of(status: StatusCode) -> &'static str {
+pub(crate) fn type_of(status: StatusCode) -> &'static str {
     match status {
         StatusCode::UNAUTHORIZED => "authentication_error",
         StatusCode::PAYMENT_REQUIRED => "insufficient_quota",

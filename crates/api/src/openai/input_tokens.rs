@@ -1,18 +1,33 @@
 //! `POST /v1/responses/input_tokens`: what the input of a response would count. Runs nothing and costs nothing.
 
+use super::description::InputTokensRequest;
 use super::response_fields;
 use crate::ApiState;
 use crate::body::JsonRequest;
 use crate::error::ApiError;
+use crate::openapi::errors::OpenAiCountingRefusals;
 use axum::Json;
 use axum::extract::State;
 
-#[derive(serde::Serialize)]
+/// The count.
+#[derive(serde::Serialize, utoipa::ToSchema)]
 pub(crate) struct InputTokens {
+    /// Always `response.input_tokens`.
     object: &'static str,
+    /// Tokens counted in, as a response would bill them.
     input_tokens: u32,
 }
 
+/// What the input of a response would count. Runs nothing and costs nothing.
+#[utoipa::path(
+    post,
+    path = "/v1/responses/input_tokens",
+    operation_id = "input_tokens",
+    tag = "For OpenAI's clients",
+    security(("key" = [])),
+    request_body = InputTokensRequest,
+    responses((status = 200, description = "The count.", body = InputTokens), OpenAiCountingRefusals)
+)]
 pub(crate) async fn handle(
     State(state): State<ApiState>,
     JsonRequest { caller, body }: JsonRequest,

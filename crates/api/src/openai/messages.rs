@@ -41,8 +41,11 @@ pub(super) const RESPONSES: Dialect = Dialect {
     identifiers: &["id", "status"],
 };
 
+/// `developer` is another name for `system`.
+pub(super) const ROLES: [&str; 4] = ["system", "developer", "user", "assistant"];
+
 /// What may stand beside a part's type and text.
-const BESIDE_TEXT: &[NotOffered] = &[
+pub(super) const BESIDE_TEXT: &[NotOffered] = &[
     NotOffered("annotations", Harmless::Empty),
     NotOffered("logprobs", Harmless::Empty),
     NotOffered("prompt_cache_breakpoint", Harmless::Nothing),

@@ -7,6 +7,7 @@
 pub(crate) mod chat_completions;
 mod chat_events;
 mod chat_fields;
+pub(crate) mod description;
 mod echoed;
 mod errors;
 pub(crate) mod input_tokens;
@@ -17,7 +18,7 @@ mod response_fields;
 mod response_object;
 pub(crate) mod responses;
 
-pub(crate) use errors::{body as error_body, is_of_family};
+pub(crate) use errors::{Body as ErrorBody, body as error_body, is_of_family, type_of as error_type_of};
 
 use chancery_domain::RequestId;
 

@@ -31,14 +31,16 @@ pub(super) fn refuse(fields: &mut Fields, table: &'static [NotOffered]) -> Resul
     Ok(())
 }
 
+/// What may be chosen of no tools.
+pub(super) const TOOL_CHOICES: &[&str] = &["auto", "none"];
+
 /// A choice between no tools: what was chosen, for the reply to repeat.
 pub(super) fn tool_choice(fields: &mut Fields) -> Result<&'static str, ApiError> {
-    const CHOICES: &[&str] = &["auto", "none"];
     match fields.take_unmentioned("tool_choice") {
         None => Ok("auto"),
         Some(value) => {
-            let chosen = CHOICES.iter().find(|choice| value == Json::String((**choice).to_owned()));
-            Harmless::Words(CHOICES).check("tool_choice", value)?;
+            let chosen = TOOL_CHOICES.iter().find(|choice| value == Json::String((**choice).to_owned()));
+            Harmless::Words(TOOL_CHOICES).check("tool_choice", value)?;
             Ok(chosen.unwrap_or(&"auto"))
         }
     }

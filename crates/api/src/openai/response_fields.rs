@@ -12,7 +12,7 @@ use chancery_engine::Turn;
 use chancery_metering::GenerateRequest;
 
 /// What both bodies may have, harmless values only.
-const NOT_OFFERED: &[NotOffered] = &[
+pub(super) const NOT_OFFERED: &[NotOffered] = &[
     NotOffered("conversation", Harmless::Nothing),
     NotOffered("previous_response_id", Harmless::Nothing),
     NotOffered(
@@ -34,9 +34,9 @@ const NOT_OFFERED: &[NotOffered] = &[
     NotOffered("truncation", Harmless::Words(&["disabled"])),
 ];
 
-const NOT_OFFERED_FOR_COUNTING: &[NotOffered] = &[NotOffered("personality", Harmless::Nothing)];
+pub(super) const NOT_OFFERED_FOR_COUNTING: &[NotOffered] = &[NotOffered("personality", Harmless::Nothing)];
 
-const NOT_OFFERED_FOR_RUNNING: &[NotOffered] = &[
+pub(super) const NOT_OFFERED_FOR_RUNNING: &[NotOffered] = &[
     NotOffered("access_programs", Harmless::Nothing),
     NotOffered("background", Harmless::False),
     NotOffered("context_management", Harmless::Empty),

@@ -4,6 +4,7 @@ use super::errors;
 use super::id_with_prefix;
 use super::response_fields::Repeated;
 use crate::error::ApiError;
+use crate::openapi::values::EmptyList;
 use chancery_domain::{HowEnded, RequestId, UnixMillis};
 use chancery_metering::Reply;
 
@@ -15,7 +16,8 @@ pub(super) enum Stage<'a> {
     Failed(&'a ApiError),
 }
 
-#[derive(serde::Serialize)]
+/// The response.
+#[derive(serde::Serialize, utoipa::ToSchema)]
 pub(super) struct ResponseObject<'a> {
     id: String,
     object: &'static str,
@@ -23,13 +25,18 @@ pub(super) struct ResponseObject<'a> {
     created_at: i64,
     status: &'static str,
     background: bool,
+    #[schema(required)]
     error: Option<errors::Failure<'a>>,
+    #[schema(required)]
     incomplete_details: Option<IncompleteDetails>,
+    #[schema(required)]
     instructions: Option<&'a str>,
+    #[schema(required)]
     max_output_tokens: Option<u64>,
     model: &'a str,
     output: Vec<OutputMessage<'a>>,
     parallel_tool_calls: bool,
+    #[schema(required)]
     previous_response_id: Option<&'a str>,
     reasoning: Reasoning,
     service_tier: &'static str,
@@ -37,39 +44,43 @@ pub(super) struct ResponseObject<'a> {
     temperature: f32,
     text: TextFormat,
     tool_choice: &'static str,
+    #[schema(inline, value_type = EmptyList)]
     tools: [(); 0],
     top_logprobs: u32,
     top_p: f32,
     truncation: &'static str,
+    #[schema(required)]
     usage: Option<Usage>,
     #[serde(flatten)]
     echoed: &'a super::echoed::Echoed,
 }
 
-#[derive(serde::Serialize)]
+#[derive(serde::Serialize, utoipa::ToSchema)]
 struct IncompleteDetails {
     reason: &'static str,
 }
 
 /// No model here is asked to reason first.
-#[derive(Default, serde::Serialize)]
+#[derive(Default, serde::Serialize, utoipa::ToSchema)]
 struct Reasoning {
+    #[schema(value_type = (), required)]
     effort: Option<()>,
+    #[schema(value_type = (), required)]
     summary: Option<()>,
 }
 
-#[derive(serde::Serialize)]
+#[derive(serde::Serialize, utoipa::ToSchema)]
 struct TextFormat {
     format: Format,
 }
 
-#[derive(serde::Serialize)]
+#[derive(serde::Serialize, utoipa::ToSchema)]
 struct Format {
     r#type: &'static str,
 }
 
 /// The one item of the output.
-#[derive(serde::Serialize)]
+#[derive(serde::Serialize, utoipa::ToSchema)]
 pub(super) struct OutputMessage<'a> {
     id: &'a str,
     r#type: &'static str,
@@ -78,15 +89,19 @@ pub(super) struct OutputMessage<'a> {
     content: Vec<OutputText<'a>>,
 }
 
-#[derive(serde::Serialize)]
+#[derive(serde::Serialize, utoipa::ToSchema)]
 pub(super) struct OutputText<'a> {
     r#type: &'static str,
     text: &'a str,
+    #[schema(inline, value_type = EmptyList)]
     annotations: [(); 0],
+    #[schema(inline, value_type = EmptyList)]
     logprobs: [(); 0],
 }
 
-#[derive(serde::Serialize)]
+/// The token meter.
+#[derive(serde::Serialize, utoipa::ToSchema)]
+#[schema(as = ResponseUsage)]
 struct Usage {
     input_tokens: u32,
     input_tokens_details: InputTokensDetails,
@@ -95,7 +110,8 @@ struct Usage {
     total_tokens: u64,
 }
 
-#[derive(serde::Serialize)]
+#[derive(serde::Serialize, utoipa::ToSchema)]
+#[schema(as = ResponseInputTokensDetails)]
 struct InputTokensDetails {
     /// How many did not have to be computed again; they are billed all the same.
     cached_tokens: u32,
@@ -103,7 +119,8 @@ struct InputTokensDetails {
     cache_write_tokens: u32,
 }
 
-#[derive(serde::Serialize)]
+#[derive(serde::Serialize, utoipa::ToSchema)]
+#[schema(as = ResponseOutputTokensDetails)]
 struct OutputTokensDetails {
     reasoning_tokens: u32,
 }

@@ -1,11 +1,14 @@
 //! `POST /v1/responses`: the Responses API, text in and text out, whole or as a stream.
 
+use super::description::{ResponsesEvent, ResponsesRequest};
 use super::response_events::ResponseEvents;
 use super::response_fields::{self, ResponseFields};
 use super::response_object::{Names, ResponseObject, Stage};
 use crate::ApiState;
 use crate::body::JsonRequest;
 use crate::error::ApiError;
+use crate::openapi::errors::OpenAiGeneratingRefusals;
+use crate::openapi::values::RequestName;
 use crate::{idempotency, sse};
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -16,6 +19,30 @@ use chancery_metering::Call;
 
 pub(crate) const PATH: &str = "/v1/responses";
 
+/// The Responses API, for OpenAI's own clients: text in and text out, whole or as a stream.
+///
+/// What that API knows and is not offered here is refused by its name, never ignored.
+#[utoipa::path(
+    post,
+    path = PATH,
+    operation_id = "responses",
+    tag = "For OpenAI's clients",
+    security(("key" = [])),
+    params((
+        "Idempotency-Key" = inline(Option<RequestName>), Header,
+        description = "Your own name for the request, as on `POST /v1/generate`.",
+        example = "order-17"
+    )),
+    request_body = ResponsesRequest,
+    responses(
+        (
+            status = 200,
+            description = "The response; with `stream: true`, Server-Sent Events.",
+            content((ResponseObject<'_> = "application/json"), (ResponsesEvent = "text/event-stream"))
+        ),
+        OpenAiGeneratingRefusals
+    )
+)]
 pub(crate) async fn handle(
     State(state): State<ApiState>,
     Extension(request_id): Extension<RequestId>,

@@ -11,9 +11,11 @@ mod commands;
 mod config;
 mod crash;
 mod demo;
+mod docs;
 mod event_stream;
 mod limits;
 mod openai_clients;
+mod openapi;
 mod ops;
 mod postgres;
 #[path = "../../../metering/tests/it/redis_server.rs"]

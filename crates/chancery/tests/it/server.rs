@@ -23,6 +23,12 @@ pub fn model_file() -> PathBuf {
     path.expect("run `make test`, which fetches the model and sets CHANCERY_TEST_MODEL").into()
 }
 
+/// The program that tests an API by its own description.
+pub fn schemathesis() -> PathBuf {
+    let path = std::env::var_os("CHANCERY_TEST_SCHEMATHESIS");
+    path.expect("run `make test`, which installs schemathesis and sets CHANCERY_TEST_SCHEMATHESIS").into()
+}
+
 /// A command that knows nothing of the developer's own settings and proxies.
 pub fn clean_command(program: &str) -> Command {
     let mut command = Command::new(program);

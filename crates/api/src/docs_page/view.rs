@@ -1,0 +1,207 @@
+//! What the page's template reads, taken out of the document.
+
+use super::prose::{self, Paragraph};
+use super::sample;
+use super::schema_text::{Document, Field};
+use crate::openapi::errors::ERRORS;
+use serde_json::Value;
+
+const EVENT_STREAM: &str = "text/event-stream";
+
+#[derive(askama::Template)]
+#[template(path = "docs.html")]
+pub(super) struct Page {
+    style_path: &'static str,
+    title: String,
+    version: String,
+    introduction: Vec<Paragraph>,
+    sections: Vec<Section>,
+    headers: Vec<Field>,
+    errors: Vec<ErrorRow>,
+}
+
+struct Section {
+    name: String,
+    description: Paragraph,
+    operations: Vec<Operation>,
+}
+
+struct Operation {
+    id: String,
+    method: String,
+    path: String,
+    summary: Paragraph,
+    description: Vec<Paragraph>,
+    needs_key: bool,
+    curl: String,
+    parameters: Vec<Field>,
+    body: Option<Body>,
+    replies: Vec<Reply>,
+    events: Vec<Event>,
+    refusals: Vec<Refusal>,
+}
+
+struct Body {
+    description: Paragraph,
+    fields: Vec<Field>,
+}
+
+struct Reply {
+    media_type: String,
+    description: Paragraph,
+    fields: Vec<Field>,
+    sample: String,
+}
+
+struct Event {
+    name: String,
+    fields: Vec<Field>,
+    when: Paragraph,
+}
+
+struct Refusal {
+    status: String,
+    codes: Vec<ErrorPlace>,
+}
+
+/// A code, and the id of its row in the table.
+struct ErrorPlace {
+    code: String,
+    id: String,
+}
+
+struct ErrorRow {
+    status: u16,
+    code: &'static str,
+    id: String,
+    when: Paragraph,
+}
+
+/// A code can stand under two statuses, so the status is part of it.
+fn error_id(status: &str, code: &str) -> String {
+    format!("error-{status}-{code}")
+}
+
+impl Page {
+    pub(super) fn of(document: &Value) -> Self {
+        let words = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let tags = document["tags"].as_array().into_iter().flatten();
+        let sections = tags.map(|tag| Section {
+            name: words(&tag["name"]),
+            description: prose::line(&words(&tag["description"])),
+            operations: operations(Document(document), &words(&tag["name"])),
+        });
+        let headers = document["components"]["headers"].as_object().into_iter().flatten();
+        let headers = headers.map(|(name, header)| Field {
+            name: name.clone(),
+            kind: Document(document).kind(&header["schema"]),
+            is_required: false,
+            bounds: format!(
+                "such as {}",
+                header["example"].as_str().map_or_else(|| header["example"].to_string(), str::to_owned)
+            ),
+            meaning: prose::line(&words(&header["description"])),
+        });
+        let errors = ERRORS.iter().map(|error| ErrorRow {
+            status: error.status,
+            code: error.code,
+            id: error_id(&error.status.to_string(), error.code),
+            when: prose::line(error.when),
+        });
+        Self {
+            style_path: super::STYLE_PATH,
+            title: words(&document["info"]["title"]),
+            version: words(&document["info"]["version"]),
+            introduction: prose::paragraphs(&words(&document["info"]["description"])),
+            sections: sections.collect(),
+            headers: headers.collect(),
+            errors: errors.collect(),
+        }
+    }
+}
+
+fn operations(document: Document<'_>, tag: &str) -> Vec<Operation> {
+    let paths = document.0["paths"].as_object().into_iter().flatten();
+    let all = paths.flat_map(|(path, item)| {
+        item.as_object().into_iter().flatten().map(move |(method, operation)| (path, method, operation))
+    });
+    let tagged = all.filter(|(_, _, operation)| operation["tags"][0] == tag);
+    tagged.map(|(path, method, described)| operation(document, path, method, described)).collect()
+}
+
+fn operation(document: Document<'_>, path: &str, method: &str, described: &Value) -> Operation {
+    let words = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let needs_key = described["security"].as_array().is_some_and(|required| !required.is_empty());
+    let body_schema = described.pointer("/requestBody/content/application~1json/schema");
+    let body_sample = body_schema.map(|schema| {
+        let value = sample::of_schema(document, schema);
+        sample::write(document, schema, &value)
+    });
+    let parameters = described["parameters"].as_array().into_iter().flatten();
+    let replies = described["responses"]["200"]["content"].as_object().into_iter().flatten();
+    let streams = replies.clone().filter(|(media_type, _)| *media_type == EVENT_STREAM);
+    let events = streams.map(|(_, content)| &document.resolve(&content["schema"])["oneOf"]);
+    Operation {
+        id: words(&described["operationId"]),
+        method: method.to_uppercase(),
+        path: path.to_owned(),
+        summary: prose::line(&words(&described["summary"])),
+        description: prose::paragraphs(&words(&described["description"])),
+        needs_key,
+        curl: sample::curl(path, needs_key, body_sample.as_deref()),
+        parameters: parameters.map(|parameter| self::parameter(document, parameter)).collect(),
+        body: body_schema.map(|schema| Body {
+            description: prose::line(&words(&document.resolve(schema)["description"])),
+            fields: document.fields(schema),
+        }),
+        events: events
+            .flat_map(|events| events.as_array().into_iter().flatten())
+            .map(|framed| event(document, framed))
+            .collect(),
+        replies: replies.map(|(media_type, content)| reply(document, media_type, content)).collect(),
+        refusals: refusals(&described["responses"]),
+    }
+}
+
+fn parameter(document: Document<'_>, parameter: &Value) -> Field {
+    let name = parameter["name"].as_str().unwrap_or_default();
+    let own_words = parameter["description"].as_str().unwrap_or_default();
+    let field = document.field(name.to_owned(), &parameter["schema"], parameter["required"] == true);
+    Field { meaning: prose::line(own_words), ..field }
+}
+
+fn reply(document: Document<'_>, media_type: &str, content: &Value) -> Reply {
+    let schema = &content["schema"];
+    let described = document.resolve(schema);
+    let fields = document.fields(schema);
+    let value = sample::of_schema(document, schema);
+    let sample = match &value {
+        _ if fields.is_empty() && !described["examples"].is_array() => String::new(),
+        Value::String(text) => text.trim_end().to_owned(),
+        other => sample::write(document, schema, other),
+    };
+    let description = prose::line(described["description"].as_str().unwrap_or_default());
+    Reply { media_type: media_type.to_owned(), description, fields, sample }
+}
+
+fn event(document: Document<'_>, event: &Value) -> Event {
+    let fields = document.fields(&event["properties"]["data"]["contentSchema"]);
+    let name = event["properties"]["event"]["enum"][0].as_str().unwrap_or_default();
+    Event {
+        name: name.to_owned(),
+        // What stands deeper is a reply or an error, described elsewhere on the page.
+        fields: fields.into_iter().filter(|field| !field.name.contains('.')).collect(),
+        when: prose::line(event["description"].as_str().unwrap_or_default()),
+    }
+}
+
+fn refusals(responses: &Value) -> Vec<Refusal> {
+    let refused = responses.as_object().into_iter().flatten().filter(|(status, _)| *status != "200");
+    let told = refused.map(|(status, response)| {
+        let examples = response.pointer("/content/application~1json/examples").and_then(Value::as_object);
+        let codes = examples.into_iter().flatten().map(|(code, _)| code);
+        let place = |code: &String| ErrorPlace { code: code.clone(), id: error_id(status, code) };
+        Refusal { status: status.clone(), codes: codes.map(place).collect() }
+    });
+    told.collect()
+}

@@ -1,0 +1,345 @@
+//! The error table of the API: every status and code with when it comes, and which requests can meet it. The document,
+//! the page at `/docs` and the schema of error bodies are made from it; a test holds it against `error.rs`.
+
+use crate::error::ErrorBody;
+use crate::openai;
+use axum::http::StatusCode;
+use serde_json::json;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use utoipa::openapi::example::ExampleBuilder;
+use utoipa::openapi::schema::{AllOfBuilder, ObjectBuilder, Type};
+use utoipa::openapi::{Components, ContentBuilder, Ref, RefOr, Response, ResponseBuilder, Schema};
+use utoipa::{IntoResponses, PartialSchema, ToSchema};
+
+/// What a request passes on its way. An endpoint's refusals are those of the stages that its requests pass.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Stage {
+    /// Finding the endpoint; no endpoint's own.
+    Routing,
+    /// Where browsers are refused.
+    KeysOnly,
+    /// Being answered at all.
+    Serving,
+    /// Proving who pays.
+    Key,
+    /// Having a JSON body.
+    Body,
+    /// Having a query.
+    Query,
+    /// Naming a model in the path.
+    Naming,
+    /// Being counted by a model.
+    Counting,
+    /// Being admitted and generated.
+    Generating,
+}
+
+pub(crate) struct ErrorCode {
+    pub status: u16,
+    pub code: &'static str,
+    pub when: &'static str,
+    stages: &'static [Stage],
+}
+
+const fn error(status: u16, code: &'static str, stages: &'static [Stage], when: &'static str) -> ErrorCode {
+    ErrorCode { status, code, when, stages }
+}
+
+pub(crate) const ERRORS: &[ErrorCode] = &[
+    error(
+        400,
+        "malformed_request",
+        &[Stage::Body, Stage::Query],
+        "not JSON, not an object, a wrong type, an unknown or doubled field, bad UTF-8, nested too deep",
+    ),
+    error(400, "missing_field", &[Stage::Body], "a required field is absent or null; `field` names it"),
+    error(
+        400,
+        "invalid_value",
+        &[Stage::Body, Stage::Query],
+        "a value is out of range; both texts are empty; more tokens than the account may use in a minute",
+    ),
+    error(
+        400,
+        "input_too_long",
+        &[Stage::Counting],
+        "template, texts and one token for the reply exceed the model's context",
+    ),
+    error(401, "invalid_api_key", &[Stage::Key], "no, malformed, unknown or revoked key: one answer for all"),
+    error(402, "no_billing_account", &[Stage::Key], "the key bills no account, or its account is closed"),
+    error(
+        402,
+        "spending_cap_reached",
+        &[Stage::Generating],
+        "what the request may cost does not fit what the account may still spend this month; the reason says when it resets",
+    ),
+    error(
+        403,
+        "browser_request",
+        &[Stage::KeysOnly],
+        "a browser sent it (`Origin` or `Sec-Fetch-*` is there): keys do not belong in browsers",
+    ),
+    error(
+        404,
+        "unknown_model",
+        &[Stage::Naming, Stage::Counting],
+        "there is no model of this name; `GET /v1/models` lists them",
+    ),
+    error(404, "not_found", &[Stage::Routing], "there is nothing at this path"),
+    error(
+        405,
+        "method_not_allowed",
+        &[Stage::Routing],
+        "the path does not take this method; `Allow` says what it takes",
+    ),
+    error(408, "malformed_request", &[Stage::Body], "the body did not arrive within 30 seconds"),
+    error(
+        409,
+        "idempotency_in_flight",
+        &[Stage::Generating],
+        "a request with the same `Idempotency-Key` is still running; `Retry-After` says when to ask again",
+    ),
+    error(413, "request_too_large", &[Stage::Body], "the body is over the server's `api.max_body_bytes`"),
+    error(
+        415,
+        "unsupported_media_type",
+        &[Stage::Body],
+        "the body is not said to be UTF-8 JSON (`Content-Type: application/json`), or is compressed",
+    ),
+    error(
+        422,
+        "idempotency_mismatch",
+        &[Stage::Generating],
+        "the `Idempotency-Key` belongs to another request",
+    ),
+    error(
+        429,
+        "rate_limited",
+        &[Stage::Generating],
+        "past the account's requests or tokens per minute; `Retry-After` says when it fits",
+    ),
+    error(
+        500,
+        "internal_error",
+        &[Stage::Serving],
+        "a defect of ours; the log has it under the request's id",
+    ),
+    error(
+        502,
+        "engine_failed",
+        &[Stage::Counting, Stage::Generating],
+        "the model failed on this request; nothing is billed",
+    ),
+    error(503, "overloaded", &[Stage::Generating], "too much work is waiting already; nothing is billed"),
+    error(
+        503,
+        "engine_restarting",
+        &[Stage::Counting, Stage::Generating],
+        "the model is being set up anew after a failure; nothing is billed",
+    ),
+    error(503, "shutting_down", &[Stage::Serving], "the server is about to stop"),
+    error(
+        503,
+        "unavailable",
+        &[Stage::Key],
+        "the database or the limits' store cannot be reached, so nothing can be admitted",
+    ),
+    error(504, "engine_timeout", &[Stage::Generating], "the reply was not ready in time; nothing is billed"),
+];
+
+/// `code` in an error body: any of the table.
+pub(crate) struct AnyCode;
+
+impl ToSchema for AnyCode {}
+
+impl PartialSchema for AnyCode {
+    fn schema() -> RefOr<Schema> {
+        let mut codes: Vec<&str> = ERRORS.iter().map(|error| error.code).collect();
+        codes.sort_unstable();
+        codes.dedup();
+        ObjectBuilder::new()
+            .schema_type(Type::String)
+            .description(Some("What went wrong, for programs; new codes may come."))
+            .enum_values(Some(codes))
+            .into()
+    }
+}
+
+/// How a refusal is written.
+#[derive(Clone, Copy)]
+enum Shape {
+    Own,
+    /// As OpenAI's clients read it.
+    OpenAi,
+}
+
+impl Shape {
+    fn schema_name(self) -> Cow<'static, str> {
+        match self {
+            Self::Own => ErrorBody::name(),
+            Self::OpenAi => openai::ErrorBody::name(),
+        }
+    }
+
+    fn example(self, error: &ErrorCode) -> serde_json::Value {
+        let ErrorCode { status, code, when, .. } = error;
+        match self {
+            Self::Own => {
+                json!({ "error": { "code": code, "reason": when, "request_id": super::EXAMPLE_REQUEST_ID } })
+            }
+            Self::OpenAi => {
+                let status = StatusCode::from_u16(*status).unwrap_or_default();
+                let kind = openai::error_type_of(status);
+                json!({ "error": { "message": when, "type": kind, "param": null, "code": code } })
+            }
+        }
+    }
+}
+
+macro_rules! refusals {
+    ($(#[$doc:meta])* $name:ident in $shape:ident: $($stage:ident),+) => {
+        $(#[$doc])*
+        pub(crate) struct $name;
+
+        impl IntoResponses for $name {
+            fn responses() -> BTreeMap<String, RefOr<Response>> {
+                responses(Shape::$shape, &[$(Stage::$stage),+])
+            }
+        }
+    };
+}
+
+refusals!(
+    /// An endpoint that generates.
+    GeneratingRefusals in Own: KeysOnly, Serving, Key, Body, Counting, Generating
+);
+refusals!(
+    /// An endpoint that only counts.
+    CountingRefusals in Own: KeysOnly, Serving, Key, Body, Counting
+);
+refusals!(
+    /// The same, in the shape that OpenAI's clients read.
+    OpenAiGeneratingRefusals in OpenAi: KeysOnly, Serving, Key, Body, Counting, Generating
+);
+refusals!(
+    /// The same, in the shape that OpenAI's clients read.
+    OpenAiCountingRefusals in OpenAi: KeysOnly, Serving, Key, Body, Counting
+);
+refusals!(
+    /// An endpoint that reads something for a key.
+    ReadingRefusals in Own: KeysOnly, Serving, Key
+);
+refusals!(
+    /// The same, with a model's name in the path.
+    NamedRefusals in Own: KeysOnly, Serving, Key, Naming
+);
+refusals!(
+    /// The same, with a query.
+    QueryRefusals in Own: KeysOnly, Serving, Key, Query
+);
+refusals!(
+    /// An endpoint that anybody may read.
+    OpenRefusals in Own: Serving
+);
+
+/// What a request gets that finds no endpoint, and the schema of all refusals.
+pub(super) fn describe(components: &mut Components) {
+    components.responses = responses(Shape::Own, &[Stage::Routing]);
+    let mut schemas = vec![(ErrorBody::name().into_owned(), ErrorBody::schema())];
+    ErrorBody::schemas(&mut schemas);
+    schemas.push((openai::ErrorBody::name().into_owned(), openai::ErrorBody::schema()));
+    openai::ErrorBody::schemas(&mut schemas);
+    components.schemas.extend(schemas);
+}
+
+/// One response for each status, with the codes that it can have here.
+fn responses(shape: Shape, stages: &[Stage]) -> BTreeMap<String, RefOr<Response>> {
+    let mut by_status: BTreeMap<u16, Vec<&ErrorCode>> = BTreeMap::new();
+    for error in ERRORS.iter().filter(|error| error.stages.iter().any(|stage| stages.contains(stage))) {
+        by_status.entry(error.status).or_default().push(error);
+    }
+    by_status
+        .into_iter()
+        .map(|(status, errors)| (status.to_string(), response(shape, &errors).into()))
+        .collect()
+}
+
+fn response(shape: Shape, errors: &[&ErrorCode]) -> Response {
+    let description: Vec<String> =
+        errors.iter().map(|error| format!("`{}`: {}.", error.code, error.when)).collect();
+    let code = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .enum_values(Some(errors.iter().map(|error| error.code)));
+    let these_codes =
+        ObjectBuilder::new().property("error", ObjectBuilder::new().property("code", code.build()).build());
+    let schema =
+        AllOfBuilder::new().item(Ref::from_schema_name(shape.schema_name())).item(these_codes.build());
+    let examples = errors.iter().map(|error| {
+        let body = shape.example(error);
+        (error.code, ExampleBuilder::new().summary(error.when).value(Some(body)).build())
+    });
+    let content =
+        ContentBuilder::new().schema(Some(Schema::AllOf(schema.build()))).examples_from_iter(examples);
+    ResponseBuilder::new()
+        .description(description.join("\n\n"))
+        .content("application/json", content.build())
+        .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Every `StatusCode::NAME, "code"` in `error.rs`, whatever stands between the two.
+    fn written_in_the_code() -> BTreeSet<(u16, String)> {
+        let source = include_str!("../error.rs");
+        let places = source.split("StatusCode::").skip(1).filter_map(|rest| {
+            let (name, after) = rest.split_once(',')?;
+            let code = after.trim_start().strip_prefix('"')?.split('"').next()?;
+            let status = match name {
+                "BAD_REQUEST" => 400,
+                "UNAUTHORIZED" => 401,
+                "PAYMENT_REQUIRED" => 402,
+                "FORBIDDEN" => 403,
+                "NOT_FOUND" => 404,
+                "METHOD_NOT_ALLOWED" => 405,
+                "REQUEST_TIMEOUT" => 408,
+                "CONFLICT" => 409,
+                "PAYLOAD_TOO_LARGE" => 413,
+                "UNSUPPORTED_MEDIA_TYPE" => 415,
+                "UNPROCESSABLE_ENTITY" => 422,
+                "TOO_MANY_REQUESTS" => 429,
+                "INTERNAL_SERVER_ERROR" => 500,
+                "BAD_GATEWAY" => 502,
+                "SERVICE_UNAVAILABLE" => 503,
+                "GATEWAY_TIMEOUT" => 504,
+                other => panic!("teach this test the number of {other}"),
+            };
+            Some((status, code.to_owned()))
+        });
+        places.collect()
+    }
+
+    #[test]
+    fn the_table_has_every_error_of_the_code_and_no_other() {
+        let table: BTreeSet<(u16, String)> =
+            ERRORS.iter().map(|error| (error.status, error.code.to_owned())).collect();
+        assert_eq!(table, written_in_the_code());
+        assert_eq!(table.len(), ERRORS.len(), "each stands once");
+    }
+
+    #[test]
+    fn docs_api_md_has_every_error_of_the_table() {
+        let text = include_str!("../../../../docs/api.md");
+        for ErrorCode { status, code, .. } in ERRORS {
+            let row = text.lines().find(|line| {
+                line.starts_with("| ")
+                    && line.contains(&status.to_string())
+                    && line.contains(&format!("`{code}`"))
+            });
+            assert!(row.is_some(), "docs/api.md has no row for {status} {code}");
+        }
+    }
+}
