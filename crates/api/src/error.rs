@@ -15,7 +15,7 @@ use chancery_store::StoreError;
 const RETRY_UNAVAILABLE_S: u32 = 2;
 
 /// How long a caller should wait for a request of its own that is still running, in seconds.
-const RETRY_IN_FLIGHT_S: u32 = 1;
+const RETRY_IN_FLIGHT_S: u32 = 3;
 
 #[derive(Clone, Debug)]
 pub(crate) struct ApiError {
@@ -24,6 +24,8 @@ pub(crate) struct ApiError {
     pub reason: String,
     pub field: Option<String>,
     pub retry_after_s: Option<u32>,
+    /// Whether clients that send again by themselves must not.
+    pub must_not_be_repeated: bool,
     /// Where the account stands, where the refusal came with it.
     pub standing: Option<Box<Standing>>,
     /// What only the log may say.
@@ -63,6 +65,7 @@ impl ApiError {
             reason: reason.into(),
             field: None,
             retry_after_s: None,
+            must_not_be_repeated: false,
             standing: None,
             internal: None,
         }
@@ -85,6 +88,11 @@ impl ApiError {
     fn retry_after_s(mut self, seconds: u32) -> Self {
         self.retry_after_s = Some(seconds);
         self
+    }
+
+    /// Sending it again may bill it again, or take as long again; a person must decide.
+    fn not_to_be_repeated(self) -> Self {
+        Self { retry_after_s: None, must_not_be_repeated: true, ..self }
     }
 
     fn logged_as(mut self, internal: impl Into<String>) -> Self {
@@ -208,6 +216,8 @@ impl From<MeterError> for ApiError {
             MeterError::Limiter(_) => Self::limits_unknown(log),
             MeterError::Engine(error) => Self::from_engine(&error),
             MeterError::Store(error) => Self::from_store(&error),
+            MeterError::Unrecorded { error, has_key: true } => Self::from_store(&error),
+            MeterError::Unrecorded { error, has_key: false } => Self::from_store(&error).not_to_be_repeated(),
             MeterError::ShuttingDown => Self::shutting_down(),
             MeterError::HungUp | MeterError::Money(_) | MeterError::Internal(_) => Self::internal(log),
         }
@@ -322,7 +332,8 @@ impl ApiError {
                 StatusCode::GATEWAY_TIMEOUT,
                 "engine_timeout",
                 "the reply was not ready in time; nothing was billed",
-            ),
+            )
+            .not_to_be_repeated(),
             EngineError::Failed(_) => Self::new(
                 StatusCode::BAD_GATEWAY,
                 "engine_failed",
@@ -357,6 +368,10 @@ impl IntoResponse for ApiError {
         }
         if let Some(seconds) = self.retry_after_s {
             headers.insert("retry-after", HeaderValue::from(seconds));
+        }
+        if self.must_not_be_repeated {
+            // OpenAI's clients read it.
+            headers.insert("x-should-retry", HeaderValue::from_static("false"));
         }
         if let Some(standing) = &self.standing {
             response.extensions_mut().insert(**standing);

@@ -122,6 +122,7 @@ impl Fields {
         let shown = self.path_of(&shorten(unknown));
         let hint = match chancery_domain::nearest(&shorten(unknown), self.asked_for.iter().copied()) {
             Some(near) => format!("did you mean `{near}`?"),
+            None if self.asked_for.is_empty() => "leave it out".to_owned(),
             None => format!("the known ones are {}", self.asked_for.join(", ")),
         };
         Err(ApiError::malformed(format!("there is no field `{shown}`; {hint}")).at_field(shown))

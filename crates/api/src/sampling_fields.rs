@@ -19,11 +19,11 @@ pub(crate) fn temperature(fields: &mut Fields) -> Result<Option<f32>, ApiError> 
 }
 
 pub(crate) fn top_p(fields: &mut Fields) -> Result<f32, ApiError> {
-    let top_p = fields.optional_number("top_p")?.unwrap_or(1.0);
+    let top_p = fields.optional_number("top_p")?.unwrap_or(1.0) as f32;
     if !(top_p > 0.0 && top_p <= 1.0) {
         return Err(ApiError::invalid_value("top_p", "`top_p` must be above 0 and at most 1"));
     }
-    Ok(top_p as f32)
+    Ok(top_p)
 }
 
 pub(crate) fn stop(fields: &mut Fields) -> Result<Vec<String>, ApiError> {

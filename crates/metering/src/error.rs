@@ -32,6 +32,9 @@ pub enum MeterError {
     IdempotencyMismatch,
     #[error(transparent)]
     Limiter(#[from] LimiterUnavailable),
+    /// What was generated may or may not have been billed. With an idempotency key it is safe to send it again.
+    #[error("the usage could not be recorded: {error}")]
+    Unrecorded { error: StoreError, has_key: bool },
     /// The caller left before its work had begun; nobody is there to read this.
     #[error("the caller hung up")]
     HungUp,

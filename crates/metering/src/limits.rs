@@ -19,6 +19,9 @@ pub const INLINE_TURNS: usize = 64;
 /// How long a longer text waits for its turn to be tokenized before it is refused.
 pub const TOKENIZING_TURN_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The least that a caller without a cap is given of a minute that is nearly used up; with less left, it is refused.
+pub const LEAST_UNCAPPED_TOKENS: u32 = 256;
+
 /// Requests whose row is tried again before nothing more is admitted.
 pub const MAX_UNRECORDED: usize = 64;
 
@@ -26,6 +29,9 @@ pub const MAX_UNRECORDED: usize = 64;
 /// longest they grow to.
 pub const FIRST_SETTLE_PAUSE: Duration = Duration::from_millis(100);
 pub const LAST_SETTLE_PAUSE: Duration = Duration::from_secs(5);
+
+/// How long a caller waits for the row of its reply to be written, while that fails.
+pub const REPLY_SETTLE_PATIENCE: Duration = Duration::from_secs(3);
 
 /// How long the reader of a stream whose text has all left waits for its row to be written, while that fails.
 pub const STREAM_SETTLE_PATIENCE: Duration = Duration::from_secs(30);

@@ -19,7 +19,7 @@ use crate::idempotency::Outcome;
 use crate::lease::staying_alive;
 use crate::limits::{
     FIRST_SETTLE_PAUSE, GENERATION_TIMEOUT, INLINE_TEXT_BYTES, INLINE_TURNS, LAST_SETTLE_PAUSE,
-    STREAM_SETTLE_PATIENCE, TOKENIZING_TURN_TIMEOUT,
+    LEAST_UNCAPPED_TOKENS, REPLY_SETTLE_PATIENCE, STREAM_SETTLE_PATIENCE, TOKENIZING_TURN_TIMEOUT,
 };
 use crate::running::{Beginning, Reporter};
 use crate::spending::Expense;
@@ -147,9 +147,16 @@ impl Meter {
     }
 
     async fn admit_and_reserve(&self, call: &Call) -> Result<(Admitted, Hold), MeterError> {
-        let admitted = self.admit(&call.request, call.caller.limits).await?;
-        let hold = self.admission.reserve(call.caller, call.request_id.clone(), admitted.asked()).await?;
-        Ok((admitted, hold))
+        let mut admitted = self.admit(&call.request, call.caller.limits).await?;
+        loop {
+            let reserved =
+                self.admission.reserve(call.caller, call.request_id.clone(), admitted.asked()).await;
+            match (room_for_uncapped(call, &admitted, &reserved), reserved) {
+                // What was refused holds nothing, and the cap falls each time.
+                (Some(room), _) => admitted.max_output_tokens = room,
+                (None, reserved) => return Ok((admitted, reserved?)),
+            }
+        }
     }
 
     /// Everything or nothing.
@@ -305,8 +312,8 @@ impl Meter {
         }
     }
 
-    /// A caller who waits for the whole reply is told when the row cannot be written, and gets nothing. Text that was
-    /// streamed has left already, so its row is tried for a while before the reader is told that it failed. A caller who
+    /// A row that cannot be written is tried again for a while before the caller is told, longer where text has left
+    /// already: whoever is told will send the request again, and the row may be there though its answer was lost. A caller who
     /// has hung up cannot be told and did use the tokens, so the row is tried until it is written. Trying again is safe,
     /// because a request is billed once.
     async fn settle(
@@ -322,13 +329,19 @@ impl Meter {
             let Err(error) = self.settle_once(&mut settlement, held).await else { return Ok(()) };
             let has_hung_up = reporter.hung_up.is_cancelled();
             let tried_for = self.clock.monotonic().saturating_duration_since(started_at);
-            let is_worth_it = has_hung_up || (reporter.streams() && tried_for < STREAM_SETTLE_PATIENCE);
+            let patience = if reporter.streams() { STREAM_SETTLE_PATIENCE } else { REPLY_SETTLE_PATIENCE };
+            let is_worth_it = has_hung_up || tried_for < patience;
             let request_id = &settlement.row.request_id;
             if !is_worth_it || !may_pass(&error) || self.abandoned.is_cancelled() {
                 if has_hung_up || reporter.streams() {
                     tracing::error!(%request_id, %error, "what a request has used could not be recorded");
                 }
-                return Err(error);
+                return Err(match error {
+                    MeterError::Store(error) => {
+                        MeterError::Unrecorded { error, has_key: held.claim.is_some() }
+                    }
+                    error => error,
+                });
             }
             tracing::warn!(%request_id, %error, "recording what a request has used is tried again");
             unrecorded.get_or_insert_with(|| self.unrecorded.one_more());
@@ -356,6 +369,17 @@ impl Meter {
         }
         Ok(outcome?)
     }
+}
+
+/// A caller who sets no cap takes what is left of its minute, where that is enough to be worth it: it did not ask for more.
+fn room_for_uncapped(call: &Call, admitted: &Admitted, reserved: &Result<Hold, MeterError>) -> Option<u32> {
+    let Err(MeterError::RateLimited { refusal, .. }) = reserved else { return None };
+    if call.request.max_output_tokens.is_some() || !refusal.requests_wait.is_zero() {
+        return None;
+    }
+    let left = refusal.standing.remaining().tokens.checked_sub(admitted.prompt.input_tokens.into())?;
+    let room = u32::try_from(left).ok()?;
+    (LEAST_UNCAPPED_TOKENS..admitted.max_output_tokens).contains(&room).then_some(room)
 }
 
 /// The stored reply, told as if it ran.

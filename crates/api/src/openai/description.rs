@@ -245,6 +245,7 @@ impl Harmless {
             Self::False => only(vec![json!(false), Value::Null]),
             Self::Zero => only(vec![json!(0), Value::Null]),
             Self::One => only(vec![json!(1), Value::Null]),
+            Self::AnyCount => json!({ "type": ["integer", "null"], "minimum": 0 }),
             Self::Empty => json!({ "type": ["array", "object", "null"], "maxItems": 0, "maxProperties": 0 }),
             Self::Words(taken) => only([words(taken), vec![Value::Null]].concat()),
             Self::ListOf(taken) => json!({ "type": ["array", "null"], "items": { "enum": words(taken) } }),

@@ -1,11 +1,12 @@
-//! Refusals in the shape that OpenAI's clients read. The statuses and codes are those of all other paths.
+//! Refusals in the shape that OpenAI's clients read. The statuses are those of all other paths, and so are the codes but
+//! for a few that such callers look for by that family's name.
 
 use crate::error::ApiError;
-use crate::openapi::errors::AnyCode;
 use axum::http::StatusCode;
 
 /// Everything below these is answered in that shape, also what is not there.
-const PATHS: [&str; 2] = ["/v1/responses", "/v1/chat"];
+const PATHS: [&str; 5] =
+    ["/v1/responses", "/v1/chat", "/v1/completions", "/v1/embeddings", "/v1/moderations"];
 
 pub(crate) fn is_of_family(path: &str) -> bool {
     PATHS
@@ -31,7 +32,7 @@ struct Fields<'a> {
     /// The field that it is about, where it is about one.
     #[schema(required)]
     param: Option<&'a str>,
-    #[schema(value_type = AnyCode)]
+    /// What went wrong, for programs; new codes may come.
     code: &'static str,
 }
 
@@ -48,14 +49,21 @@ pub(super) fn chunk(error: &ApiError) -> impl serde::Serialize {
 /// Why a response failed, as the response tells it.
 #[derive(serde::Serialize, utoipa::ToSchema)]
 #[schema(as = ResponseFailure)]
-pub(super) struct Failure<'a> {
+pub(super) struct Failure {
+    /// One of the few that the clients' types know; what it was is in the message.
     code: &'static str,
-    message: &'a str,
+    message: String,
 }
 
-impl<'a> Failure<'a> {
-    pub(super) fn of(error: &'a ApiError) -> Self {
-        Self { code: error.code, message: &error.reason }
+impl Failure {
+    pub(super) fn of(error: &ApiError) -> Self {
+        let code = if error.status == StatusCode::TOO_MANY_REQUESTS {
+            "rate_limit_exceeded"
+        } else {
+            "server_error"
+        };
+        let wait = error.retry_after_s.map(|seconds| format!(" (in {seconds} s)")).unwrap_or_default();
+        Self { code, message: format!("{}: {}{wait}", error.code, error.reason) }
     }
 }
 
@@ -64,7 +72,17 @@ fn fields(error: &ApiError) -> Fields<'_> {
         message: &error.reason,
         r#type: type_of(error.status),
         param: error.field.as_deref(),
-        code: error.code,
+        code: code_of(error.code),
+    }
+}
+
+/// That family's word where its callers look for one, ours elsewhere.
+pub(crate) fn code_of(code: &'static str) -> &'static str {
+    match code {
+        "input_too_long" => "context_length_exceeded",
+        "unknown_model" => "model_not_found",
+        "rate_limited" => "rate_limit_exceeded",
+        code => code,
     }
 }
 

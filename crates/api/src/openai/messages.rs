@@ -37,7 +37,10 @@ pub(super) const CHAT: Dialect = Dialect {
 pub(super) const RESPONSES: Dialect = Dialect {
     list: "input",
     text_parts: &["input_text", "output_text"],
-    beside: &[NotOffered("type", Harmless::Words(&["message"])), NotOffered("phase", Harmless::Nothing)],
+    beside: &[
+        NotOffered("type", Harmless::Words(&["message"])),
+        NotOffered("phase", Harmless::Words(&["final_answer"])),
+    ],
     identifiers: &["id", "status"],
 };
 
@@ -65,6 +68,15 @@ impl Dialect {
     }
 
     fn turn(&self, path: &str, message: Json) -> Result<Turn, ApiError> {
+        let is_reference = |(name, value): &(String, Json)| {
+            name == "type" && *value == Json::String("item_reference".to_owned())
+        };
+        if matches!(&message, Json::Object(entries) if entries.iter().any(is_reference)) {
+            let reason = format!(
+                "`{path}` refers to a stored message, and nothing is stored here; send the message itself (clients do so with `store: false`)"
+            );
+            return Err(ApiError::invalid_value(path, reason));
+        }
         let mut fields = Fields::of_object(path, message)?;
         // First, so that an item of another kind is refused for what it is and not for what it lacks.
         not_offered::refuse(&mut fields, self.beside)?;

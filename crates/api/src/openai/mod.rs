@@ -18,7 +18,9 @@ mod response_fields;
 mod response_object;
 pub(crate) mod responses;
 
-pub(crate) use errors::{Body as ErrorBody, body as error_body, is_of_family, type_of as error_type_of};
+pub(crate) use errors::{
+    Body as ErrorBody, body as error_body, code_of as error_code_of, is_of_family, type_of as error_type_of,
+};
 
 use chancery_domain::RequestId;
 

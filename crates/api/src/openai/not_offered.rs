@@ -14,6 +14,8 @@ pub(super) enum Harmless {
     False,
     Zero,
     One,
+    /// Any whole number from 0.
+    AnyCount,
     /// An array or an object without anything in it.
     Empty,
     Words(&'static [&'static str]),
@@ -55,7 +57,8 @@ impl Harmless {
             Self::Zero => {
                 matches!(value, Json::Integer(0)) || matches!(value, Json::Number(number) if number == 0.0)
             }
-            Self::One => matches!(value, Json::Integer(1)),
+            Self::One => matches!(value, Json::Integer(1)) || value == Json::Number(1.0),
+            Self::AnyCount => matches!(value, Json::Integer(0..)),
             Self::Empty => match &value {
                 Json::Array(items) => items.is_empty(),
                 Json::Object(entries) => entries.is_empty(),
@@ -88,6 +91,7 @@ impl Harmless {
             Self::False => "false".to_owned(),
             Self::Zero => "0".to_owned(),
             Self::One => "1".to_owned(),
+            Self::AnyCount => "a whole number".to_owned(),
             Self::Words(words) => listed(words),
             Self::ListOf(words) => format!("[{}]", listed(words)),
         };

@@ -26,7 +26,7 @@ pub(super) struct ResponseObject<'a> {
     status: &'static str,
     background: bool,
     #[schema(required)]
-    error: Option<errors::Failure<'a>>,
+    error: Option<errors::Failure>,
     #[schema(required)]
     incomplete_details: Option<IncompleteDetails>,
     #[schema(required)]
@@ -193,17 +193,16 @@ pub(super) fn is_complete(ended: HowEnded) -> bool {
 fn status(ended: HowEnded) -> &'static str {
     match ended {
         HowEnded::Complete | HowEnded::StopSequence => "completed",
-        HowEnded::MaxOutputTokens | HowEnded::ContextLength => "incomplete",
-        // Only a replay tells of it: whoever hung up is not there any more.
-        HowEnded::Cancelled => "cancelled",
+        HowEnded::MaxOutputTokens | HowEnded::ContextLength | HowEnded::Cancelled => "incomplete",
     }
 }
 
-/// Both caps, the caller's and the context's, are that family's `max_output_tokens`.
+/// Both caps, the caller's and the context's, are that family's `max_output_tokens`. So is a hang-up, of which only a
+/// replay tells: clients that know no other reason would take half a text for a whole one.
 fn incomplete_details(ended: HowEnded) -> Option<IncompleteDetails> {
     match ended {
-        HowEnded::Complete | HowEnded::StopSequence | HowEnded::Cancelled => None,
-        HowEnded::MaxOutputTokens | HowEnded::ContextLength => {
+        HowEnded::Complete | HowEnded::StopSequence => None,
+        HowEnded::MaxOutputTokens | HowEnded::ContextLength | HowEnded::Cancelled => {
             Some(IncompleteDetails { reason: "max_output_tokens" })
         }
     }
@@ -256,7 +255,7 @@ mod tests {
             (HowEnded::StopSequence, "completed", None, "completed"),
             (HowEnded::MaxOutputTokens, "incomplete", Some("max_output_tokens"), "incomplete"),
             (HowEnded::ContextLength, "incomplete", Some("max_output_tokens"), "incomplete"),
-            (HowEnded::Cancelled, "cancelled", None, "incomplete"),
+            (HowEnded::Cancelled, "incomplete", Some("max_output_tokens"), "incomplete"),
         ] {
             let reply = Reply {
                 id: RequestId::from_stored("req_1".to_owned()),

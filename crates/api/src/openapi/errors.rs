@@ -182,8 +182,16 @@ impl Shape {
         }
     }
 
+    fn code(self, error: &ErrorCode) -> &'static str {
+        match self {
+            Self::Own => error.code,
+            Self::OpenAi => openai::error_code_of(error.code),
+        }
+    }
+
     fn example(self, error: &ErrorCode) -> serde_json::Value {
-        let ErrorCode { status, code, when, .. } = error;
+        let ErrorCode { status, when, .. } = error;
+        let code = self.code(error);
         match self {
             Self::Own => {
                 json!({ "error": { "code": code, "reason": when, "request_id": super::EXAMPLE_REQUEST_ID } })
@@ -267,17 +275,17 @@ fn responses(shape: Shape, stages: &[Stage]) -> BTreeMap<String, RefOr<Response>
 
 fn response(shape: Shape, errors: &[&ErrorCode]) -> Response {
     let description: Vec<String> =
-        errors.iter().map(|error| format!("`{}`: {}.", error.code, error.when)).collect();
+        errors.iter().map(|error| format!("`{}`: {}.", shape.code(error), error.when)).collect();
     let code = ObjectBuilder::new()
         .schema_type(Type::String)
-        .enum_values(Some(errors.iter().map(|error| error.code)));
+        .enum_values(Some(errors.iter().map(|error| shape.code(error))));
     let these_codes =
         ObjectBuilder::new().property("error", ObjectBuilder::new().property("code", code.build()).build());
     let schema =
         AllOfBuilder::new().item(Ref::from_schema_name(shape.schema_name())).item(these_codes.build());
     let examples = errors.iter().map(|error| {
         let body = shape.example(error);
-        (error.code, ExampleBuilder::new().summary(error.when).value(Some(body)).build())
+        (shape.code(error), ExampleBuilder::new().summary(error.when).value(Some(body)).build())
     });
     let content =
         ContentBuilder::new().schema(Some(Schema::AllOf(schema.build()))).examples_from_iter(examples);

@@ -126,7 +126,7 @@ async function errors() {
   await refused(OpenAI.BadRequestError, "invalid_value", "n", chat({ n: 2 }));
   await refused(OpenAI.BadRequestError, "invalid_value", "tools", chat({ tools: [{ type: "function", function: { name: "f" } }] }));
   await refused(OpenAI.BadRequestError, "malformed_request", "temprature", ask({ temprature: 1 }));
-  await refused(OpenAI.NotFoundError, "unknown_model", "model", ask({ model: "gpt" }));
+  await refused(OpenAI.NotFoundError, "model_not_found", "model", ask({ model: "gpt" }));
   await refused(OpenAI.NotFoundError, "not_found", null, () => client.responses.retrieve("resp_1"));
   const stranger = client.withOptions({ apiKey: "ck_nobody" });
   await refused(OpenAI.AuthenticationError, "invalid_api_key", null, () =>
@@ -138,7 +138,7 @@ async function pastTheLimit() {
   const limited = client.withOptions({ apiKey: process.env.LIMITED_API_KEY });
   const asked = { model: MODEL, input: "Say hello.", max_output_tokens: 1 };
   await limited.responses.create(asked);
-  const error = await refused(OpenAI.RateLimitError, "rate_limited", null, () =>
+  const error = await refused(OpenAI.RateLimitError, "rate_limit_exceeded", null, () =>
     limited.responses.create(asked, { maxRetries: 0 }));
   const seconds = Number(error.headers.get("retry-after"));
   assert.ok(seconds > 0 && seconds <= 60);

@@ -166,10 +166,10 @@ def errors():
     refused(bad, bad_value, "response_format.type", lambda: chat(
         model=MODEL, messages=hello, response_format={"type": "json_object"}))
     refused(bad, "malformed_request", "temprature", lambda: ask(model=MODEL, input="x", extra_body={"temprature": 1}))
-    refused(bad, "input_too_long", "messages", lambda: chat(
+    refused(bad, "context_length_exceeded", "messages", lambda: chat(
         model=MODEL, messages=[{"role": "user", "content": "word " * 9000}]))
-    refused(bad, "input_too_long", "input", lambda: ask(model=MODEL, input="word " * 9000, stream=True))
-    refused(openai.NotFoundError, "unknown_model", "model", lambda: ask(model="gpt", input="x"))
+    refused(bad, "context_length_exceeded", "input", lambda: ask(model=MODEL, input="word " * 9000, stream=True))
+    refused(openai.NotFoundError, "model_not_found", "model", lambda: ask(model="gpt", input="x"))
     refused(openai.NotFoundError, "not_found", None, lambda: client.responses.retrieve("resp_1"))
     try:
         client.models.retrieve("gpt")
@@ -188,7 +188,7 @@ def past_the_limit():
     first = limited.responses.with_raw_response.create(**asked)
     assert first.headers["x-ratelimit-remaining-requests"] == "0"
     impatient = limited.with_options(max_retries=0)
-    error = refused(openai.RateLimitError, "rate_limited", None, lambda: impatient.responses.create(**asked))
+    error = refused(openai.RateLimitError, "rate_limit_exceeded", None, lambda: impatient.responses.create(**asked))
     assert error.type == "rate_limit_error" and 0 < int(error.response.headers["retry-after"]) <= 60
     patient = limited.responses.create(**asked)
     assert patient.usage.output_tokens == 1

@@ -117,7 +117,7 @@ async fn a_refusal_names_the_parameter_as_this_path_calls_it() {
     for (fields, code, param) in [
         (json!({"max_tokens": 1_000_000}), "invalid_value", "max_tokens"),
         (json!({"max_completion_tokens": 1_000_000}), "invalid_value", "max_completion_tokens"),
-        (json!({"messages": long}), "input_too_long", "messages"),
+        (json!({"messages": long}), "context_length_exceeded", "messages"),
         (json!({"n": 2}), "invalid_value", "n"),
         (json!({"tools": [{"type": "function"}]}), "invalid_value", "tools"),
         (json!({"messages": [{"role": "tool", "content": "x"}]}), "invalid_value", "messages[0].role"),

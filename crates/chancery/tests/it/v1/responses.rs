@@ -138,7 +138,7 @@ async fn without_a_cap_a_reply_takes_what_the_account_may_use_in_a_minute() {
     assert_eq!(reply.body["usage"]["output_tokens"], 35, "{}", reply.body);
     assert_eq!(reply.body["incomplete_details"]["reason"], "max_output_tokens");
     let refused = server.post(PATH, &key, &body).await;
-    assert_eq!((refused.status, refused.code()), (429, "rate_limited"));
+    assert_eq!((refused.status, refused.code()), (429, "rate_limit_exceeded"));
     assert_eq!(refused.body["error"]["type"], "rate_limit_error");
     assert!(refused.header("retry-after").parse::<u32>().unwrap() <= 60);
 }
@@ -247,7 +247,7 @@ async fn every_refusal_below_these_paths_has_that_familys_shape() {
         }
     }
     let unknown = server.post(PATH, &key, &json!({"model": "gpt", "input": "x"})).await;
-    assert_eq!((unknown.status, unknown.code()), (404, "unknown_model"));
+    assert_eq!((unknown.status, unknown.code()), (404, "model_not_found"));
     assert_eq!(unknown.body["error"]["param"], "model");
     // Elsewhere the shape is ours.
     let ours = server.post("/v1/generate", "ck_nobody", &ledger()).await;
