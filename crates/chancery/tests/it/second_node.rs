@@ -50,6 +50,12 @@ fn on_postgresql_limits_in_memory_are_for_one_server_and_limits_in_redis_for_man
     drop(in_memory[0].start());
 }
 
+fn psql(database: &PostgresDatabase) -> Command {
+    let mut command = Command::new("psql");
+    command.args(["-q", &database.url()]).stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
 #[tokio::test]
 async fn a_server_whose_place_was_taken_admits_nothing_until_it_has_it_again() {
     let database = PostgresDatabase::create("lost_place");
@@ -59,20 +65,17 @@ async fn a_server_whose_place_was_taken_admits_nothing_until_it_has_it_again() {
     let body = request("", "Say hello.", 1);
     assert_eq!(server.generate(&key, &body).await.status, 200);
 
-    // Another has the lock as soon as the server's session has ended.
-    let mut other = Command::new("psql")
-        .args(["-q", &database.url()])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    let lock = i64::from_be_bytes(*b"chanserv");
+    // Another waits for the lock and has it as soon as the server's session has ended.
+    let mut other = psql(&database).stdin(Stdio::piped()).spawn().unwrap();
     let mut statements = other.stdin.take().unwrap();
-    writeln!(
-        statements,
-        "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE locktype = 'advisory'; SELECT pg_advisory_lock({lock});"
-    )
-    .unwrap();
+    writeln!(statements, "SELECT pg_advisory_lock({});", i64::from_be_bytes(*b"chanserv")).unwrap();
+    let locks = "FROM pg_locks l JOIN pg_database d ON d.oid = l.database \
+                 WHERE l.locktype = 'advisory' AND d.datname = current_database()";
+    let wait_and_end = format!(
+        "DO $$ BEGIN WHILE NOT EXISTS (SELECT 1 {locks} AND NOT l.granted) LOOP PERFORM pg_sleep(0.01); END LOOP; END $$; \
+         SELECT pg_terminate_backend(l.pid) {locks} AND l.granted"
+    );
+    assert!(psql(&database).args(["-c", &wait_and_end]).status().unwrap().success());
     let ready =
         async || Reply::read(client().get(format!("{}/readyz", server.ops)).send().await.unwrap()).await;
     eventually("the server knows that it lost its place", Duration::from_secs(10), async || {
