@@ -73,7 +73,10 @@ impl<'a> Document<'a> {
             _ => Vec::new(),
         };
         let named = kinds.into_iter().map(|kind| match kind {
-            "array" => format!("array of {}s", self.kind(&schema["items"])),
+            "array" => match self.kind(&schema["items"]).as_str() {
+                "" => "array".to_owned(),
+                kind => format!("array of {kind}s"),
+            },
             other => other.to_owned(),
         });
         named.collect::<Vec<_>>().join(" or ")
@@ -99,10 +102,19 @@ impl<'a> Document<'a> {
             range(&schema["minLength"], &Value::Null, &schema["maxLength"])
                 .map(|range| format!("{range} characters")),
         );
-        said.extend(schema["maxItems"].as_u64().map(|count| format!("up to {count}")));
+        said.extend(
+            schema["maxItems"]
+                .as_u64()
+                .map(|count| if count == 0 { "empty".to_owned() } else { format!("up to {count}") }),
+        );
         said.extend(self.bounds_of_items(schema));
         said.extend((schema["format"] == "date").then(|| "YYYY-MM-DD".to_owned()));
-        said.extend(schema.get("default").map(|default| format!("{default} if left out")));
+        said.extend(
+            schema
+                .get("default")
+                .filter(|default| !default.is_null())
+                .map(|default| format!("{default} if left out")),
+        );
         said
     }
 

@@ -3,6 +3,7 @@
 use super::prose::{self, Paragraph};
 use super::sample;
 use super::schema_text::{Document, Field};
+use crate::openai::description::NOT_OFFERED;
 use crate::openapi::errors::ERRORS;
 use serde_json::Value;
 
@@ -44,6 +45,8 @@ struct Operation {
 struct Body {
     description: Paragraph,
     fields: Vec<Field>,
+    /// Names of fields that are known and not offered.
+    not_offered: Vec<String>,
 }
 
 struct Reply {
@@ -148,12 +151,9 @@ fn operation(document: Document<'_>, path: &str, method: &str, described: &Value
         summary: prose::line(&words(&described["summary"])),
         description: prose::paragraphs(&words(&described["description"])),
         needs_key,
-        curl: sample::curl(path, needs_key, body_sample.as_deref()),
+        curl: sample::curl(&with_examples(path, &described["parameters"]), needs_key, body_sample.as_deref()),
         parameters: parameters.map(|parameter| self::parameter(document, parameter)).collect(),
-        body: body_schema.map(|schema| Body {
-            description: prose::line(&words(&document.resolve(schema)["description"])),
-            fields: document.fields(schema),
-        }),
+        body: body_schema.map(|schema| body(document, schema)),
         events: events
             .flat_map(|events| events.as_array().into_iter().flatten())
             .map(|framed| event(document, framed))
@@ -161,6 +161,33 @@ fn operation(document: Document<'_>, path: &str, method: &str, described: &Value
         replies: replies.map(|(media_type, content)| reply(document, media_type, content)).collect(),
         refusals: refusals(&described["responses"]),
     }
+}
+
+fn body(document: Document<'_>, schema: &Value) -> Body {
+    let described = document.resolve(schema);
+    let is_refused = |field: &Field| described["properties"][&field.name]["description"] == NOT_OFFERED;
+    let (refused, fields): (Vec<Field>, Vec<Field>) =
+        document.fields(schema).into_iter().partition(is_refused);
+    let top_level = refused.into_iter().map(|field| field.name);
+    let not_offered: Vec<String> = top_level.collect();
+    let is_within =
+        |field: &Field| not_offered.iter().any(|name| field.name.starts_with(&format!("{name}.")));
+    Body {
+        description: prose::line(described["description"].as_str().unwrap_or_default()),
+        fields: fields.into_iter().filter(|field| !is_within(field)).collect(),
+        not_offered,
+    }
+}
+
+/// The path with its parameters filled in, as it can be called.
+fn with_examples(path: &str, parameters: &Value) -> String {
+    parameters.as_array().into_iter().flatten().filter(|parameter| parameter["in"] == "path").fold(
+        path.to_owned(),
+        |path, parameter| {
+            let name = parameter["name"].as_str().unwrap_or_default();
+            path.replace(&format!("{{{name}}}"), parameter["example"].as_str().unwrap_or(name))
+        },
+    )
 }
 
 fn parameter(document: Document<'_>, parameter: &Value) -> Field {

@@ -45,7 +45,7 @@ described_as!(
 );
 
 /// Said of every field that a table refuses.
-const NOT_OFFERED: &str = "Not offered: only a value that asks for nothing is taken.";
+pub(crate) const NOT_OFFERED: &str = "Not offered: only a value that asks for nothing is taken.";
 
 /// A schema as it stands: `utoipa` keeps what it has no word for.
 fn of_value(schema: Value) -> RefOr<Schema> {

@@ -120,7 +120,7 @@ async fn every_event_of_a_stream_is_as_the_document_says() {
 #[tokio::test]
 async fn schemathesis_finds_nothing_that_the_document_does_not_say() {
     const SEED: &str = "20261115";
-    const EXAMPLES_PER_OPERATION: &str = "15";
+    const EXAMPLES_PER_OPERATION: &str = "10";
     // Less than a minute on two cores; what else runs on a machine may make it longer.
     const TIMEOUT_S: &str = "240";
 
