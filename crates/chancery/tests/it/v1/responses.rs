@@ -144,6 +144,19 @@ async fn without_a_cap_a_reply_takes_what_the_account_may_use_in_a_minute() {
 }
 
 #[tokio::test]
+async fn without_a_cap_many_short_replies_fit_into_one_minute() {
+    let firm = Firm::new();
+    // Less than the model's context, so that each may ask for all that is left.
+    let key = firm.limited_account_with_key("Hale & Ward", 60, 4_000);
+    let server = firm.start();
+    let body = json!({"model": MODEL, "temperature": 0, "instructions": "Answer with one word.", "input": "Say hello."});
+    for call in 0..4 {
+        let reply = server.post(PATH, &key, &body).await;
+        assert_eq!(reply.status, 200, "call {call}: {}", reply.body);
+    }
+}
+
+#[tokio::test]
 async fn a_stream_tells_the_same_response_event_by_event() {
     let (_firm, key, server) = firm();
     let whole = server.post(PATH, &key, &ledger()).await;
