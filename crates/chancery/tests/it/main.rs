@@ -9,10 +9,10 @@
 mod bounds;
 mod commands;
 mod config;
-mod crash;
 mod demo;
 mod docs;
 mod event_stream;
+mod faults;
 mod limits;
 mod openai_clients;
 mod openapi;

@@ -127,6 +127,14 @@ impl Firm {
         Server::spawn(&mut self.command(&[&["serve"], options].concat()))
     }
 
+    /// Starts it and kills it so soon that it may not have come to serving.
+    pub async fn start_and_kill_after(&self, pause: Duration) {
+        let mut command = self.command(&["serve"]);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let _killed_at_the_end = Running(child.unwrap());
+        tokio::time::sleep(pause).await;
+    }
+
     /// Starts it from a shell that has set limits first.
     pub fn start_limited(&self, limits: &str) -> Server {
         Server::spawn(&mut self.limited(limits))
@@ -242,6 +250,10 @@ impl Server {
     /// `127.0.0.1:PORT`, for tests that speak TCP themselves.
     pub fn api_address(&self) -> &str {
         self.api.trim_start_matches("http://")
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.0.id()
     }
 
     pub fn signal(&self, signal: rustix::process::Signal) {

@@ -1,0 +1,88 @@
+//! The clients of the fault tests: what they ask, and what became of it. At temperature 0 the same request gives the same
+//! text whatever runs beside it, so each of the asks is answered once in peace, and every later reply must equal that.
+
+use crate::server::{Server, request};
+use serde_json::Value;
+use std::sync::Arc;
+
+const TEXTS: [&str; 4] =
+    ["Say hello.", "What is a ledger?", "Name three colours.", "Write one line about the sea."];
+
+/// Tokens of a reply; short enough that many replies are under way at any moment.
+const CAPS: [u64; 4] = [1, 2, 5, 12];
+
+/// A reply that arrived whole.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Answer {
+    pub input_tokens: u32,
+    pub output_tokens: u32,
+    pub stop_reason: String,
+    pub text: String,
+}
+
+/// Something that clients ask again and again, and the one right answer to it.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    pub body: Value,
+    pub right: Answer,
+}
+
+/// What became of a request.
+#[derive(Debug)]
+pub enum Outcome {
+    Received {
+        id: String,
+        answer: Answer,
+    },
+    Refused {
+        status: u16,
+        code: String,
+        retry_after_s: Option<u64>,
+    },
+    /// The connection ended before the reply did.
+    Cut,
+}
+
+/// Asks everything once while nothing disturbs the server. Gives the asks with their answers, and the requests' ids.
+pub async fn in_peace(server: &Server, key: &str) -> (Arc<[Ask]>, Vec<(String, Answer)>) {
+    let client = crate::server::client();
+    let (mut asks, mut received) = (Vec::new(), Vec::new());
+    for (text, cap) in TEXTS.iter().flat_map(|text| CAPS.map(|cap| (text, cap))) {
+        let body = request("", text, cap);
+        match send(&client, &server.api, key, &body).await {
+            Outcome::Received { id, answer } => {
+                asks.push(Ask { body, right: answer.clone() });
+                received.push((id, answer));
+            }
+            other => panic!("nothing disturbs the server yet: {other:?}"),
+        }
+    }
+    (asks.into(), received)
+}
+
+pub async fn send(client: &reqwest::Client, api: &str, key: &str, body: &Value) -> Outcome {
+    let call = client.post(format!("{api}/v1/generate")).bearer_auth(key).json(body);
+    let Ok(response) = call.send().await else { return Outcome::Cut };
+    let status = response.status().as_u16();
+    let retry_after = response.headers().get("retry-after");
+    let retry_after_s = retry_after.map(|value| value.to_str().unwrap().parse().unwrap());
+    let Ok(text) = response.text().await else { return Outcome::Cut };
+    let reply: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{status}: {text:?}"));
+    if status == 200 {
+        return received(&reply);
+    }
+    let code = reply["error"]["code"].as_str().unwrap_or_else(|| panic!("{status}: {reply}"));
+    Outcome::Refused { status, code: code.to_owned(), retry_after_s }
+}
+
+fn received(reply: &Value) -> Outcome {
+    let text = |name: &str| reply[name].as_str().unwrap_or_else(|| panic!("{reply}")).to_owned();
+    let tokens = |name: &str| u32::try_from(reply["usage"][name].as_u64().unwrap()).unwrap();
+    let answer = Answer {
+        input_tokens: tokens("input_tokens"),
+        output_tokens: tokens("output_tokens"),
+        stop_reason: text("stop_reason"),
+        text: text("output_text"),
+    };
+    Outcome::Received { id: text("id"), answer }
+}

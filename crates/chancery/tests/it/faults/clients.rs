@@ -1,0 +1,171 @@
+//! Clients that send one request after another, beside whatever happens to the server, and keep what they saw.
+
+use super::asks::{Answer, Ask, Outcome, send};
+use super::rounds::Draw;
+use crate::server::{client, eventually};
+use chancery_domain::{Clock, SystemClock};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+
+/// A client sends at most so many requests, should nobody stop it.
+const MAX_TURNS: usize = 100_000;
+
+/// Whom the clients ask, and what they ask.
+#[derive(Clone)]
+pub struct Target {
+    /// They take turns with the servers, where there are several.
+    pub apis: Vec<String>,
+    pub key: String,
+    pub asks: Arc<[Ask]>,
+}
+
+/// How the clients behave and what they put up with.
+#[derive(Clone)]
+pub struct Manner {
+    pub clients: usize,
+    pub pause_ms: RangeInclusive<u64>,
+    /// Statuses and codes of refusals; any other fails the test.
+    pub may_be_refused: &'static [(u16, &'static str)],
+    /// Whether the server may go away; a client that finds it gone is done.
+    pub may_be_cut: bool,
+}
+
+pub const UNAVAILABLE: (u16, &str) = (503, "unavailable");
+pub const RATE_LIMITED: (u16, &str) = (429, "rate_limited");
+
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub id: String,
+    pub answer: Answer,
+    pub sent_at: Instant,
+    pub received_at: Instant,
+}
+
+#[derive(Clone, Debug)]
+pub struct Refused {
+    pub status: u16,
+    pub retry_after_s: u64,
+    pub received_at: Instant,
+}
+
+#[derive(Default)]
+pub struct Record {
+    pub replies: Vec<Seen>,
+    pub refusals: Vec<Refused>,
+    /// What requests would have been answered of which nobody can tell the client whether they were billed: those
+    /// that were cut off, and those refused because the database could not be used.
+    pub unanswered: Vec<Answer>,
+}
+
+impl Record {
+    pub fn join(&mut self, other: Self) {
+        self.replies.extend(other.replies);
+        self.refusals.extend(other.refusals);
+        self.unanswered.extend(other.unanswered);
+    }
+}
+
+pub struct Clients {
+    tasks: Vec<JoinHandle<Record>>,
+    is_over: Arc<AtomicBool>,
+    arrived: Arc<AtomicUsize>,
+}
+
+impl Clients {
+    pub fn start(target: &Target, manner: &Manner, draw: &Draw) -> Self {
+        let (is_over, arrived) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let tasks = (0..manner.clients)
+            .map(|number| {
+                let client = OneClient {
+                    number,
+                    target: target.clone(),
+                    manner: manner.clone(),
+                    draw: draw.apart(),
+                    is_over: Arc::clone(&is_over),
+                    arrived: Arc::clone(&arrived),
+                };
+                tokio::spawn(client.run())
+            })
+            .collect();
+        Self { tasks, is_over, arrived }
+    }
+
+    /// Each sends one request, all at the same time.
+    pub async fn once(target: &Target, manner: &Manner, draw: &Draw) -> Record {
+        Self::start(target, manner, draw).stop().await
+    }
+
+    /// Waits until so many more replies have come to all of them together.
+    pub async fn more_replies(&self, count: usize, timeout: Duration) {
+        let enough = self.arrived.load(Ordering::SeqCst) + count;
+        eventually("replies arrive", timeout, async || self.arrived.load(Ordering::SeqCst) >= enough).await;
+    }
+
+    /// Lets each finish the request it has under way.
+    pub async fn stop(self) -> Record {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.until_cut().await
+    }
+
+    /// Waits until each has found its server gone.
+    pub async fn until_cut(self) -> Record {
+        let mut all = Record::default();
+        for task in self.tasks {
+            all.join(task.await.unwrap());
+        }
+        all
+    }
+}
+
+struct OneClient {
+    number: usize,
+    target: Target,
+    manner: Manner,
+    draw: Draw,
+    is_over: Arc<AtomicBool>,
+    arrived: Arc<AtomicUsize>,
+}
+
+impl OneClient {
+    async fn run(self) -> Record {
+        let Target { apis, key, asks } = &self.target;
+        let client = client();
+        let mut record = Record::default();
+        for turn in 0..MAX_TURNS {
+            let ask = self.draw.one_of(asks);
+            let api = &apis[(self.number + turn) % apis.len()];
+            let sent_at = SystemClock.monotonic();
+            let outcome = send(&client, api, key, &ask.body).await;
+            let received_at = SystemClock.monotonic();
+            match outcome {
+                Outcome::Received { id, answer } => {
+                    assert_eq!(answer, ask.right, "a reply is as it is in peace");
+                    record.replies.push(Seen { id, answer, sent_at, received_at });
+                    self.arrived.fetch_add(1, Ordering::SeqCst);
+                }
+                Outcome::Refused { status, code, retry_after_s } => {
+                    let is_allowed = self.manner.may_be_refused.contains(&(status, &code));
+                    assert!(is_allowed, "{status} {code}");
+                    let retry_after_s = retry_after_s.expect("such a refusal says when to come back");
+                    record.refusals.push(Refused { status, retry_after_s, received_at });
+                    if (status, code.as_str()) == UNAVAILABLE {
+                        record.unanswered.push(ask.right.clone());
+                    }
+                }
+                Outcome::Cut => {
+                    assert!(self.manner.may_be_cut, "the server closed a connection under a request");
+                    record.unanswered.push(ask.right.clone());
+                    return record;
+                }
+            }
+            if self.is_over.load(Ordering::SeqCst) {
+                return record;
+            }
+            tokio::time::sleep(self.draw.pause(self.manner.pause_ms.clone())).await;
+        }
+        panic!("nobody stopped this client")
+    }
+}

@@ -1,0 +1,63 @@
+//! `kill -9` at random moments, in the middle of load and while starting: every reply that a client received is in the
+//! ledger, once, with its tokens and their cost; a row without a reply is of a request that was under way.
+
+use super::asks::{Answer, in_peace};
+use super::clients::{Clients, Manner, Target};
+use super::ledger::{Delivered, assert_explained, assert_verified, deliver, rows, undelivered};
+use super::rounds::{Counts, Draw, rounds};
+use crate::postgres::PostgresDatabase;
+use crate::server::Firm;
+use std::time::Duration;
+
+const KILLS_A_ROUND: u64 = 4;
+
+const MANNER: Manner = Manner { clients: 6, pause_ms: 0..=0, may_be_refused: &[], may_be_cut: true };
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_server_has_billed_every_delivered_reply_once() {
+    rounds("kill -9 on SQLite", 1, async |draw, counts| round(Firm::new(), draw, counts).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_server_has_billed_every_delivered_reply_once_on_postgresql() {
+    rounds("kill -9 on PostgreSQL", 1, async |draw, counts| {
+        let database = PostgresDatabase::create("kills");
+        round(Firm::new().with("CHANCERY_DATABASE__URL", &database.url()), draw, counts).await;
+    })
+    .await;
+}
+
+async fn round(firm: Firm, draw: Draw, counts: &mut Counts) {
+    let key = firm.account_with_key("Hale & Ward");
+    let mut server = firm.start();
+    let (asks, received) = in_peace(&server, &key).await;
+    let mut target = Target { apis: Vec::new(), key, asks };
+    let mut delivered: Delivered = received.into_iter().collect();
+    let mut unanswered: Vec<Answer> = Vec::new();
+    for kill in 1..=KILLS_A_ROUND {
+        target.apis = vec![server.api.clone()];
+        let clients = Clients::start(&target, &MANNER, &draw);
+        // Sometimes before anybody has a reply.
+        clients.more_replies(draw.number(0..=40) as usize, Duration::from_secs(60)).await;
+        tokio::time::sleep(draw.pause(0..=20)).await;
+        server.signal(rustix::process::Signal::KILL);
+        server.wait();
+        let record = clients.until_cut().await;
+        counts.add("replies compared", record.replies.len());
+        deliver(&mut delivered, &record.replies);
+        unanswered.extend(record.unanswered);
+        if draw.number(0..=1) == 0 {
+            firm.start_and_kill_after(draw.pause(0..=600)).await;
+            counts.add("kills while starting", 1);
+        }
+        assert_verified(&firm, &[]);
+        let left = undelivered(&rows(&firm.database_url()).await, &delivered);
+        assert_explained(&left, &unanswered);
+        counts.add("kills under load", 1);
+        if kill < KILLS_A_ROUND {
+            server = firm.start();
+        } else {
+            counts.add("rows of replies that were cut off", left.len());
+        }
+    }
+}

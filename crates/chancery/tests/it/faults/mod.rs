@@ -1,0 +1,15 @@
+//! Faults on purpose: the real binary with the real model on real databases and a real Redis is killed, cut off, raced,
+//! starved of disk and misled about the time, and afterwards what its callers got is held against the ledger.
+//!
+//! Every case is made of rounds, and every round draws all its choices from one seed. `make test` runs a few rounds of
+//! each; `make torture` runs the same ones for as long as it is told to. How to repeat a round is in `rounds`.
+
+mod asks;
+mod clients;
+mod kills;
+mod ledger;
+mod outages;
+mod proxy;
+mod races;
+mod rounds;
+mod windows;

@@ -1,0 +1,91 @@
+//! A proxy of the test's own between the binary and what it depends on, which can fall silent or cut every connection.
+
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Through,
+    /// Connections stay open, and nothing passes until it goes through again; then nothing has been lost.
+    Silent,
+    /// Every connection is closed, new ones at once.
+    Gone,
+}
+
+pub struct Proxy {
+    address: String,
+    mode: watch::Sender<Mode>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Proxy {
+    /// In front of the server that the URL names.
+    pub async fn before(url: &str) -> (Self, String) {
+        let server: Arc<str> = host_and_port(url).into();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (mode, modes) = watch::channel(Mode::Through);
+        let task = tokio::spawn({
+            let server = Arc::clone(&server);
+            async move {
+                while let Ok((caller, _)) = listener.accept().await {
+                    tokio::spawn(connect(caller, Arc::clone(&server), modes.clone()));
+                }
+            }
+        });
+        let through = url.replacen(&*server, &address, 1);
+        (Self { address, mode, task }, through)
+    }
+
+    /// Whatever is sent after this has returned meets the new mode.
+    pub fn set(&self, mode: Mode) {
+        println!("proxy {}: {mode:?}", self.address);
+        self.mode.send_replace(mode);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn host_and_port(url: &str) -> &str {
+    let rest = url.split_once("://").unwrap().1;
+    let authority = rest.split('/').next().unwrap();
+    authority.rsplit('@').next().unwrap()
+}
+
+async fn connect(caller: TcpStream, server: Arc<str>, modes: watch::Receiver<Mode>) {
+    if *modes.borrow() == Mode::Gone {
+        return;
+    }
+    let Ok(server) = TcpStream::connect(&*server).await else { return };
+    let _ = (caller.set_nodelay(true), server.set_nodelay(true));
+    let ((from_caller, to_caller), (from_server, to_server)) = (caller.into_split(), server.into_split());
+    tokio::select! {
+        () = pass(from_caller, to_server, modes.clone()) => {}
+        () = pass(from_server, to_caller, modes) => {}
+    }
+}
+
+async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut modes: watch::Receiver<Mode>) {
+    let mut buffer = vec![0; 16 * 1024];
+    loop {
+        let read = tokio::select! {
+            read = from.read(&mut buffer) => read,
+            mode = modes.wait_for(|mode| *mode == Mode::Gone) => {
+                drop(mode);
+                return;
+            }
+        };
+        let Ok(length @ 1..) = read else { return };
+        let Ok(mode) = modes.wait_for(|mode| *mode != Mode::Silent).await.map(|mode| *mode) else { return };
+        if mode == Mode::Gone || to.write_all(&buffer[..length]).await.is_err() {
+            return;
+        }
+    }
+}

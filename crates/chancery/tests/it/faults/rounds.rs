@@ -1,0 +1,99 @@
+//! The rounds of a case, their seeds, and what they counted. From the environment:
+//!
+//! - `CHANCERY_FAULTS_SEED`: the seed of the first round; each next round has the next number. A round that failed is
+//!   repeated by giving its own seed, which it printed.
+//! - `CHANCERY_FAULTS_MINUTES`: for how long each case begins new rounds; without it, a case has the few rounds that it
+//!   names itself.
+//! - `CHANCERY_FAULTS_REPORT`: a file to which each case adds one line with what it counted.
+
+use chancery_domain::{Clock, Randomness, SeededRandomness, SystemClock};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+const DEFAULT_SEED: u64 = 20_261_115;
+
+/// No case needs more rounds than this, however long it may go on.
+const MAX_ROUNDS: u64 = 10_000;
+
+/// What a round draws its choices from.
+pub struct Draw(SeededRandomness);
+
+impl Draw {
+    pub fn number(&self, range: RangeInclusive<u64>) -> u64 {
+        range.start() + self.0.next_u64() % (range.end() - range.start() + 1)
+    }
+
+    pub fn pause(&self, range_ms: RangeInclusive<u64>) -> Duration {
+        let range_us = range_ms.start() * 1_000..=range_ms.end() * 1_000;
+        Duration::from_micros(self.number(range_us))
+    }
+
+    pub fn one_of<'a, T>(&self, choices: &'a [T]) -> &'a T {
+        &choices[self.number(0..=choices.len() as u64 - 1) as usize]
+    }
+
+    /// For a part of the round that runs beside the others, so that their order does not matter.
+    pub fn apart(&self) -> Self {
+        Self(SeededRandomness::new(self.0.next_u64()))
+    }
+}
+
+/// What a case has counted, over all its rounds.
+#[derive(Default)]
+pub struct Counts(BTreeMap<&'static str, u64>);
+
+impl Counts {
+    pub fn add(&mut self, what: &'static str, count: usize) {
+        *self.0.entry(what).or_default() += count as u64;
+    }
+
+    pub fn join(&mut self, other: Self) {
+        for (what, count) in other.0 {
+            *self.0.entry(what).or_default() += count;
+        }
+    }
+
+    fn line(&self, case: &str, first_seed: u64, rounds: u64) -> String {
+        let mut line = format!("{case}: seeds {first_seed} to {}, rounds {rounds}", first_seed + rounds - 1);
+        for (what, count) in &self.0 {
+            write!(line, ", {what} {count}").unwrap();
+        }
+        line
+    }
+}
+
+fn from_environment(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is a whole number, and not {text:?}")))
+}
+
+/// Runs the rounds of a case: as many as it has for `make test`, or new ones until the time is over.
+pub async fn rounds(case: &str, for_make_test: u64, mut round: impl AsyncFnMut(Draw, &mut Counts)) {
+    let first_seed = from_environment("CHANCERY_FAULTS_SEED").unwrap_or(DEFAULT_SEED);
+    let minutes = from_environment("CHANCERY_FAULTS_MINUTES");
+    let started_at = SystemClock.monotonic();
+    let mut counts = Counts::default();
+    let mut done = 0;
+    while done < MAX_ROUNDS {
+        let is_over = match minutes {
+            Some(minutes) => SystemClock.monotonic() - started_at >= Duration::from_secs(minutes * 60),
+            None => done >= for_make_test,
+        };
+        if is_over && done > 0 {
+            break;
+        }
+        let seed = first_seed + done;
+        println!("{case}: a round from CHANCERY_FAULTS_SEED={seed}");
+        round(Draw(SeededRandomness::new(seed)), &mut counts).await;
+        done += 1;
+    }
+    let line = counts.line(case, first_seed, done);
+    println!("{line}");
+    if let Some(file) = std::env::var_os("CHANCERY_FAULTS_REPORT") {
+        let mut file = std::fs::File::options().create(true).append(true).open(file).unwrap();
+        file.write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+}
