@@ -30,6 +30,11 @@ impl EventStream {
     pub async fn send(request: reqwest::RequestBuilder) -> Self {
         let response = request.send().await.unwrap();
         assert_eq!(response.status().as_u16(), 200);
+        Self::of(response)
+    }
+
+    /// A reply that must be a stream.
+    pub fn of(response: reqwest::Response) -> Self {
         assert_eq!(response.headers()["content-type"], "text/event-stream; charset=utf-8");
         Self { response, unread: String::new() }
     }

@@ -185,8 +185,20 @@ async fn racing_requests_are_admitted_up_to_each_limit_and_no_further() {
     assert_eq!((&used["input_tokens"], &used["output_tokens"]), (&json!(45), &json!(15)));
 }
 
+/// What any reply tells, once the limits' store has told it in time: a loaded Redis may be too slow for a header.
+async fn standing(server: &Server, key: &str) -> Reply {
+    let mut reply = server.get("/v1/models", key).await;
+    eventually("a reply tells where the account stands", Duration::from_secs(30), async || {
+        reply = server.get("/v1/models", key).await;
+        !reply.header("ratelimit").is_empty()
+    })
+    .await;
+    reply
+}
+
+/// That it holds in every minute, and that a wait as told is long enough, is shown in `faults::races`.
 #[tokio::test]
-async fn three_nodes_over_one_redis_keep_one_limit_and_a_wait_as_told_is_long_enough() {
+async fn three_nodes_over_one_redis_keep_one_limit() {
     let (redis, database) = (RedisServer::start(), PostgresDatabase::create("limits"));
     let node = || {
         let firm = Firm::new();
@@ -197,20 +209,21 @@ async fn three_nodes_over_one_redis_keep_one_limit_and_a_wait_as_told_is_long_en
     let servers = firms.each_ref().map(Firm::start);
     let servers = servers.each_ref();
     // Past the limit of tokens, which 25 requests meet exactly.
-    let replies = race(&servers, &key, &four_tokens(), 90).await;
-    let (served, waits) = served_and_waits(&replies);
-    assert_eq!(served, 25);
-    for server in servers {
-        let standing = server.get("/v1/models", &key).await;
-        assert_eq!(number(&standing, "x-ratelimit-remaining-tokens"), 0, "every node knows");
-        assert_eq!(number(&standing, "x-ratelimit-remaining-requests"), 5);
+    let mut replies = race(&servers, &key, &four_tokens(), 90).await;
+    // A Redis that takes too long on a loaded machine is a 503. Its request may count or not, but passes no limit.
+    let sent = replies.len();
+    replies.retain(|reply| (reply.status, reply.code()) != (503, "unavailable"));
+    let unanswered = sent - replies.len();
+    let served = served_and_waits(&replies).0;
+    assert!(served <= 25 && served + unanswered >= 25, "{served} served, {unanswered} unanswered");
+    assert_eq!(firms[0].json(&["usage", "--json"])["total"]["requests"], served);
+    if unanswered == 0 {
+        for server in servers {
+            let standing = standing(server, &key).await;
+            assert_eq!(number(&standing, "x-ratelimit-remaining-tokens"), 0, "every node knows");
+            assert_eq!(number(&standing, "x-ratelimit-remaining-requests"), 5);
+        }
     }
-    // Every refused caller comes back when it was told to; who was told the longest finds room for all that were served.
-    let longest = waits.iter().max().unwrap();
-    tokio::time::sleep(Duration::from_secs(*longest)).await;
-    let replies = race(&servers, &key, &four_tokens(), 90).await;
-    assert_eq!(served_and_waits(&replies).0, 25);
-    assert_eq!(firms[0].json(&["usage", "--json"])["total"]["requests"], 50);
 }
 
 #[tokio::test]
@@ -241,7 +254,7 @@ async fn without_redis_nothing_is_served_and_everything_is_again_when_it_is_back
     }
     assert_eq!(firm.json(&["usage", "--json"])["total"]["requests"], 3);
     // A question that Redis got and did not answer in time may count until it leaves: too much rather than too little.
-    let standing = server.get("/v1/models", &key).await;
+    let standing = standing(&server, &key).await;
     assert!(
         (96..=97).contains(&number(&standing, "x-ratelimit-remaining-requests")),
         "{:?}",

@@ -45,6 +45,8 @@ pub fn clean_command(program: &str) -> Command {
 pub struct Firm {
     pub folder: tempfile::TempDir,
     environment: Vec<(String, String)>,
+    /// A program that runs all of it, with its first arguments; none where this is empty.
+    runner: Vec<String>,
 }
 
 impl Firm {
@@ -58,12 +60,17 @@ impl Firm {
             ("CHANCERY_MODELS__0__FILE", &model),
         ];
         let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        Self { folder, environment }
+        Self { folder, environment, runner: Vec::new() }
     }
 
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
+    }
+
+    /// From here on commands and servers are run by that program, which gets them as its last arguments.
+    pub fn run_by(&mut self, runner: &[&str]) {
+        self.runner = runner.iter().map(|&argument| argument.to_owned()).collect();
     }
 
     pub fn data(&self) -> PathBuf {
@@ -79,8 +86,9 @@ impl Firm {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = clean_command(binary());
-        command.args(arguments).current_dir(self.folder.path()).stdin(Stdio::null());
+        let mut line = self.runner.iter().map(String::as_str).chain([binary()]);
+        let mut command = clean_command(line.next().unwrap());
+        command.args(line).args(arguments).current_dir(self.folder.path()).stdin(Stdio::null());
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
     }
@@ -183,7 +191,7 @@ impl Followed {
 }
 
 /// A process that does not outlive its test.
-struct Running(Child);
+pub struct Running(pub Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -259,6 +267,18 @@ impl Server {
     pub fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.child.0);
         rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// The same for a process that may have ended by itself; until it is waited for, its number is its own.
+    pub fn signal_if_running(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child.0);
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+
+    /// Asks it to end, which it must do well.
+    pub fn end(&mut self) {
+        self.signal(rustix::process::Signal::TERM);
+        assert_eq!(self.wait(), Some(0), "{}", self.log());
     }
 
     /// Waits for the end; gives the exit code.

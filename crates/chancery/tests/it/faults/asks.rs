@@ -1,6 +1,8 @@
 //! The clients of the fault tests: what they ask, and what became of it. At temperature 0 the same request gives the same
 //! text whatever runs beside it, so each of the asks is answered once in peace, and every later reply must equal that.
 
+use super::rounds::Draw;
+use crate::event_stream::EventStream;
 use crate::server::{Server, request};
 use serde_json::Value;
 use std::sync::Arc;
@@ -27,6 +29,19 @@ pub struct Ask {
     pub right: Answer,
 }
 
+/// How the reply is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    Whole,
+    Streamed,
+}
+
+impl Wanted {
+    pub fn drawn(draw: &Draw) -> Self {
+        *draw.one_of(&[Self::Whole, Self::Streamed])
+    }
+}
+
 /// What became of a request.
 #[derive(Debug)]
 pub enum Outcome {
@@ -39,6 +54,10 @@ pub enum Outcome {
         code: String,
         retry_after_s: Option<u64>,
     },
+    /// The stream's last event says so.
+    Failed {
+        code: String,
+    },
     /// The connection ended before the reply did.
     Cut,
 }
@@ -49,7 +68,7 @@ pub async fn in_peace(server: &Server, key: &str) -> (Arc<[Ask]>, Vec<(String, A
     let (mut asks, mut received) = (Vec::new(), Vec::new());
     for (text, cap) in TEXTS.iter().flat_map(|text| CAPS.map(|cap| (text, cap))) {
         let body = request("", text, cap);
-        match send(&client, &server.api, key, &body).await {
+        match send(&client, &server.api, key, &body, Wanted::Whole).await {
             Outcome::Received { id, answer } => {
                 asks.push(Ask { body, right: answer.clone() });
                 received.push((id, answer));
@@ -60,19 +79,48 @@ pub async fn in_peace(server: &Server, key: &str) -> (Arc<[Ask]>, Vec<(String, A
     (asks.into(), received)
 }
 
-pub async fn send(client: &reqwest::Client, api: &str, key: &str, body: &Value) -> Outcome {
-    let call = client.post(format!("{api}/v1/generate")).bearer_auth(key).json(body);
+pub async fn send(client: &reqwest::Client, api: &str, key: &str, body: &Value, wanted: Wanted) -> Outcome {
+    let mut body = body.clone();
+    if wanted == Wanted::Streamed {
+        body["stream"] = true.into();
+    }
+    let call = client.post(format!("{api}/v1/generate")).bearer_auth(key).json(&body);
     let Ok(response) = call.send().await else { return Outcome::Cut };
     let status = response.status().as_u16();
+    if status == 200 && wanted == Wanted::Streamed {
+        return read_to_the_end(EventStream::of(response)).await;
+    }
     let retry_after = response.headers().get("retry-after");
     let retry_after_s = retry_after.map(|value| value.to_str().unwrap().parse().unwrap());
     let Ok(text) = response.text().await else { return Outcome::Cut };
     let reply: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{status}: {text:?}"));
-    if status == 200 {
-        return received(&reply);
+    match status {
+        200 => received(&reply),
+        _ => Outcome::Refused { status, code: code_of(&reply), retry_after_s },
     }
-    let code = reply["error"]["code"].as_str().unwrap_or_else(|| panic!("{status}: {reply}"));
-    Outcome::Refused { status, code: code.to_owned(), retry_after_s }
+}
+
+/// A stream has arrived when its last event has.
+pub async fn read_to_the_end(mut stream: EventStream) -> Outcome {
+    let mut text = String::new();
+    while let Some(event) = stream.next().await {
+        let response = &event.data["response"];
+        match event.name.as_str() {
+            "response.output_text.delta" => text.push_str(event.data["delta"].as_str().unwrap()),
+            "response.completed" | "response.incomplete" => {
+                assert_eq!(response["output_text"], text.as_str(), "the pieces are the whole");
+                assert!(stream.next().await.is_none(), "something comes after the last event");
+                return received(response);
+            }
+            "response.failed" => return Outcome::Failed { code: code_of(response) },
+            _ => {}
+        }
+    }
+    Outcome::Cut
+}
+
+fn code_of(reply: &Value) -> String {
+    reply["error"]["code"].as_str().unwrap_or_else(|| panic!("{reply}")).to_owned()
 }
 
 fn received(reply: &Value) -> Outcome {

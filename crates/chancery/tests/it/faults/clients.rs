@@ -1,6 +1,6 @@
 //! Clients that send one request after another, beside whatever happens to the server, and keep what they saw.
 
-use super::asks::{Answer, Ask, Outcome, send};
+use super::asks::{Answer, Ask, Outcome, Wanted, send};
 use super::rounds::Draw;
 use crate::server::{client, eventually};
 use chancery_domain::{Clock, SystemClock};
@@ -34,6 +34,7 @@ pub struct Manner {
 }
 
 pub const UNAVAILABLE: (u16, &str) = (503, "unavailable");
+pub const CAP_REACHED: (u16, &str) = (402, "spending_cap_reached");
 pub const RATE_LIMITED: (u16, &str) = (429, "rate_limited");
 
 #[derive(Clone, Debug)]
@@ -138,7 +139,7 @@ impl OneClient {
             let ask = self.draw.one_of(asks);
             let api = &apis[(self.number + turn) % apis.len()];
             let sent_at = SystemClock.monotonic();
-            let outcome = send(&client, api, key, &ask.body).await;
+            let outcome = send(&client, api, key, &ask.body, Wanted::drawn(&self.draw)).await;
             let received_at = SystemClock.monotonic();
             match outcome {
                 Outcome::Received { id, answer } => {
@@ -149,11 +150,17 @@ impl OneClient {
                 Outcome::Refused { status, code, retry_after_s } => {
                     let is_allowed = self.manner.may_be_refused.contains(&(status, &code));
                     assert!(is_allowed, "{status} {code}");
-                    let retry_after_s = retry_after_s.expect("such a refusal says when to come back");
+                    assert!(status == 402 || retry_after_s.is_some(), "{status} says when to come back");
+                    let retry_after_s = retry_after_s.unwrap_or_default();
                     record.refusals.push(Refused { status, retry_after_s, received_at });
                     if (status, code.as_str()) == UNAVAILABLE {
                         record.unanswered.push(ask.right.clone());
                     }
+                }
+                Outcome::Failed { code } => {
+                    let is_allowed = self.manner.may_be_refused.iter().any(|(_, allowed)| code == *allowed);
+                    assert!(is_allowed, "a stream failed with {code}");
+                    record.unanswered.push(ask.right.clone());
                 }
                 Outcome::Cut => {
                     assert!(self.manner.may_be_cut, "the server closed a connection under a request");

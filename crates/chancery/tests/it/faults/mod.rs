@@ -6,10 +6,15 @@
 
 mod asks;
 mod clients;
+mod clock_jumps;
+mod disk_full;
+mod hang_ups;
 mod kills;
 mod ledger;
 mod outages;
 mod proxy;
 mod races;
 mod rounds;
+mod sigterm;
+mod small_disk;
 mod windows;

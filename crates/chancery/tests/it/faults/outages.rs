@@ -9,7 +9,7 @@ use super::rounds::{Counts, Draw, rounds};
 use super::windows::{Admitted, fullest};
 use crate::postgres::PostgresDatabase;
 use crate::redis_server::RedisServer;
-use crate::server::{Firm, Server};
+use crate::server::Firm;
 use chancery_domain::{Clock, SystemClock};
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ async fn without_the_database(draw: Draw, counts: &mut Counts) {
     let (proxy, url) = Proxy::before(&database.url()).await;
     let firm = Firm::new().with("CHANCERY_DATABASE__URL", &url);
     let key = firm.account_with_key("Hale & Ward");
-    let server = firm.start();
+    let mut server = firm.start();
     let (asks, received) = in_peace(&server, &key).await;
     let mut delivered: Delivered = received.into_iter().collect();
     let target = Target { apis: vec![server.api.clone()], key, asks };
@@ -54,7 +54,7 @@ async fn without_the_database(draw: Draw, counts: &mut Counts) {
         counts.add("outages", 1);
     }
     let record = clients.stop().await;
-    end(server);
+    server.end();
     counts.add("replies compared", record.replies.len());
     counts.add("refused with 503", record.refusals.len());
     deliver(&mut delivered, &record.replies);
@@ -76,7 +76,7 @@ async fn without_redis(draw: Draw, counts: &mut Counts) {
     let peaceful = firm.account_with_key("Peace & Quiet");
     let rpm = draw.number(100..=300) as u32;
     let key = firm.limited_account_with_key("Hale & Ward", rpm, 1_000_000);
-    let server = firm.start();
+    let mut server = firm.start();
     let (asks, received) = in_peace(&server, &peaceful).await;
     let mut delivered: Delivered = received.into_iter().collect();
     let asks: Vec<Ask> = asks.iter().filter(|ask| ask.right.output_tokens <= 2).cloned().collect();
@@ -96,7 +96,7 @@ async fn without_redis(draw: Draw, counts: &mut Counts) {
     // Time to go as far as the limit allows.
     tokio::time::sleep(draw.pause(3_000..=5_000)).await;
     let record = clients.stop().await;
-    end(server);
+    server.end();
     for reply in &record.replies {
         let is_within = times.iter().any(|(from, to)| *from <= reply.sent_at && reply.received_at <= *to);
         assert!(!is_within, "admitted while nobody could know whether it may be: {reply:?}");
@@ -112,10 +112,4 @@ async fn without_redis(draw: Draw, counts: &mut Counts) {
     assert!(left.is_empty(), "where the limits' store cannot be asked, nothing is billed: {left:?}");
     // The ledger's; that Redis still counts the last minute may be unsure after what happened to it.
     assert_verified(&firm, &[]);
-}
-
-/// A server that was not killed ends well.
-fn end(mut server: Server) {
-    server.signal(rustix::process::Signal::TERM);
-    assert_eq!(server.wait(), Some(0), "{}", server.log());
 }

@@ -1,0 +1,112 @@
+//! The machine's clock is set forward and back under a running server, by minutes and by years: limits per minute hold by
+//! real time, no month's spending passes its cap, every reply is in the ledger, and nothing panics. Debian's libfaketime
+//! tells the real binary the wrong time; the clock for durations is left alone, as setting a clock leaves it.
+
+use super::asks::in_peace;
+use super::clients::{CAP_REACHED, Clients, Manner, RATE_LIMITED, Target};
+use super::ledger::{Delivered, assert_verified, deliver, rows, undelivered};
+use super::rounds::{Counts, Draw, rounds};
+use super::windows::{Admitted, fullest};
+use crate::postgres::PostgresDatabase;
+use crate::server::Firm;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+const JUMPS_A_ROUND: u64 = 8;
+
+const LONGEST_JUMP_S: u64 = 3 * 366 * 24 * 3_600;
+
+/// Enough for a few of the clients' replies in a month.
+const CAP: &str = "0.00002";
+const CAP_NANOS: i64 = 20_000;
+
+const MANNER: Manner =
+    Manner { clients: 2, pause_ms: 0..=30, may_be_refused: &[RATE_LIMITED, CAP_REACHED], may_be_cut: false };
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_jumps_loosens_no_limit_and_spoils_no_ledger() {
+    rounds("clock jumps on SQLite", 1, async |draw, counts| round(Firm::new(), draw, counts).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_jumps_loosens_no_limit_and_spoils_no_ledger_on_postgresql() {
+    rounds("clock jumps on PostgreSQL", 1, async |draw, counts| {
+        let database = PostgresDatabase::create("clocks");
+        round(Firm::new().with("CHANCERY_DATABASE__URL", &database.url()), draw, counts).await;
+    })
+    .await;
+}
+
+/// The part of libfaketime that is safe with threads.
+fn library() -> PathBuf {
+    let folders = std::fs::read_dir("/usr/lib").unwrap().map(|entry| entry.unwrap().path());
+    let mut files = folders.map(|folder| folder.join("faketime/libfaketimeMT.so.1"));
+    files.find(|file| file.exists()).expect("libfaketime is installed by `make test`")
+}
+
+/// Takes effect with the next look at the clock.
+fn set_clock(file: &Path, offset_s: i64) {
+    let new = file.with_extension("new");
+    std::fs::write(&new, format!("{offset_s:+}\n")).unwrap();
+    std::fs::rename(new, file).unwrap();
+}
+
+async fn round(firm: Firm, draw: Draw, counts: &mut Counts) {
+    let clock = firm.folder.path().join("clock");
+    set_clock(&clock, 0);
+    let firm = firm
+        .with("LD_PRELOAD", library().to_str().unwrap())
+        .with("FAKETIME_TIMESTAMP_FILE", clock.to_str().unwrap())
+        .with("FAKETIME_NO_CACHE", "1")
+        .with("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+        .with("NO_FAKE_STAT", "1");
+    let free = firm.account_with_key("Free");
+    let rpm = draw.number(2..=12) as u32;
+    let limited = firm.limited_account_with_key("Limited", rpm, 1_000_000);
+    let capped = firm.account_with_key("Capped");
+    firm.run(&["account", "limits", "Capped", "--spend-per-month", CAP]);
+    let mut server = firm.start();
+    let (asks, received) = in_peace(&server, &free).await;
+    let mut delivered: Delivered = received.into_iter().collect();
+    let target = |key: String| Target { apis: vec![server.api.clone()], key, asks: asks.clone() };
+    let [free, limited, capped] =
+        [free, limited, capped].map(|key| Clients::start(&target(key), &MANNER, &draw));
+    for _ in 0..JUMPS_A_ROUND {
+        let far = *draw.one_of(&[120, 7_200, 40 * 24 * 3_600, LONGEST_JUMP_S]);
+        let offset_s = draw.number(0..=2 * far) as i64 - far as i64;
+        println!("the clock is {offset_s} s off");
+        set_clock(&clock, offset_s);
+        tokio::time::sleep(draw.pause(50..=700)).await;
+        counts.add("jumps", 1);
+    }
+    let (free, limited, capped) = (free.stop().await, limited.stop().await, capped.stop().await);
+    assert_eq!(server.metric("chancery_engine_panics_total").await, 0);
+    server.end();
+    assert!(!server.log().contains("panicked"), "{}", server.log());
+
+    let admitted: Vec<Admitted> = limited.replies.iter().map(Admitted::from).collect();
+    let (requests, _) = fullest(&admitted);
+    assert!(requests <= u64::from(rpm), "{requests} requests within a minute, where {rpm} are allowed");
+    counts.add("overshoot", requests.saturating_sub(rpm.into()) as usize);
+    let waits = limited.refusals.iter().map(|refused| refused.retry_after_s);
+    assert!(waits.clone().all(|wait| (1..=60).contains(&wait)), "{:?}", waits.collect::<Vec<_>>());
+    assert!(free.refusals.is_empty());
+    for record in [&free, &limited, &capped] {
+        counts.add("replies compared", record.replies.len());
+        counts.add("refused by a limit or a cap", record.refusals.len());
+        deliver(&mut delivered, &record.replies);
+    }
+    assert_verified(&firm, &[]);
+    let rows = rows(&firm.database_url()).await;
+    let left = undelivered(&rows, &delivered);
+    assert!(left.is_empty(), "{left:?}");
+    let days: BTreeSet<String> = rows.values().map(|row| row.at.to_iso()[..10].to_owned()).collect();
+    assert!(days.len() > 1, "the clock did not jump for the server: {days:?}");
+    let mut spent: BTreeMap<String, i64> = BTreeMap::new();
+    for reply in &capped.replies {
+        let row = &rows[&reply.id];
+        let month = row.at.to_iso()[..7].to_owned();
+        *spent.entry(month).or_default() += row.cost.0;
+    }
+    assert!(spent.values().all(|nanos| *nanos <= CAP_NANOS), "{spent:?}, where {CAP_NANOS} are allowed");
+}

@@ -1,0 +1,56 @@
+//! The disk is full for a while: requests are refused with 503, no reply is delivered that is not in the ledger, a caller
+//! who hung up meanwhile is billed when there is room again, and everything goes on without a restart.
+
+use super::asks::{Wanted, in_peace};
+use super::clients::{Clients, Manner, Target, UNAVAILABLE};
+use super::hang_ups::{When, endless, hang_up};
+use super::ledger::{Delivered, assert_explained, assert_verified, deliver, undelivered};
+use super::rounds::{Counts, Draw, rounds};
+use super::small_disk::SmallDisk;
+use chancery_domain::{HowEnded, UsageRow};
+use std::time::Duration;
+
+const FILLS_A_ROUND: u64 = 3;
+
+const MANNER: Manner =
+    Manner { clients: 4, pause_ms: 0..=20, may_be_refused: &[UNAVAILABLE], may_be_cut: false };
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_a_full_disk_nothing_is_delivered_unbilled_and_with_room_again_all_is_well() {
+    rounds("disk full", 1, async |draw, counts| round(draw, counts).await).await;
+}
+
+async fn round(draw: Draw, counts: &mut Counts) {
+    let disk = SmallDisk::new();
+    let key = disk.firm.account_with_key("Hale & Ward");
+    let mut server = disk.start();
+    let (asks, received) = in_peace(&server, &key).await;
+    let mut delivered: Delivered = received.into_iter().collect();
+    let target = Target { apis: vec![server.api.clone()], key: key.clone(), asks };
+    let clients = Clients::start(&target, &MANNER, &draw);
+    for _ in 0..FILLS_A_ROUND {
+        clients.more_replies(draw.number(1..=20) as usize, Duration::from_secs(30)).await;
+        disk.fill(&server, &draw);
+        tokio::time::sleep(draw.pause(0..=600)).await;
+        let body = endless(draw.number(0..=1_000_000));
+        let (when, wanted) = (When::After(draw.pause(200..=500)), Wanted::drawn(&draw));
+        hang_up(&server.api, &key, &body, when, wanted).await;
+        disk.make_room(&server);
+        clients.more_replies(5, Duration::from_secs(30)).await;
+        counts.add("times full", 1);
+    }
+    let record = clients.stop().await;
+    server.end();
+    assert!(!record.refusals.is_empty(), "the disk was never full");
+    counts.add("replies compared", record.replies.len());
+    counts.add("refused with 503", record.refusals.len());
+    deliver(&mut delivered, &record.replies);
+    assert_verified(&disk.firm, &[]);
+    let left = undelivered(&disk.rows().await, &delivered);
+    let (cut, left): (Vec<UsageRow>, Vec<UsageRow>) =
+        left.into_iter().partition(|row| row.ended == HowEnded::Cancelled);
+    assert!(cut.len() <= FILLS_A_ROUND as usize && cut.iter().all(|row| row.output_tokens > 0), "{cut:?}");
+    assert_explained(&left, &record.unanswered);
+    counts.add("hung up while it was full, and billed later", cut.len());
+    counts.add("refused, and in the ledger", left.len());
+}

@@ -1,0 +1,77 @@
+//! SIGTERM in the middle of replies, whole and streamed, once or twice: each reply either arrives to its end and is in the
+//! ledger, or is said to have failed and is not; and the process ends within its time.
+
+use super::asks::{Outcome, Wanted, send};
+use super::ledger::{Delivered, assert_verified, rows, undelivered};
+use super::rounds::{Counts, Draw, rounds};
+use crate::server::{Firm, client, eventually, request};
+use rustix::process::Signal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+const STOPS_A_ROUND: u64 = 3;
+
+/// The time to drain, to give up the rest and to send the last replies, and some for a loaded machine.
+const ENDS_WITHIN: Duration = Duration::from_secs(25 + 2 + 3 + 10);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reply_that_sigterm_meets_arrives_and_is_billed_or_fails_and_is_not() {
+    rounds("SIGTERM", 1, async |draw, counts| {
+        let firm = Firm::new();
+        let key = firm.account_with_key("Hale & Ward");
+        let mut delivered = Delivered::new();
+        for _ in 0..STOPS_A_ROUND {
+            stop(&firm, &key, &draw, &mut delivered, counts).await;
+        }
+        assert_verified(&firm, &[]);
+    })
+    .await;
+}
+
+async fn stop(firm: &Firm, key: &str, draw: &Draw, delivered: &mut Delivered, counts: &mut Counts) {
+    let mut server = firm.start();
+    let clients = draw.number(1..=8) as usize;
+    let ended = Arc::new(AtomicUsize::new(0));
+    let mut running = tokio::task::JoinSet::new();
+    for _ in 0..clients {
+        let body = request("Translate to French.", "", draw.number(1..=120));
+        let (api, key, wanted, ended) =
+            (server.api.clone(), key.to_owned(), Wanted::drawn(draw), Arc::clone(&ended));
+        running.spawn(async move {
+            let outcome = send(&client(), &api, &key, &body, wanted).await;
+            ended.fetch_add(1, Ordering::SeqCst);
+            outcome
+        });
+    }
+    eventually("all are under way", Duration::from_secs(30), async || {
+        server.metric("chancery_running_requests").await as usize + ended.load(Ordering::SeqCst) >= clients
+    })
+    .await;
+    tokio::time::sleep(draw.pause(0..=300)).await;
+    server.signal(Signal::TERM);
+    counts.add("signals", 1);
+    if draw.number(0..=2) == 0 {
+        tokio::time::sleep(draw.pause(0..=300)).await;
+        // It may have ended meanwhile.
+        server.signal_if_running(Signal::TERM);
+        counts.add("second signals", 1);
+    }
+    let code = tokio::time::timeout(ENDS_WITHIN, tokio::task::spawn_blocking(move || server.wait())).await;
+    assert_eq!(code.expect("it ends within its time").unwrap(), Some(0));
+    for outcome in running.join_all().await {
+        match outcome {
+            Outcome::Received { id, answer } => {
+                assert_eq!(delivered.insert(id, answer), None, "two replies with one id");
+                counts.add("replies compared", 1);
+            }
+            Outcome::Failed { code } | Outcome::Refused { code, .. } => {
+                assert_eq!(code, "shutting_down");
+                counts.add("failed and not billed", 1);
+            }
+            Outcome::Cut => panic!("a reply was cut off without a word"),
+        }
+    }
+    let left = undelivered(&rows(&firm.database_url()).await, delivered);
+    assert!(left.is_empty(), "billed, and failed: {left:?}");
+}

@@ -1,0 +1,107 @@
+//! A data folder that a test can fill to the last byte. Where the machine lets a user mount one, it is a file system of two
+//! megabytes in memory, seen only by the processes of the test; elsewhere the server may not make its files longer than
+//! they are, which the operating system enforces as well.
+
+use super::ledger;
+use super::rounds::Draw;
+use crate::server::{Firm, Running, Server};
+use chancery_domain::UsageRow;
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+pub struct SmallDisk {
+    pub firm: Firm,
+    /// Holds the mount for as long as the test lasts.
+    holder: Option<Running>,
+}
+
+impl SmallDisk {
+    pub fn new() -> Self {
+        let mut firm = Firm::new();
+        std::fs::create_dir(firm.data()).unwrap();
+        let holder = mount(&firm);
+        if let Some(Running(holder)) = &holder {
+            let (pid, folder) = (holder.id().to_string(), firm.folder.path().to_str().unwrap().to_owned());
+            let enter = ["nsenter", "-t", &pid, "-U", "-m", "--preserve-credentials", "--"];
+            // The folder is entered anew, since a working folder that is brought along does not show the mount.
+            let here = ["sh", "-c", "cd \"$0\" && exec \"$@\"", &folder];
+            firm.run_by(&[&enter[..], &here[..]].concat());
+        }
+        println!("the disk is {}", if holder.is_some() { "mounted" } else { "a limit on the size of files" });
+        Self { firm, holder }
+    }
+
+    pub fn start(&self) -> Server {
+        match self.holder {
+            Some(_) => self.firm.start(),
+            // Otherwise the first byte past the limit would end the process.
+            None => self.firm.start_limited("trap '' XFSZ"),
+        }
+    }
+
+    /// Leaves no room, or so little that it is gone after a few rows.
+    pub fn fill(&self, server: &Server, draw: &Draw) {
+        let spare_bytes = draw.number(0..=8) * 4_096;
+        match &self.holder {
+            Some(_) => {
+                let mut ballast = std::fs::File::create(self.ballast()).unwrap();
+                while ballast.write_all(&[0; 4_096]).is_ok() {}
+                let length = ballast.metadata().unwrap().len();
+                ballast.set_len(length.saturating_sub(spare_bytes)).unwrap();
+            }
+            None => {
+                let log = std::fs::metadata(self.firm.data().join("chancery.db-wal"));
+                limit_files(server, Some(log.map_or(0, |log| log.len()) + spare_bytes));
+            }
+        }
+    }
+
+    pub fn make_room(&self, server: &Server) {
+        match &self.holder {
+            Some(_) => std::fs::remove_file(self.ballast()).unwrap(),
+            None => limit_files(server, None),
+        }
+    }
+
+    /// To be called once the server has ended, for a database in another file system cannot be opened from here.
+    pub async fn rows(&self) -> BTreeMap<String, UsageRow> {
+        let copy = self.firm.folder.path().join("copy.db");
+        std::fs::copy(self.seen_from_here().join("chancery.db"), &copy).unwrap();
+        ledger::rows(&format!("sqlite:{}", copy.display())).await
+    }
+
+    fn seen_from_here(&self) -> PathBuf {
+        match &self.holder {
+            Some(Running(holder)) => {
+                let inside = self.firm.data();
+                PathBuf::from(format!("/proc/{}/root", holder.id())).join(inside.strip_prefix("/").unwrap())
+            }
+            None => self.firm.data(),
+        }
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.seen_from_here().join("ballast")
+    }
+}
+
+/// None where the machine does not let this user mount anything.
+fn mount(firm: &Firm) -> Option<Running> {
+    let script = "mount -t tmpfs -o size=2m tmpfs \"$0\" && echo mounted && exec sleep infinity";
+    let data = firm.data();
+    let mut command = Command::new("unshare");
+    command.args(["-r", "-m", "sh", "-c", script]).arg(data);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut holder = Running(command.spawn().ok()?);
+    let mut line = String::new();
+    BufReader::new(holder.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    (line == "mounted\n").then_some(holder)
+}
+
+fn limit_files(server: &Server, length: Option<u64>) {
+    let pid = Pid::from_raw(i32::try_from(server.pid()).unwrap());
+    prlimit(pid, Resource::Fsize, Rlimit { current: length, maximum: None }).unwrap();
+}
