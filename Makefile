@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test test-arm check openapi bench bench-engine bench-ledger clean
+.PHONY: help run test test-arm check openapi bench bench-engine bench-ledger clean torture
 
 CARGO ?= cargo
 CHANCERY := $(CARGO) run --quiet --release --locked -p chancery --
@@ -21,6 +21,10 @@ test: ## Run every check and every test, on both databases and the real model
 	@scripts/require build lint test
 	@scripts/lint
 	scripts/with-services scripts/run-tests --workspace
+
+torture: ## Kill, cut off, race and starve a server for a while, and count what was lost (MINUTES=20 SEED=n)
+	@scripts/require build test
+	scripts/with-services scripts/torture $(or $(MINUTES),20) $(SEED)
 
 test-arm: ## Test the kernels for 64-bit ARM in an emulator
 	@scripts/require build arm

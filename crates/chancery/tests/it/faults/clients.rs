@@ -2,12 +2,13 @@
 
 use super::asks::{Answer, Ask, Outcome, Wanted, send};
 use super::rounds::Draw;
-use crate::server::{client, eventually};
+use crate::server::client;
 use chancery_domain::{Clock, SystemClock};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 /// A client sends at most so many requests, should nobody stop it.
@@ -72,12 +73,12 @@ impl Record {
 pub struct Clients {
     tasks: Vec<JoinHandle<Record>>,
     is_over: Arc<AtomicBool>,
-    arrived: Arc<AtomicUsize>,
+    arrived: Arc<watch::Sender<usize>>,
 }
 
 impl Clients {
     pub fn start(target: &Target, manner: &Manner, draw: &Draw) -> Self {
-        let (is_over, arrived) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (is_over, arrived) = (Arc::new(AtomicBool::new(false)), Arc::new(watch::Sender::new(0)));
         let tasks = (0..manner.clients)
             .map(|number| {
                 let client = OneClient {
@@ -99,10 +100,14 @@ impl Clients {
         Self::start(target, manner, draw).stop().await
     }
 
-    /// Waits until so many more replies have come to all of them together.
+    /// Waits until so many more replies have come to all of them together. It returns at that moment, when others of
+    /// the same commit may be on their way.
     pub async fn more_replies(&self, count: usize, timeout: Duration) {
-        let enough = self.arrived.load(Ordering::SeqCst) + count;
-        eventually("replies arrive", timeout, async || self.arrived.load(Ordering::SeqCst) >= enough).await;
+        let mut arrived = self.arrived.subscribe();
+        let enough = *arrived.borrow() + count;
+        let waiting = arrived.wait_for(|arrived| *arrived >= enough);
+        let outcome = tokio::time::timeout(timeout, waiting).await.map(drop);
+        assert!(outcome.is_ok(), "not {count} replies within {timeout:?}");
     }
 
     /// Lets each finish the request it has under way.
@@ -127,7 +132,7 @@ struct OneClient {
     manner: Manner,
     draw: Draw,
     is_over: Arc<AtomicBool>,
-    arrived: Arc<AtomicUsize>,
+    arrived: Arc<watch::Sender<usize>>,
 }
 
 impl OneClient {
@@ -145,7 +150,7 @@ impl OneClient {
                 Outcome::Received { id, answer } => {
                     assert_eq!(answer, ask.right, "a reply is as it is in peace");
                     record.replies.push(Seen { id, answer, sent_at, received_at });
-                    self.arrived.fetch_add(1, Ordering::SeqCst);
+                    self.arrived.send_modify(|arrived| *arrived += 1);
                 }
                 Outcome::Refused { status, code, retry_after_s } => {
                     let is_allowed = self.manner.may_be_refused.contains(&(status, &code));

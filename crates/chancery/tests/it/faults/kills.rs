@@ -37,9 +37,11 @@ async fn round(firm: Firm, draw: Draw, counts: &mut Counts) {
     for kill in 1..=KILLS_A_ROUND {
         target.apis = vec![server.api.clone()];
         let clients = Clients::start(&target, &MANNER, &draw);
-        // Sometimes before anybody has a reply.
+        // Sometimes before anybody has a reply; often in the very moment when one has come and others are on their way.
         clients.more_replies(draw.number(0..=40) as usize, Duration::from_secs(60)).await;
-        tokio::time::sleep(draw.pause(0..=20)).await;
+        if draw.number(0..=1) == 0 {
+            tokio::time::sleep(draw.pause(0..=20)).await;
+        }
         server.signal(rustix::process::Signal::KILL);
         server.wait();
         let record = clients.until_cut().await;

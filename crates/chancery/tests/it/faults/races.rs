@@ -146,7 +146,7 @@ async fn come_back_as_told(account: Account, draw: Draw) -> (Record, usize) {
     if is_sure {
         assert_eq!(record.replies.len(), *fits, "of {at_once}");
     }
-    let Some(refused) = record.refusals.iter().filter(|refused| refused.status == 429).last().cloned() else {
+    let Some(refused) = record.refusals.iter().rfind(|refused| refused.status == 429).cloned() else {
         return (record, 0);
     };
     let told = refused.received_at + Duration::from_secs(refused.retry_after_s);
