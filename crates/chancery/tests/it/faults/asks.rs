@@ -48,6 +48,7 @@ pub enum Outcome {
     Received {
         id: String,
         answer: Answer,
+        is_replay: bool,
     },
     Refused {
         status: u16,
@@ -68,8 +69,9 @@ pub async fn in_peace(server: &Server, key: &str) -> (Arc<[Ask]>, Vec<(String, A
     let (mut asks, mut received) = (Vec::new(), Vec::new());
     for (text, cap) in TEXTS.iter().flat_map(|text| CAPS.map(|cap| (text, cap))) {
         let body = request("", text, cap);
-        match send(&client, &server.api, key, &body, Wanted::Whole).await {
-            Outcome::Received { id, answer } => {
+        let call = Call { api: &server.api, key, body: &body, wanted: Wanted::Whole, idempotency_key: None };
+        match call.send(&client).await {
+            Outcome::Received { id, answer, .. } => {
                 asks.push(Ask { body, right: answer.clone() });
                 received.push((id, answer));
             }
@@ -79,29 +81,46 @@ pub async fn in_peace(server: &Server, key: &str) -> (Arc<[Ask]>, Vec<(String, A
     (asks.into(), received)
 }
 
-pub async fn send(client: &reqwest::Client, api: &str, key: &str, body: &Value, wanted: Wanted) -> Outcome {
-    let mut body = body.clone();
-    if wanted == Wanted::Streamed {
-        body["stream"] = true.into();
-    }
-    let call = client.post(format!("{api}/v1/generate")).bearer_auth(key).json(&body);
-    let Ok(response) = call.send().await else { return Outcome::Cut };
-    let status = response.status().as_u16();
-    if status == 200 && wanted == Wanted::Streamed {
-        return read_to_the_end(EventStream::of(response)).await;
-    }
-    let retry_after = response.headers().get("retry-after");
-    let retry_after_s = retry_after.map(|value| value.to_str().unwrap().parse().unwrap());
-    let Ok(text) = response.text().await else { return Outcome::Cut };
-    let reply: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{status}: {text:?}"));
-    match status {
-        200 => received(&reply),
-        _ => Outcome::Refused { status, code: code_of(&reply), retry_after_s },
+/// One request on its way.
+#[derive(Clone, Copy)]
+pub struct Call<'a> {
+    pub api: &'a str,
+    pub key: &'a str,
+    pub body: &'a Value,
+    pub wanted: Wanted,
+    pub idempotency_key: Option<&'a str>,
+}
+
+impl Call<'_> {
+    pub async fn send(&self, client: &reqwest::Client) -> Outcome {
+        let mut body = self.body.clone();
+        if self.wanted == Wanted::Streamed {
+            body["stream"] = true.into();
+        }
+        let mut call = client.post(format!("{}/v1/generate", self.api)).bearer_auth(self.key).json(&body);
+        if let Some(idempotency_key) = self.idempotency_key {
+            call = call.header("idempotency-key", idempotency_key);
+        }
+        let Ok(response) = call.send().await else { return Outcome::Cut };
+        let status = response.status().as_u16();
+        let replayed = response.headers().get("idempotent-replayed");
+        let is_replay = replayed.is_some_and(|value| value == "true");
+        if status == 200 && self.wanted == Wanted::Streamed {
+            return read_to_the_end(EventStream::of(response), is_replay).await;
+        }
+        let retry_after = response.headers().get("retry-after");
+        let retry_after_s = retry_after.map(|value| value.to_str().unwrap().parse().unwrap());
+        let Ok(text) = response.text().await else { return Outcome::Cut };
+        let reply: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{status}: {text:?}"));
+        match status {
+            200 => received(&reply, is_replay),
+            _ => Outcome::Refused { status, code: code_of(&reply), retry_after_s },
+        }
     }
 }
 
 /// A stream has arrived when its last event has.
-pub async fn read_to_the_end(mut stream: EventStream) -> Outcome {
+async fn read_to_the_end(mut stream: EventStream, is_replay: bool) -> Outcome {
     let mut text = String::new();
     while let Some(event) = stream.next().await {
         let response = &event.data["response"];
@@ -110,7 +129,7 @@ pub async fn read_to_the_end(mut stream: EventStream) -> Outcome {
             "response.completed" | "response.incomplete" => {
                 assert_eq!(response["output_text"], text.as_str(), "the pieces are the whole");
                 assert!(stream.next().await.is_none(), "something comes after the last event");
-                return received(response);
+                return received(response, is_replay);
             }
             "response.failed" => return Outcome::Failed { code: code_of(response) },
             _ => {}
@@ -123,7 +142,7 @@ fn code_of(reply: &Value) -> String {
     reply["error"]["code"].as_str().unwrap_or_else(|| panic!("{reply}")).to_owned()
 }
 
-fn received(reply: &Value) -> Outcome {
+fn received(reply: &Value, is_replay: bool) -> Outcome {
     let text = |name: &str| reply[name].as_str().unwrap_or_else(|| panic!("{reply}")).to_owned();
     let tokens = |name: &str| u32::try_from(reply["usage"][name].as_u64().unwrap()).unwrap();
     let answer = Answer {
@@ -132,5 +151,5 @@ fn received(reply: &Value) -> Outcome {
         stop_reason: text("stop_reason"),
         text: text("output_text"),
     };
-    Outcome::Received { id: text("id"), answer }
+    Outcome::Received { id: text("id"), answer, is_replay }
 }

@@ -1,6 +1,6 @@
 //! Clients that send one request after another, beside whatever happens to the server, and keep what they saw.
 
-use super::asks::{Answer, Ask, Outcome, Wanted, send};
+use super::asks::{Answer, Ask, Call, Outcome, Wanted};
 use super::rounds::Draw;
 use crate::server::client;
 use chancery_domain::{Clock, SystemClock};
@@ -30,6 +30,8 @@ pub struct Manner {
     pub pause_ms: RangeInclusive<u64>,
     /// Statuses and codes of refusals; any other fails the test.
     pub may_be_refused: &'static [(u16, &'static str)],
+    /// Whether each request has an `Idempotency-Key`, which is never used again.
+    pub with_keys: bool,
     /// Whether the server may go away; a client that finds it gone is done.
     pub may_be_cut: bool,
 }
@@ -144,10 +146,14 @@ impl OneClient {
             let ask = self.draw.one_of(asks);
             let api = &apis[(self.number + turn) % apis.len()];
             let sent_at = SystemClock.monotonic();
-            let outcome = send(&client, api, key, &ask.body, Wanted::drawn(&self.draw)).await;
+            let wanted = Wanted::drawn(&self.draw);
+            let name = format!("{}-{turn}-{}", self.number, self.draw.number(0..=u64::MAX - 1));
+            let idempotency_key = self.manner.with_keys.then_some(name.as_str());
+            let call = Call { api, key, body: &ask.body, wanted, idempotency_key };
+            let outcome = call.send(&client).await;
             let received_at = SystemClock.monotonic();
             match outcome {
-                Outcome::Received { id, answer } => {
+                Outcome::Received { id, answer, .. } => {
                     assert_eq!(answer, ask.right, "a reply is as it is in peace");
                     record.replies.push(Seen { id, answer, sent_at, received_at });
                     self.arrived.send_modify(|arrived| *arrived += 1);

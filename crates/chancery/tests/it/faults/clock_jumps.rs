@@ -20,8 +20,13 @@ const LONGEST_JUMP_S: u64 = 3 * 366 * 24 * 3_600;
 const CAP: &str = "0.00002";
 const CAP_NANOS: i64 = 20_000;
 
-const MANNER: Manner =
-    Manner { clients: 2, pause_ms: 0..=30, may_be_refused: &[RATE_LIMITED, CAP_REACHED], may_be_cut: false };
+const MANNER: Manner = Manner {
+    clients: 2,
+    pause_ms: 0..=30,
+    may_be_refused: &[RATE_LIMITED, CAP_REACHED],
+    with_keys: true,
+    may_be_cut: false,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_that_jumps_loosens_no_limit_and_spoils_no_ledger() {

@@ -22,7 +22,8 @@ const ENDLESS_CAP: u64 = 4_000;
 /// One decode step is milliseconds; the rest is for a loaded machine.
 const FREE_WITHIN: Duration = Duration::from_secs(5);
 
-const MANNER: Manner = Manner { clients: 2, pause_ms: 0..=20, may_be_refused: &[], may_be_cut: false };
+const MANNER: Manner =
+    Manner { clients: 2, pause_ms: 0..=20, may_be_refused: &[], with_keys: false, may_be_cut: false };
 
 /// When a client goes away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

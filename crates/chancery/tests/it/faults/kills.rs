@@ -9,9 +9,10 @@ use crate::postgres::PostgresDatabase;
 use crate::server::Firm;
 use std::time::Duration;
 
-const KILLS_A_ROUND: u64 = 4;
+const KILLS_A_ROUND: u64 = 5;
 
-const MANNER: Manner = Manner { clients: 6, pause_ms: 0..=0, may_be_refused: &[], may_be_cut: true };
+const MANNER: Manner =
+    Manner { clients: 6, pause_ms: 0..=0, may_be_refused: &[], with_keys: false, may_be_cut: true };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_server_has_billed_every_delivered_reply_once() {

@@ -20,8 +20,13 @@ const PATIENT: usize = 8;
 /// Longer than a window, so that what was admitted first leaves while everybody tries to take its place.
 const PUSH_FOR: Duration = Duration::from_secs(66);
 
-const MANNER: Manner =
-    Manner { clients: 4, pause_ms: 0..=500, may_be_refused: &[RATE_LIMITED, UNAVAILABLE], may_be_cut: false };
+const MANNER: Manner = Manner {
+    clients: 4,
+    pause_ms: 0..=500,
+    may_be_refused: &[RATE_LIMITED, UNAVAILABLE],
+    with_keys: false,
+    may_be_cut: false,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_race_passes_a_limit_and_every_retry_after_is_true() {

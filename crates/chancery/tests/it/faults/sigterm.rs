@@ -1,7 +1,7 @@
 //! SIGTERM in the middle of replies, whole and streamed, once or twice: each reply either arrives to its end and is in the
 //! ledger, or is said to have failed and is not; and the process ends within its time.
 
-use super::asks::{Outcome, Wanted, send};
+use super::asks::{Call, Outcome, Wanted};
 use super::ledger::{Delivered, assert_verified, rows, undelivered};
 use super::rounds::{Counts, Draw, rounds};
 use crate::server::{Firm, client, eventually, request};
@@ -39,7 +39,8 @@ async fn stop(firm: &Firm, key: &str, draw: &Draw, delivered: &mut Delivered, co
         let (api, key, wanted, ended) =
             (server.api.clone(), key.to_owned(), Wanted::drawn(draw), Arc::clone(&ended));
         running.spawn(async move {
-            let outcome = send(&client(), &api, &key, &body, wanted).await;
+            let call = Call { api: &api, key: &key, body: &body, wanted, idempotency_key: None };
+            let outcome = call.send(&client()).await;
             ended.fetch_add(1, Ordering::SeqCst);
             outcome
         });
@@ -61,7 +62,7 @@ async fn stop(firm: &Firm, key: &str, draw: &Draw, delivered: &mut Delivered, co
     assert_eq!(code.expect("it ends within its time").unwrap(), Some(0));
     for outcome in running.join_all().await {
         match outcome {
-            Outcome::Received { id, answer } => {
+            Outcome::Received { id, answer, .. } => {
                 assert_eq!(delivered.insert(id, answer), None, "two replies with one id");
                 counts.add("replies compared", 1);
             }
