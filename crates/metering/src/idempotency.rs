@@ -13,10 +13,12 @@
 //! What a dead process had claimed is free to be claimed again, as with spending caps (`spending`). A process that was
 //! only cut off claims its key anew when it settles; if somebody else has it by then, its own work is not billed.
 
-use crate::limits::{FIRST_SETTLE_PAUSE, LAST_SETTLE_PAUSE, REPLY_MEMORY, RESERVATION_MEMORY};
+use crate::limits::{
+    FIRST_SETTLE_PAUSE, LAST_SETTLE_PAUSE, LOST_CLAIM_MEMORY, REPLY_MEMORY, RESERVATION_MEMORY,
+};
 use crate::{Call, Meter, MeterError, Reply};
 use chancery_domain::{Clock, Fingerprint, IdempotencyKey, UnixMillis, UsageRow};
-use chancery_store::{Claim, Claimed, FinishedReply, KeptReply, KeyHolder, Store};
+use chancery_store::{Claim, Claimed, FinishedReply, KeptReply, KeyHolder, Store, StoreError};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +38,8 @@ pub(crate) struct Replies {
 pub(crate) enum Outcome {
     Ours(Claim),
     Replay(Reply),
+    /// It may be there though its answer is not, or come to be there yet.
+    Unsure(Claim, StoreError),
 }
 
 impl Replies {
@@ -65,11 +69,7 @@ impl Replies {
         match self.store.claim_key(&claim).await {
             Ok(Claimed::Yes) => Ok(Some(Outcome::Ours(claim))),
             Ok(Claimed::HeldBy(holder)) => Ok(Some(Outcome::Replay(replay(holder, *fingerprint)?))),
-            Err(error) => {
-                // It may be there though its answer is not.
-                self.try_to_free(&claim).await;
-                Err(error.into())
-            }
+            Err(error) => Ok(Some(Outcome::Unsure(claim, error))),
         }
     }
 
@@ -110,10 +110,22 @@ impl Meter {
     /// For a request that came to nothing. Where the store cannot be reached, it is tried for as long as the key would
     /// be taken, beside the request, whose caller does not wait for it.
     pub(crate) async fn free(self: &Arc<Self>, claim: Claim) {
-        if self.replies.try_to_free(&claim).await {
-            return;
+        if !self.replies.try_to_free(&claim).await {
+            self.keep_freeing(claim, Duration::ZERO);
         }
+    }
+
+    /// For a claim whose answer was lost. The statement may still take effect, also after the key was freed, so it is
+    /// freed again until that can no longer be.
+    pub(crate) async fn free_unsure(self: &Arc<Self>, claim: Claim) {
+        self.replies.try_to_free(&claim).await;
+        self.keep_freeing(claim, LOST_CLAIM_MEMORY);
+    }
+
+    /// Until it has been done at least so long from now.
+    fn keep_freeing(self: &Arc<Self>, claim: Claim, for_at_least: Duration) {
         let meter = Arc::clone(self);
+        let started_at = self.clock.monotonic();
         tokio::spawn(async move {
             let mut pause = FIRST_SETTLE_PAUSE;
             while meter.clock.now() < claim.expires_at {
@@ -122,7 +134,10 @@ impl Meter {
                     // A process that ends frees everything at once.
                     () = meter.until_draining() => return,
                 }
-                if meter.replies.try_to_free(&claim).await {
+                let tried_at = meter.clock.monotonic();
+                if meter.replies.try_to_free(&claim).await
+                    && tried_at.saturating_duration_since(started_at) >= for_at_least
+                {
                     return;
                 }
             }

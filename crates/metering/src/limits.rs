@@ -42,6 +42,10 @@ pub const RESERVATION_MEMORY: Duration = Duration::from_secs(900);
 /// How long the reply to a request with an idempotency key is kept after its end.
 pub const REPLY_MEMORY: Duration = Duration::from_secs(24 * 3600);
 
+/// How long after its answer was lost a claim of an idempotency key may still take effect: past the longest that a
+/// database works on a statement.
+pub const LOST_CLAIM_MEMORY: Duration = Duration::from_secs(10);
+
 /// Pause between two rounds of removing what nobody needs any more, and how much of it is removed in one step.
 pub const UPKEEP_PAUSE: Duration = Duration::from_secs(60);
 pub const UPKEEP_BATCH: u32 = 200;

@@ -182,6 +182,11 @@ impl Meter {
                 self.let_go(call, held).await;
                 Ok(Start::Replay(reply))
             }
+            Ok(Some(Outcome::Unsure(claim, error))) => {
+                self.let_go(call, held).await;
+                self.free_unsure(claim).await;
+                Err(error.into())
+            }
             Err(error) => {
                 self.let_go(call, held).await;
                 Err(error)
