@@ -100,7 +100,9 @@ async fn compare(
         })
         .collect();
     for task in tasks {
-        let caller = tokio::time::timeout(FREE_WITHIN, task).await.expect("every key is free again").unwrap();
+        let finished = tokio::time::timeout(FREE_WITHIN, task).await;
+        let finished = finished.unwrap_or_else(|_| panic!("a key stays taken: {}", server.log()));
+        let caller = finished.unwrap();
         counts.add("keys compared", caller.answered.len());
         counts.add("replays compared", caller.replays);
         for Answered { sending, id } in caller.answered {
