@@ -164,7 +164,7 @@ impl Firm {
 }
 
 /// Collects everything that a pipe brings, hands on each line, and closes the pipe when told to.
-fn follow(pipe: impl Read + Send + 'static) -> Followed {
+fn follow(pipe: impl Read + Send + 'static) -> (Followed, Receiver<String>) {
     let (sender, lines) = channel();
     let (collected, is_wanted) = (Arc::new(Mutex::new(String::new())), Arc::new(AtomicBool::new(true)));
     let (all, go_on) = (Arc::clone(&collected), Arc::clone(&is_wanted));
@@ -175,11 +175,10 @@ fn follow(pipe: impl Read + Send + 'static) -> Followed {
             let _ = sender.send(line);
         }
     });
-    Followed { lines, collected, is_wanted }
+    (Followed { collected, is_wanted }, lines)
 }
 
 struct Followed {
-    lines: Receiver<String>,
     collected: Arc<Mutex<String>>,
     is_wanted: Arc<AtomicBool>,
 }
@@ -211,10 +210,10 @@ pub struct Server {
 impl Server {
     fn spawn(command: &mut Command) -> Self {
         let mut child = Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
-        let stderr = follow(child.0.stderr.take().unwrap());
-        let stdout = follow(child.0.stdout.take().unwrap());
+        let (stderr, lines) = follow(child.0.stderr.take().unwrap());
+        let (stdout, _) = follow(child.0.stdout.take().unwrap());
         loop {
-            let Ok(line) = stderr.lines.recv_timeout(START_TIMEOUT) else {
+            let Ok(line) = lines.recv_timeout(START_TIMEOUT) else {
                 panic!("the server did not start: {}", stderr.text());
             };
             let Ok(entry) = serde_json::from_str::<Value>(&line) else { continue };

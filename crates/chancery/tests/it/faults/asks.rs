@@ -59,8 +59,8 @@ pub enum Outcome {
     Failed {
         code: String,
     },
-    /// The connection ended before the reply did.
-    Cut,
+    /// The connection ended before the reply did; and why, as far as the client knows.
+    Cut(String),
 }
 
 /// Asks everything once while nothing disturbs the server. Gives the asks with their answers, and the requests' ids.
@@ -101,7 +101,10 @@ impl Call<'_> {
         if let Some(idempotency_key) = self.idempotency_key {
             call = call.header("idempotency-key", idempotency_key);
         }
-        let Ok(response) = call.send().await else { return Outcome::Cut };
+        let response = match call.send().await {
+            Ok(response) => response,
+            Err(error) => return Outcome::Cut(format!("{error:?}")),
+        };
         let status = response.status().as_u16();
         let replayed = response.headers().get("idempotent-replayed");
         let is_replay = replayed.is_some_and(|value| value == "true");
@@ -110,7 +113,10 @@ impl Call<'_> {
         }
         let retry_after = response.headers().get("retry-after");
         let retry_after_s = retry_after.map(|value| value.to_str().unwrap().parse().unwrap());
-        let Ok(text) = response.text().await else { return Outcome::Cut };
+        let text = match response.text().await {
+            Ok(text) => text,
+            Err(error) => return Outcome::Cut(format!("{error:?}")),
+        };
         let reply: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{status}: {text:?}"));
         match status {
             200 => received(&reply, is_replay),
@@ -135,7 +141,7 @@ async fn read_to_the_end(mut stream: EventStream, is_replay: bool) -> Outcome {
             _ => {}
         }
     }
-    Outcome::Cut
+    Outcome::Cut("the stream has no last event".to_owned())
 }
 
 fn code_of(reply: &Value) -> String {

@@ -173,8 +173,8 @@ impl OneClient {
                     assert!(is_allowed, "a stream failed with {code}");
                     record.unanswered.push(ask.right.clone());
                 }
-                Outcome::Cut => {
-                    assert!(self.manner.may_be_cut, "the server closed a connection under a request");
+                Outcome::Cut(why) => {
+                    assert!(self.manner.may_be_cut, "a request was cut off: {why}");
                     record.unanswered.push(ask.right.clone());
                     return record;
                 }

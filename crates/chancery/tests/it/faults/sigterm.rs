@@ -70,7 +70,7 @@ async fn stop(firm: &Firm, key: &str, draw: &Draw, delivered: &mut Delivered, co
                 assert_eq!(code, "shutting_down");
                 counts.add("failed and not billed", 1);
             }
-            Outcome::Cut => panic!("a reply was cut off without a word"),
+            Outcome::Cut(why) => panic!("a reply was cut off without a word: {why}"),
         }
     }
     let left = undelivered(&rows(&firm.database_url()).await, delivered);
