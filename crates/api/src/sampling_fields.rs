@@ -19,11 +19,12 @@ pub(crate) fn temperature(fields: &mut Fields) -> Result<Option<f32>, ApiError> 
 }
 
 pub(crate) fn top_p(fields: &mut Fields) -> Result<f32, ApiError> {
-    let top_p = fields.optional_number("top_p")?.unwrap_or(1.0) as f32;
+    let top_p = fields.optional_number("top_p")?.unwrap_or(1.0);
     if !(top_p > 0.0 && top_p <= 1.0) {
         return Err(ApiError::invalid_value("top_p", "`top_p` must be above 0 and at most 1"));
     }
-    Ok(top_p)
+    // What is too small for it is above 0 all the same: only the likeliest stays.
+    Ok((top_p as f32).max(f32::MIN_POSITIVE))
 }
 
 pub(crate) fn stop(fields: &mut Fields) -> Result<Vec<String>, ApiError> {

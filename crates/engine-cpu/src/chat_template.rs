@@ -108,10 +108,6 @@ fn folded(turns: &[Turn], has_system_turn: bool) -> Vec<Message> {
             role => role,
         };
         let has_text = !turn.text.is_empty();
-        // These templates want the user to speak first; a greeting answers nothing.
-        if role == Role::Assistant && messages.iter().all(|message| message.role == Role::System) {
-            messages.push(Message { role: Role::User, turns: Vec::new() });
-        }
         match messages.last_mut().filter(|last| last.role == role) {
             Some(last) => last.turns.extend(has_text.then_some(place)),
             None => messages.push(Message { role, turns: has_text.then_some(place).into_iter().collect() }),

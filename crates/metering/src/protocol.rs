@@ -327,15 +327,15 @@ impl Meter {
         held: &Held,
         reporter: &Reporter,
     ) -> Result<(), MeterError> {
-        let started_at = self.clock.monotonic();
-        let mut pause = FIRST_SETTLE_PAUSE;
+        let patience = if reporter.streams() { STREAM_SETTLE_PATIENCE } else { REPLY_SETTLE_PATIENCE };
+        let deadline = tokio::time::sleep(patience);
+        tokio::pin!(deadline);
+        let (mut pause, mut is_patient) = (FIRST_SETTLE_PAUSE, true);
         let mut unrecorded = None;
         loop {
             let Err(error) = self.settle_once(&mut settlement, held).await else { return Ok(()) };
             let has_hung_up = reporter.hung_up.is_cancelled();
-            let tried_for = self.clock.monotonic().saturating_duration_since(started_at);
-            let patience = if reporter.streams() { STREAM_SETTLE_PATIENCE } else { REPLY_SETTLE_PATIENCE };
-            let is_worth_it = has_hung_up || tried_for < patience;
+            let is_worth_it = has_hung_up || is_patient;
             let request_id = &settlement.row.request_id;
             if !is_worth_it || !may_pass(&error) || self.abandoned.is_cancelled() {
                 if has_hung_up || reporter.streams() {
@@ -352,6 +352,7 @@ impl Meter {
             unrecorded.get_or_insert_with(|| self.unrecorded.one_more());
             tokio::select! {
                 () = tokio::time::sleep(pause) => pause = (pause * 2).min(LAST_SETTLE_PAUSE),
+                () = &mut deadline, if is_patient => is_patient = false,
                 () = self.abandoned.cancelled() => {}
             }
         }

@@ -72,10 +72,11 @@ impl Dialect {
             name == "type" && *value == Json::String("item_reference".to_owned())
         };
         if matches!(&message, Json::Object(entries) if entries.iter().any(is_reference)) {
+            let field = format!("{path}.type");
             let reason = format!(
-                "`{path}` refers to a stored message, and nothing is stored here; send the message itself (clients do so with `store: false`)"
+                "`{field}` refers to a stored message, and nothing is stored here; send the message itself (clients do so with `store: false`)"
             );
-            return Err(ApiError::invalid_value(path, reason));
+            return Err(ApiError::invalid_value(&field, reason));
         }
         let mut fields = Fields::of_object(path, message)?;
         // First, so that an item of another kind is refused for what it is and not for what it lacks.

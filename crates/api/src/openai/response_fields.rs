@@ -198,7 +198,7 @@ mod tests {
             ("background", "true", "background"),
             ("conversation", r#""conv_1""#, "conversation"),
             ("include", r#"["message.output_text.logprobs"]"#, "include"),
-            ("max_tool_calls", "3", "max_tool_calls"),
+            ("max_tool_calls", "-1", "max_tool_calls"),
             ("previous_response_id", r#""resp_1""#, "previous_response_id"),
             ("prompt", r#"{"id":"p"}"#, "prompt"),
             ("reasoning", r#"{"effort":"high"}"#, "reasoning.effort"),
@@ -226,7 +226,8 @@ mod tests {
     fn what_asks_for_nothing_is_taken() {
         for (field, value) in [
             ("background", "false"),
-            ("include", "[]"),
+            ("include", r#"["reasoning.encrypted_content"]"#),
+            ("max_tool_calls", "3"),
             ("metadata", r#"{"a":"b"}"#),
             ("parallel_tool_calls", "false"),
             ("prompt_cache_key", r#""k""#),

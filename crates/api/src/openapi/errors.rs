@@ -285,7 +285,8 @@ fn response(shape: Shape, errors: &[&ErrorCode]) -> Response {
         AllOfBuilder::new().item(Ref::from_schema_name(shape.schema_name())).item(these_codes.build());
     let examples = errors.iter().map(|error| {
         let body = shape.example(error);
-        (shape.code(error), ExampleBuilder::new().summary(error.when).value(Some(body)).build())
+        // By our own code, so that the page can point to what it has on it.
+        (error.code, ExampleBuilder::new().summary(error.when).value(Some(body)).build())
     });
     let content =
         ContentBuilder::new().schema(Some(Schema::AllOf(schema.build()))).examples_from_iter(examples);

@@ -399,7 +399,9 @@ async fn a_key_whose_database_was_gone_when_it_should_be_freed_is_free_once_it_i
     sqlx::query("BEGIN EXCLUSIVE").execute(&mut other).await.unwrap();
     gated.go.send(()).unwrap();
     let outcome = sent.await.unwrap();
-    assert!(matches!(outcome, Err(MeterError::Store(StoreError::Unavailable(_)))), "{outcome:?}");
+    let is_unrecorded =
+        matches!(outcome, Err(MeterError::Unrecorded { error: StoreError::Unavailable(_), has_key: true }));
+    assert!(is_unrecorded, "{outcome:?}");
     sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
     gated.go.send(()).unwrap();
     let again = async {

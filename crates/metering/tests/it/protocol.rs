@@ -181,7 +181,7 @@ async fn a_reply_that_cannot_be_recorded_is_not_given() {
     firm.store.close().await;
     let (id, request) = firm.new_request();
     let error = firm.meter.generate(call(firm.caller, id, request)).await.unwrap_err();
-    assert!(matches!(error, MeterError::Store(_)), "{error}");
+    assert!(matches!(error, MeterError::Unrecorded { has_key: false, .. }), "{error}");
 }
 
 #[tokio::test]
