@@ -65,10 +65,6 @@ impl Meter {
         &self.models
     }
 
-    pub(crate) fn store(&self) -> &dyn Store {
-        self.store.as_ref()
-    }
-
     pub fn clock(&self) -> &dyn Clock {
         self.clock.as_ref()
     }

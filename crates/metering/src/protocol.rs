@@ -137,7 +137,7 @@ impl Meter {
         };
         let work = self.generate_and_settle(&call, &admitted, hold, &mut reporter, &held);
         let outcome = match held.is_reserved || held.claim.is_some() {
-            true => staying_alive(self.store(), self.clock(), work).await,
+            true => staying_alive(self.store.as_ref(), self.clock(), work).await,
             false => work.await,
         };
         if !matches!(outcome, Ok((_, Billed::Yes))) {
