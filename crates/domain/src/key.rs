@@ -64,7 +64,7 @@ impl fmt::Debug for ApiKey {
     }
 }
 
-fn push_uniform(text: &mut String, count: usize, alphabet: &[u8], randomness: &dyn Randomness) {
+pub(crate) fn push_uniform(text: &mut String, count: usize, alphabet: &[u8], randomness: &dyn Randomness) {
     // Draws past the last whole multiple of the alphabet are thrown away, so that no character is favoured.
     let bound = 256 - 256 % alphabet.len();
     let target = text.len() + count;

@@ -1,0 +1,63 @@
+//! The people of the portal. Who somebody is, the identity provider says: issuer and subject together, never the address.
+
+use crate::{EmailAddress, UnixMillis};
+use std::fmt;
+use std::str::FromStr;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PersonId(pub i64);
+
+/// How an identity provider names somebody, for ever.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Identity {
+    pub issuer: String,
+    pub subject: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Reads the clients that are theirs.
+    Consultant,
+    /// Reads every client, and the invoices.
+    Partner,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Person {
+    pub id: PersonId,
+    pub identity: Identity,
+    pub email: EmailAddress,
+    pub role: Role,
+    pub joined_at: UnixMillis,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a role is `consultant` or `partner`")]
+pub struct RoleError;
+
+impl Role {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Consultant => "consultant",
+            Self::Partner => "partner",
+        }
+    }
+}
+
+impl FromStr for Role {
+    type Err = RoleError;
+
+    fn from_str(text: &str) -> Result<Self, RoleError> {
+        match text {
+            "consultant" => Ok(Self::Consultant),
+            "partner" => Ok(Self::Partner),
+            _ => Err(RoleError),
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
