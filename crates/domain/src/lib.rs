@@ -5,8 +5,8 @@ mod account;
 mod chain;
 mod clock;
 mod day;
-mod idempotency;
 mod email;
+mod idempotency;
 mod ids;
 mod key;
 mod limits;
@@ -25,8 +25,8 @@ pub use account::{Account, AccountName, AccountNameError, AccountState, RateLimi
 pub use chain::{ChainHash, ChainHead};
 pub use clock::{Clock, ManualClock, SystemClock, UnixMillis};
 pub use day::{Day, DayError};
-pub use idempotency::{Fingerprint, IdempotencyKey, IdempotencyKeyError};
 pub use email::{CompanyDomain, EmailAddress, EmailError};
+pub use idempotency::{Fingerprint, IdempotencyKey, IdempotencyKeyError};
 pub use ids::{AccountId, KeyId, RequestId, WriterId};
 pub use key::{ApiKey, ApiKeyError, Key, KeyHash, KeyPrefix, KeyState};
 pub use limits::{

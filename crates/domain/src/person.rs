@@ -35,6 +35,12 @@ pub struct Person {
 #[error("a role is `consultant` or `partner`")]
 pub struct RoleError;
 
+impl fmt::Display for PersonId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 impl Role {
     pub fn as_str(self) -> &'static str {
         match self {

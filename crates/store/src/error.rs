@@ -1,7 +1,7 @@
 //! What can go wrong in the store. The texts are for operators and logs; the HTTP crates choose their own words. None
 //! of them carries a password.
 
-use chancery_domain::{AccountId, AccountName, KeyPrefix, RequestId};
+use chancery_domain::{AccountId, AccountName, KeyPrefix, PersonId, RequestId};
 use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +31,12 @@ pub enum StoreError {
     ReservationGone(RequestId),
     #[error("the idempotency key that request {0} had claimed is no longer its own")]
     ClaimGone(RequestId),
+    #[error("there is no person number {0}; `chancery user list` shows those there are")]
+    NoSuchPerson(PersonId),
+    #[error("person number {0} was removed from the firm")]
+    PersonRemoved(PersonId),
+    #[error("this is the last partner; make another one first with `chancery user role EMAIL partner`")]
+    LastPartner,
     #[error("the sum is too large to be counted exactly; ask for fewer days")]
     SumTooLarge,
 

@@ -18,8 +18,11 @@ mod ledger_sqlite;
 mod ledger_writer;
 mod migrations;
 mod patience;
+mod people;
 mod postgres;
 mod serving_lock;
+mod sessions;
+mod sign_ins;
 mod slot;
 mod spending;
 mod spending_turns;
@@ -32,11 +35,13 @@ pub use error::StoreError;
 pub use lease::LEASE;
 pub use postgres::PostgresStore;
 pub use serving_lock::{LimitsKept, ServingLock, ServingWatch};
+pub use sign_ins::{CODE_TRIES_MEMORY, MAX_CODE_TRIES};
 pub use sqlite::SqliteStore;
 pub use traits::{
-    Accounts, CapChange, ChainedRow, Claim, Claimed, FinishedReply, Health, IdempotencyKeys, KeptKey,
-    KeptReply, KeyHolder, KeyOwner, Keys, Leases, Ledger, LimitsChange, Months, NewAccount, NewKey, Reserved,
-    Settlement, Spending, SpendingReservation, Store,
+    Accounts, Arrival, CapChange, ChainedRow, Claim, Claimed, CodeTry, FinishedReply, HalfSignIn, Health,
+    IdempotencyKeys, KeptKey, KeptReply, KeyHolder, KeyOwner, Keys, Leases, Ledger, LimitsChange, MailedCode,
+    Months, NewAccount, NewKey, NewSession, People, Reserved, Sessions, Settlement, SignIn, SignIns,
+    SignedIn, Spending, SpendingReservation, Store,
 };
 pub use url::DatabaseUrl;
 pub use usage::{DayUsage, UsageBy, UsageByError, UsageGroup, UsageQuery, UsageSum, UsageTotals};

@@ -33,6 +33,7 @@ const SQLITE: &[Migration] = &[
     step(2, "chains_and_day_sums", include_str!("../migrations/sqlite/0002_chains_and_day_sums.sql")),
     step(3, "spending_caps", include_str!("../migrations/sqlite/0003_spending_caps.sql")),
     step(4, "idempotency_keys", include_str!("../migrations/sqlite/0004_idempotency_keys.sql")),
+    step(5, "people_and_sessions", include_str!("../migrations/sqlite/0005_people_and_sessions.sql")),
 ];
 
 const POSTGRES: &[Migration] = &[
@@ -40,6 +41,7 @@ const POSTGRES: &[Migration] = &[
     step(2, "chains_and_day_sums", include_str!("../migrations/postgres/0002_chains_and_day_sums.sql")),
     step(3, "spending_caps", include_str!("../migrations/postgres/0003_spending_caps.sql")),
     step(4, "idempotency_keys", include_str!("../migrations/postgres/0004_idempotency_keys.sql")),
+    step(5, "people_and_sessions", include_str!("../migrations/postgres/0005_people_and_sessions.sql")),
 ];
 
 stored_row! {

@@ -3,14 +3,31 @@
 use crate::{DayUsage, StoreError, UsageQuery, UsageSum};
 use async_trait::async_trait;
 use chancery_domain::{
-    Account, AccountId, AccountName, ChainHash, ChainHead, Fingerprint, IdempotencyKey, Key, KeyHash, KeyId,
-    KeyPrefix, Nanos, RateLimits, RequestId, UnixMillis, UsageRow, WriterId,
+    Account, AccountId, AccountName, ChainHash, ChainHead, EmailAddress, Fingerprint, IdempotencyKey,
+    Identity, Key, KeyHash, KeyId, KeyPrefix, LocalPath, Nanos, Person, PersonId, RateLimits, RequestId,
+    Role, Session, SessionId, SessionTimes, TokenHash, UnixMillis, UsageRow, WriterId,
 };
 
 /// Everything that is kept, in one object that can be shared.
-pub trait Store: Accounts + Keys + Ledger + Months + Spending + IdempotencyKeys + Leases + Health {}
+pub trait Store:
+    Accounts + Keys + Ledger + Months + Spending + IdempotencyKeys + Leases + People + Sessions + SignIns + Health
+{
+}
 
-impl<T: Accounts + Keys + Ledger + Months + Spending + IdempotencyKeys + Leases + Health> Store for T {}
+impl<T> Store for T where
+    T: Accounts
+        + Keys
+        + Ledger
+        + Months
+        + Spending
+        + IdempotencyKeys
+        + Leases
+        + People
+        + Sessions
+        + SignIns
+        + Health
+{
+}
 
 #[derive(Clone, Debug)]
 pub struct NewAccount {
@@ -283,6 +300,157 @@ pub trait Leases: Send + Sync + 'static {
     /// Removes up to `limit` things that are held by dead processes or past their time, and says how many there were.
     /// Where this process holds something, it says first that it lives.
     async fn forget_dead(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError>;
+}
+
+/// Somebody comes back from the identity provider with a proven mailbox.
+#[derive(Clone, Debug)]
+pub struct Arrival {
+    pub identity: Identity,
+    pub email: EmailAddress,
+    /// For somebody new; somebody known becomes a partner by it, and is never made less.
+    pub role: Role,
+    pub at: UnixMillis,
+}
+
+#[async_trait]
+pub trait People: Send + Sync + 'static {
+    /// The one person of this identity, made if it is new, with the address as it is now. Refused with `PersonRemoved`.
+    async fn arrive(&self, arrival: Arrival) -> Result<Person, StoreError>;
+
+    /// Everybody who was not removed, by address.
+    async fn list_people(&self) -> Result<Vec<Person>, StoreError>;
+
+    /// More than one where several identities have one address.
+    async fn people_with_email(&self, email: &EmailAddress) -> Result<Vec<Person>, StoreError>;
+
+    /// Refused with `LastPartner` where nobody would be left who is one.
+    async fn set_role(&self, person: PersonId, role: Role) -> Result<Person, StoreError>;
+
+    /// From now on none of the person's sessions opens anything, and none is started. Refused with `LastPartner`.
+    async fn remove_person(&self, person: PersonId, at: UnixMillis) -> Result<(), StoreError>;
+}
+
+#[derive(Clone, Debug)]
+pub struct NewSession {
+    pub token: TokenHash,
+    pub person: PersonId,
+    pub at: UnixMillis,
+    pub place: String,
+    pub browser: String,
+}
+
+/// A session and its owner, as they are at this moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignedIn {
+    pub session: Session,
+    pub person: Person,
+}
+
+#[async_trait]
+pub trait Sessions: Send + Sync + 'static {
+    async fn start_session(&self, new: NewSession) -> Result<(), StoreError>;
+
+    /// Whose session this is, if it is alive. Notes that it was used, now and then.
+    async fn signed_in(
+        &self,
+        token: TokenHash,
+        place: &str,
+        times: SessionTimes,
+        now: UnixMillis,
+    ) -> Result<Option<SignedIn>, StoreError>;
+
+    /// Those that are alive, the last used first.
+    async fn sessions_of(
+        &self,
+        person: PersonId,
+        times: SessionTimes,
+        now: UnixMillis,
+    ) -> Result<Vec<Session>, StoreError>;
+
+    /// Whether there was such a session of that person.
+    async fn end_session(&self, person: PersonId, session: SessionId) -> Result<bool, StoreError>;
+
+    async fn end_all_sessions(&self, person: PersonId) -> Result<u64, StoreError>;
+
+    async fn forget_ended_sessions(
+        &self,
+        times: SessionTimes,
+        now: UnixMillis,
+        limit: u32,
+    ) -> Result<u64, StoreError>;
+}
+
+/// What a sign-in must come back with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignIn {
+    pub state: String,
+    pub nonce: String,
+    pub pkce_verifier: String,
+    pub return_to: LocalPath,
+    pub expires_at: UnixMillis,
+}
+
+/// Somebody whom the identity provider knows and who has yet to type the code from the mail.
+#[derive(Clone, Debug)]
+pub struct HalfSignIn {
+    pub identity: Identity,
+    pub email: EmailAddress,
+    pub return_to: LocalPath,
+    pub code: MailedCode,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct MailedCode {
+    pub hash: TokenHash,
+    pub expires_at: UnixMillis,
+    /// How many were sent for this sign-in, this one included.
+    pub sent: u32,
+    pub sent_at: UnixMillis,
+}
+
+#[derive(Clone, Debug)]
+pub enum CodeTry {
+    /// The sign-in may go on; it is no longer half.
+    Right(HalfSignIn),
+    Wrong {
+        left: u32,
+    },
+    /// Too many tries: all sign-ins of this identity are gone. `is_news` for the first who learns it.
+    Destroyed {
+        half: HalfSignIn,
+        is_news: bool,
+    },
+    /// There is no such sign-in, or its time is over.
+    Gone,
+}
+
+#[async_trait]
+pub trait SignIns: Send + Sync + 'static {
+    async fn begin_sign_in(&self, token: TokenHash, sign_in: SignIn) -> Result<(), StoreError>;
+
+    /// Gives it once; None where there is none or its time is over.
+    async fn take_sign_in(&self, token: TokenHash, now: UnixMillis) -> Result<Option<SignIn>, StoreError>;
+
+    async fn begin_half_sign_in(&self, token: TokenHash, half: HalfSignIn) -> Result<(), StoreError>;
+
+    async fn half_sign_in(&self, token: TokenHash, now: UnixMillis)
+    -> Result<Option<HalfSignIn>, StoreError>;
+
+    /// Whether the new code took the place of the last one; not where another has taken it meanwhile.
+    async fn replace_code(&self, token: TokenHash, new: MailedCode) -> Result<bool, StoreError>;
+
+    async fn try_code(
+        &self,
+        token: TokenHash,
+        typed: TokenHash,
+        now: UnixMillis,
+    ) -> Result<CodeTry, StoreError>;
+
+    /// Whether another code may be tried by anybody who signs in as this identity.
+    async fn has_tries_left(&self, identity: &Identity, now: UnixMillis) -> Result<bool, StoreError>;
+
+    /// Removes what nobody can use any more; says how much.
+    async fn forget_old_sign_ins(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError>;
 }
 
 #[async_trait]

@@ -10,6 +10,7 @@ mod keys;
 mod killed;
 mod ledger;
 mod opening;
+mod people;
 mod postgres_only;
 mod samples;
 mod spending;
@@ -121,6 +122,18 @@ conformance_suite! {
         under_one_key_at_most_one_row_whoever_dies
         kept_keys_are_paged_with_the_account_that_was_billed
         a_kept_reply_without_its_row_is_an_error;
+    people:
+        an_identity_is_one_person_whatever_its_address
+        arriving_raises_a_role_and_never_lowers_it
+        the_last_partner_stays_however_many_race
+        somebody_who_was_removed_has_no_session_and_does_not_come_back
+        a_session_tells_its_owner_as_it_is_now
+        a_session_ends_idle_and_old_and_lives_while_used
+        sessions_are_listed_with_place_and_ended_one_by_one_or_all
+        a_sign_in_is_taken_once_and_in_time
+        the_right_code_passes_once_and_a_late_one_never
+        wrong_codes_count_over_all_sign_ins_of_one_identity_however_many_race
+        a_new_code_takes_the_place_of_the_last;
     opening:
         reopening_keeps_everything
         a_newer_schema_is_refused_by_number

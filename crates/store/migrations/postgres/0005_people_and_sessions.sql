@@ -1,0 +1,75 @@
+-- The people of the portal, their sessions, and sign-ins under way.
+
+-- Who somebody is, issuer and subject say together; two people may have one address.
+CREATE TABLE people (
+    id            BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    issuer        TEXT   NOT NULL,
+    subject       TEXT   NOT NULL,
+    email         TEXT   NOT NULL,
+    role          TEXT   NOT NULL CHECK (role IN ('consultant', 'partner')),
+    joined_at_ms  BIGINT NOT NULL,
+    removed_at_ms BIGINT,
+    UNIQUE (issuer, subject)
+);
+
+CREATE INDEX people_email ON people (email);
+
+-- Of a session's token only a hash is kept.
+CREATE TABLE sessions (
+    id              BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    token_hash      BYTEA  NOT NULL UNIQUE CHECK (length(token_hash) = 32),
+    person_id       BIGINT NOT NULL REFERENCES people (id),
+    started_at_ms   BIGINT NOT NULL,
+    last_used_at_ms BIGINT NOT NULL,
+    place           TEXT   NOT NULL,
+    browser         TEXT   NOT NULL
+);
+
+CREATE INDEX sessions_person ON sessions (person_id);
+
+-- From the button until the browser comes back from the identity provider. Taken once.
+CREATE TABLE sign_ins (
+    token_hash    BYTEA  NOT NULL PRIMARY KEY CHECK (length(token_hash) = 32),
+    state         TEXT   NOT NULL,
+    nonce         TEXT   NOT NULL,
+    pkce_verifier TEXT   NOT NULL,
+    return_to     TEXT   NOT NULL,
+    expires_at_ms BIGINT NOT NULL
+);
+
+CREATE INDEX sign_ins_expiry ON sign_ins (expires_at_ms);
+
+-- Back from the identity provider, until the code from the mail is typed.
+CREATE TABLE half_sign_ins (
+    token_hash         BYTEA  NOT NULL PRIMARY KEY CHECK (length(token_hash) = 32),
+    issuer             TEXT   NOT NULL,
+    subject            TEXT   NOT NULL,
+    email              TEXT   NOT NULL,
+    return_to          TEXT   NOT NULL,
+    code_hash          BYTEA  NOT NULL CHECK (length(code_hash) = 32),
+    code_expires_at_ms BIGINT NOT NULL,
+    codes_sent         BIGINT NOT NULL,
+    last_sent_at_ms    BIGINT NOT NULL
+);
+
+CREATE INDEX half_sign_ins_identity ON half_sign_ins (issuer, subject);
+CREATE INDEX half_sign_ins_expiry ON half_sign_ins (code_expires_at_ms);
+
+-- Wrong codes of one identity over all its sign-ins. It is forgotten when a code was right, or after its time.
+CREATE TABLE code_tries (
+    issuer           TEXT   NOT NULL,
+    subject          TEXT   NOT NULL,
+    tries            BIGINT NOT NULL,
+    forgotten_at_ms  BIGINT NOT NULL,
+    PRIMARY KEY (issuer, subject)
+);
+
+-- Takes a partner's role, or the partner, away unless nobody would be left who is one. Whoever comes second waits for the
+-- first, and then sees what the first has left.
+CREATE FUNCTION may_lose_partner(person BIGINT) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(4849208117);
+    RETURN EXISTS (SELECT 1 FROM people
+                   WHERE id <> person AND role = 'partner' AND removed_at_ms IS NULL);
+END;
+$$;

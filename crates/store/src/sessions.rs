@@ -1,0 +1,170 @@
+//! The queries about sessions. Whether a session is alive, and what its owner may do, is read anew for every request.
+
+use crate::both::{for_both_stores, stored_row};
+use crate::failure::{answer, explain};
+use crate::patience::{COMMAND_PATIENCE, patiently};
+use crate::people::StoredPerson;
+use crate::{NewSession, Sessions, SignedIn, StoreError};
+use chancery_domain::{PersonId, Session, SessionId, SessionTimes, TokenHash, UnixMillis};
+
+stored_row! {
+    /// `session_id`, because a person has an `id` too.
+    struct StoredSession {
+        session_id: i64,
+        person_id: i64,
+        started_at_ms: i64,
+        last_used_at_ms: i64,
+        place: String,
+        browser: String,
+    }
+}
+
+stored_row! {
+    struct StoredSignedIn {
+        session_id: i64,
+        person_id: i64,
+        started_at_ms: i64,
+        last_used_at_ms: i64,
+        place: String,
+        browser: String,
+        ..person: StoredPerson,
+    }
+}
+
+impl StoredSession {
+    fn into_session(self) -> Session {
+        Session {
+            id: SessionId(self.session_id),
+            person: PersonId(self.person_id),
+            started_at: UnixMillis(self.started_at_ms),
+            last_used_at: UnixMillis(self.last_used_at_ms),
+            place: self.place,
+            browser: self.browser,
+        }
+    }
+}
+
+/// A session's last use is written at most this often, so that reading a page costs no write each time.
+const TOUCH_PAUSE_MS: i64 = 30_000;
+
+macro_rules! session_columns {
+    () => {
+        "s.id AS session_id, s.person_id, s.started_at_ms, s.last_used_at_ms, s.place, s.browser"
+    };
+}
+
+const START: &str = "INSERT INTO sessions (token_hash, person_id, started_at_ms, last_used_at_ms, place, browser) \
+    SELECT $1, id, $3, $3, $4, $5 FROM people WHERE id = $2 AND removed_at_ms IS NULL";
+const ALIVE: &str = concat!(
+    "SELECT ",
+    session_columns!(),
+    ", p.id, p.issuer, p.subject, p.email, p.role, p.joined_at_ms, p.removed_at_ms \
+     FROM sessions s JOIN people p ON p.id = s.person_id WHERE s.token_hash = $1 \
+     AND s.started_at_ms > $2 AND s.last_used_at_ms > $3 AND p.removed_at_ms IS NULL"
+);
+/// Only a session that is still alive lives on, however late this comes.
+const TOUCH: &str = "UPDATE sessions SET last_used_at_ms = $2, place = $3 \
+    WHERE id = $1 AND last_used_at_ms < $2 AND started_at_ms > $4 AND last_used_at_ms > $5";
+const OF_PERSON: &str = concat!(
+    "SELECT ",
+    session_columns!(),
+    " FROM sessions s WHERE s.person_id = $1 AND s.started_at_ms > $2 AND s.last_used_at_ms > $3 \
+      ORDER BY s.last_used_at_ms DESC, s.id DESC"
+);
+const END: &str = "DELETE FROM sessions WHERE id = $1 AND person_id = $2";
+const END_ALL: &str = "DELETE FROM sessions WHERE person_id = $1";
+const FORGET: &str = "DELETE FROM sessions WHERE id IN \
+    (SELECT id FROM sessions WHERE started_at_ms <= $1 OR last_used_at_ms <= $2 LIMIT $3)";
+
+for_both_stores! {
+    impl Sessions {
+        async fn start_session(&self, new: NewSession) -> Result<(), StoreError> {
+            let started = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
+                sqlx::query(START)
+                    .bind(new.token.0.as_slice())
+                    .bind(new.person.0)
+                    .bind(new.at.0)
+                    .bind(new.place.as_str())
+                    .bind(new.browser.as_str())
+                    .execute(&mut *connection)
+            });
+            match started.map_err(|error| explain(&error))?.rows_affected() {
+                0 => Err(StoreError::NoSuchPerson(new.person)),
+                _ => Ok(()),
+            }
+        }
+
+        async fn signed_in(
+            &self,
+            token: TokenHash,
+            place: &str,
+            times: SessionTimes,
+            now: UnixMillis,
+        ) -> Result<Option<SignedIn>, StoreError> {
+            let (oldest_start, oldest_use) = times.oldest_alive(now);
+            let found = sqlx::query_as(ALIVE).bind(token.0.as_slice()).bind(oldest_start.0).bind(oldest_use.0);
+            let found: Option<StoredSignedIn> = answer(found.fetch_optional(&self.reader)).await?;
+            let Some(StoredSignedIn { session_id, person_id, started_at_ms, last_used_at_ms, place: last_place, browser, person }) = found
+            else {
+                return Ok(None);
+            };
+            if last_used_at_ms + TOUCH_PAUSE_MS <= now.0 || last_place != place {
+                let touched = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
+                    sqlx::query(TOUCH)
+                        .bind(session_id)
+                        .bind(now.0)
+                        .bind(place)
+                        .bind(oldest_start.0)
+                        .bind(oldest_use.0)
+                        .execute(&mut *connection)
+                });
+                touched.map_err(|error| explain(&error))?;
+            }
+            let session = StoredSession { session_id, person_id, started_at_ms, last_used_at_ms, place: last_place, browser };
+            Ok(Some(SignedIn { session: session.into_session(), person: person.into_person()? }))
+        }
+
+        async fn sessions_of(
+            &self,
+            person: PersonId,
+            times: SessionTimes,
+            now: UnixMillis,
+        ) -> Result<Vec<Session>, StoreError> {
+            let (oldest_start, oldest_use) = times.oldest_alive(now);
+            let found = sqlx::query_as(OF_PERSON).bind(person.0).bind(oldest_start.0).bind(oldest_use.0);
+            let rows: Vec<StoredSession> = answer(found.fetch_all(&self.reader)).await?;
+            Ok(rows.into_iter().map(StoredSession::into_session).collect())
+        }
+
+        async fn end_session(&self, person: PersonId, session: SessionId) -> Result<bool, StoreError> {
+            let ended = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
+                sqlx::query(END).bind(session.0).bind(person.0).execute(&mut *connection)
+            });
+            ended.map(|done| done.rows_affected() > 0).map_err(|error| explain(&error))
+        }
+
+        async fn end_all_sessions(&self, person: PersonId) -> Result<u64, StoreError> {
+            let ended = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
+                sqlx::query(END_ALL).bind(person.0).execute(&mut *connection)
+            });
+            ended.map(|done| done.rows_affected()).map_err(|error| explain(&error))
+        }
+
+        async fn forget_ended_sessions(
+            &self,
+            times: SessionTimes,
+            now: UnixMillis,
+            limit: u32,
+        ) -> Result<u64, StoreError> {
+            let (oldest_start, oldest_use) = times.oldest_alive(now);
+            let forgotten = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
+                sqlx::query(FORGET)
+                    .bind(oldest_start.0)
+                    .bind(oldest_use.0)
+                    .bind(i64::from(limit))
+                    .execute(&mut *connection)
+            });
+            forgotten.map(|done| done.rows_affected()).map_err(|error| explain(&error))
+        }
+    }
+}
