@@ -3,26 +3,7 @@
 
 use super::reader::Reader;
 
-const KEYS: &[&str] = &[
-    "portal.listen",
-    "portal.public_url",
-    "portal.company_domain",
-    "portal.firm_name",
-    "portal.second_factor",
-    "portal.partners",
-    "portal.session_idle_min",
-    "portal.session_max_h",
-    "portal.drafting.api_url",
-    "portal.drafting.api_key_file",
-    "portal.drafting.model",
-    "identity.issuer",
-    "identity.client_id",
-    "identity.client_secret_file",
-    "auth.enabled",
-    "auth.listen",
-    "mail.smtp",
-    "mail.from",
-];
+const KEYS: &[&str] = &["portal.drafting.api_url", "portal.drafting.api_key_file", "portal.drafting.model"];
 
 /// Keys that would make the server less safe if they were only warned about.
 const REFUSED: &[&str] = &["tls.certificate", "tls.private_key"];
@@ -33,7 +14,7 @@ pub fn read(reader: &mut Reader) -> Vec<String> {
     for key in KEYS {
         if reader.skip(key) {
             let origin = reader.origin(key);
-            warnings.push(format!("{origin}: {key} has no effect yet: this version serves the API alone"));
+            warnings.push(format!("{origin}: {key} has no effect yet: this version drafts no letters"));
         }
     }
     for key in REFUSED {

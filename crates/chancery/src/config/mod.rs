@@ -2,9 +2,11 @@
 //! file. Every path in the file is relative to the file's own folder.
 
 mod later;
+mod portal;
 mod reader;
 mod source;
 
+pub use portal::{Auth, Identity, Mail, Portal};
 pub use reader::Setting;
 
 use crate::catalogue;
@@ -26,6 +28,9 @@ mod bounds {
     pub const CONTEXT_TOKENS: RangeInclusive<u64> = 16..=10_000_000;
     pub const SLOTS: RangeInclusive<u64> = 1..=chancery_engine_cpu::MAX_SLOTS as u64;
     pub const MODELS: usize = 64;
+    pub const SESSION_IDLE_MIN: RangeInclusive<u64> = 1..=24 * 60;
+    pub const SESSION_MAX_H: RangeInclusive<u64> = 1..=31 * 24;
+    pub const FIRM_NAME_CHARS: usize = 80;
 }
 
 const FILE_NAME: &str = "chancery.toml";
@@ -34,6 +39,10 @@ const FILE_NAME: &str = "chancery.toml";
 pub struct Config {
     pub data: PathBuf,
     pub api: Api,
+    pub portal: Portal,
+    pub identity: Identity,
+    pub auth: Auth,
+    pub mail: Mail,
     pub ops_listen: SocketAddr,
     pub database_url: DatabaseUrl,
     pub default_limits: RateLimits,
@@ -132,6 +141,10 @@ impl Loaded {
             public_url: public_url(&mut reader, "api.public_url"),
             max_body_bytes: reader.integer("api.max_body_bytes", 1_048_576, bounds::MAX_BODY_BYTES) as usize,
         };
+        let portal = portal::portal(&mut reader);
+        let identity = portal::identity(&mut reader, folder);
+        let auth = portal::auth(&mut reader, &identity);
+        let mail = portal::mail(&mut reader, &data, portal.as_ref().map(|portal| &portal.company_domain));
         let ops_listen = listen(&mut reader, "ops.listen", 8083);
         let database_url = database_url(&mut reader, folder, &data);
         let per_minute = |reader: &mut Reader, key, default| {
@@ -146,11 +159,25 @@ impl Loaded {
         let models = models(&mut reader, folder);
         let warnings = later::read(&mut reader);
         reader.report_unknown();
-        let (Some(database_url), true) = (database_url, reader.problems.is_empty()) else {
+        let (Some(database_url), Some(portal), Some(mail), true) =
+            (database_url, portal, mail, reader.problems.is_empty())
+        else {
             return Err(ConfigError(reader.problems));
         };
-        let config =
-            Config { data, api, ops_listen, database_url, default_limits, limit_store, currency, models };
+        let config = Config {
+            data,
+            api,
+            portal,
+            identity,
+            auth,
+            mail,
+            ops_listen,
+            database_url,
+            default_limits,
+            limit_store,
+            currency,
+            models,
+        };
         let settings = reader.settings.into_iter().filter(|setting| setting.value.is_some()).collect();
         Ok(Self { config, settings, warnings })
     }
@@ -177,6 +204,14 @@ fn public_url(reader: &mut Reader, key: &str) -> Option<String> {
             .problem(key, format!("{text:?} is not a web address; write it as \"https://api.example.com\""));
     }
     Some(text.trim_end_matches('/').to_owned())
+}
+
+/// A host that only this machine reaches.
+fn is_on_this_machine(url: &str) -> bool {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+    matches!(host, "localhost" | "127.0.0.1" | "[::1]")
 }
 
 /// `DATA` at the start of a SQLite path stands for the data folder.
@@ -357,6 +392,32 @@ mod tests {
                 "[database]\nurl = \"mysql://x\"",
                 "line 2: database.url: there is no database called \"mysql\" here; a database URL is `sqlite:PATH`",
             ),
+            (
+                "[portal]\ncompany_domain = \"example\"",
+                "line 2: portal.company_domain: \"example\": after the `@`",
+            ),
+            (
+                "[portal]\nsecond_factor = \"sms\"",
+                "line 2: portal.second_factor: \"sms\" is no second factor",
+            ),
+            ("[portal]\npartners = \"ruth@example.com\"", "line 2: portal.partners: it must be a list"),
+            (
+                "[portal]\npartners = [\"ruth@evil.com\"]",
+                "line 2: portal.partners: \"ruth@evil.com\" is not at",
+            ),
+            ("[portal]\nsession_idle_min = 0", "line 2: portal.session_idle_min: it must be a whole number"),
+            (
+                "[identity]\nissuer = \"id.example.com\"",
+                "line 2: identity.issuer: \"id.example.com\" is not an",
+            ),
+            (
+                "[identity]\nissuer = \"http://id.example.com\"",
+                "line 2: identity.issuer: an identity provider on",
+            ),
+            ("[auth]\nenabled = \"maybe\"", "line 2: auth.enabled: it must be true or false"),
+            ("[auth]\nenabled = false", "identity.issuer: it is needed where auth.enabled is false"),
+            ("[mail]\nsmtp = \"mail.example.com\"", "line 2: mail.smtp: a mail server is `smtps://"),
+            ("[mail]\nfrom = \"firm\"", "line 2: mail.from: \"firm\": an address has exactly one `@`"),
             ("[tls]\ncertificate = \"x\"", "line 2: tls.certificate: this version does not serve TLS"),
             (
                 "[[models]]\nname = \"m\"\nfile = \"f\"\ninput_per_million = \"1\"\noutput_per_million = \"1\"",
@@ -407,9 +468,9 @@ mod tests {
 
     #[test]
     fn keys_of_parts_that_come_later_are_known_and_warned_about() {
-        let loaded = read("[portal]\ncompany_domain = \"example.com\"", &[]).unwrap();
+        let loaded = read("[portal.drafting]\nmodel = \"smollm2-135m\"", &[]).unwrap();
         assert_eq!(loaded.warnings.len(), 1);
-        assert!(loaded.warnings[0].contains("portal.company_domain has no effect yet"));
+        assert!(loaded.warnings[0].contains("portal.drafting.model has no effect yet"));
     }
 
     #[test]
@@ -421,6 +482,22 @@ mod tests {
             let setting = loaded.settings.iter().find(|setting| setting.key == key).unwrap();
             assert_eq!(setting.value.as_deref(), Some(shown));
         }
+    }
+
+    #[test]
+    fn the_built_in_provider_is_off_where_the_issuer_is_anothers() {
+        let is_enabled = |text: &str| read(text, &[]).unwrap().config.auth.is_enabled;
+        assert!(is_enabled(""));
+        assert!(is_enabled("[identity]\nissuer = \"http://127.0.0.1:8082\""));
+        assert!(!is_enabled("[identity]\nissuer = \"https://id.example.com\""));
+        assert!(is_enabled("[identity]\nissuer = \"https://id.example.com\"\n[auth]\nenabled = true"));
+    }
+
+    #[test]
+    fn a_list_in_the_environment_has_commas() {
+        let environment = [("CHANCERY_PORTAL__PARTNERS", "ruth@example.com, omar@example.com")];
+        let config = read("", &environment).unwrap().config;
+        assert_eq!(config.portal.partners.len(), 2);
     }
 
     #[test]

@@ -127,6 +127,40 @@ impl Reader {
         }
     }
 
+    pub fn boolean(&mut self, key: &str, default: bool) -> bool {
+        let value = match self.entries.get(key).map(|entry| &entry.value) {
+            None => default,
+            Some(Raw::Boolean(value)) => *value,
+            Some(Raw::Text(text)) if text == "true" => true,
+            Some(Raw::Text(text)) if text == "false" => false,
+            Some(_) => {
+                self.problem(key, "it must be true or false");
+                default
+            }
+        };
+        self.note(key, Some(value.to_string()));
+        value
+    }
+
+    /// A list of texts; in the environment, with commas between them.
+    pub fn texts(&mut self, key: &str) -> Vec<String> {
+        let is_variable = matches!(self.origin(key), Origin::Environment { .. });
+        let texts = match self.entries.get(key).map(|entry| entry.value.clone()) {
+            None => Vec::new(),
+            Some(Raw::Texts(texts)) => texts,
+            Some(Raw::Text(text)) if is_variable => {
+                text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
+            }
+            Some(_) => {
+                self.problem(key, "it must be a list of texts, such as [\"ruth@example.com\"]");
+                Vec::new()
+            }
+        };
+        let shown = (!texts.is_empty()).then(|| texts.join(", "));
+        self.note(key, shown);
+        texts
+    }
+
     /// Takes the key as known without looking at its value.
     pub fn skip(&mut self, key: &str) -> bool {
         self.settings.push(Setting { key: key.to_owned(), value: None, origin: String::new() });

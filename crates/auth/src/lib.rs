@@ -1,0 +1,24 @@
+//! The built-in identity provider: OpenID Connect's code flow with PKCE, on an origin of its own, so that the portal never
+//! sees a password. It knows the domain's rules and the store, and nothing of the portal.
+
+mod state;
+
+pub use state::{Client, Provider, ProviderSettings};
+
+use axum::Router;
+use chancery_pages::{Surroundings, surround};
+use std::sync::Arc;
+
+/// The whole provider.
+pub fn router(provider: Arc<Provider>) -> Router {
+    let surroundings = Surroundings {
+        surface: "auth",
+        firm_name: provider.settings.firm_name.clone(),
+        public_url: provider.settings.issuer.clone(),
+        form_targets: provider.settings.form_targets(),
+        open_to_other_sites: &[],
+        clock: Arc::clone(&provider.clock),
+        randomness: Arc::clone(&provider.randomness),
+    };
+    surround(Router::new().with_state(provider), surroundings)
+}

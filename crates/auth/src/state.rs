@@ -1,0 +1,72 @@
+//! What every endpoint of the provider stands on.
+
+use chancery_domain::{Clock, CompanyDomain, Randomness};
+use chancery_mail::Mailer;
+use chancery_store::Store;
+use std::fmt;
+use std::sync::Arc;
+
+/// Made once at the start, from the configuration.
+#[derive(Clone, Debug)]
+pub struct ProviderSettings {
+    /// Its own address, as browsers and clients know it, without a slash at the end.
+    pub issuer: String,
+    pub firm_name: String,
+    /// Whose people may sign up.
+    pub company_domain: CompanyDomain,
+    pub clients: Vec<Client>,
+}
+
+/// An application that people sign in to.
+#[derive(Clone)]
+pub struct Client {
+    pub id: String,
+    /// As the consent page names it.
+    pub name: String,
+    /// None: a public client.
+    pub secret: Option<String>,
+    /// Compared letter by letter.
+    pub redirect_uris: Vec<String>,
+    pub post_logout_redirect_uris: Vec<String>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("id", &self.id)
+            .field("redirect_uris", &self.redirect_uris)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ProviderSettings {
+    pub fn client(&self, id: &str) -> Option<&Client> {
+        self.clients.iter().find(|client| client.id == id)
+    }
+
+    /// The origins that signing in may lead on to.
+    pub(crate) fn form_targets(&self) -> Vec<String> {
+        let uris = self
+            .clients
+            .iter()
+            .flat_map(|client| client.redirect_uris.iter().chain(&client.post_logout_redirect_uris));
+        let mut origins: Vec<String> = uris.filter_map(|uri| origin(uri)).collect();
+        origins.sort();
+        origins.dedup();
+        origins
+    }
+}
+
+fn origin(uri: &str) -> Option<String> {
+    let (scheme, rest) = uri.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    Some(format!("{scheme}://{authority}"))
+}
+
+pub struct Provider {
+    pub settings: ProviderSettings,
+    pub store: Arc<dyn Store>,
+    pub mailer: Arc<Mailer>,
+    pub clock: Arc<dyn Clock>,
+    pub randomness: Arc<dyn Randomness>,
+}

@@ -1,0 +1,168 @@
+//! The sections of the portal, of the identity provider and of mail.
+
+use super::bounds;
+use super::reader::Reader;
+use super::source::Origin;
+use super::{is_on_this_machine, listen, public_url};
+use chancery_domain::{CompanyDomain, EmailAddress, SessionTimes};
+use chancery_mail::MailRoute;
+use chancery_portal::SecondFactor;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+#[derive(Debug)]
+pub struct Portal {
+    pub listen: SocketAddr,
+    /// None: made from the port that is listened on.
+    pub public_url: Option<String>,
+    pub company_domain: CompanyDomain,
+    pub firm_name: String,
+    pub second_factor: SecondFactor,
+    pub partners: Vec<EmailAddress>,
+    pub session_times: SessionTimes,
+}
+
+#[derive(Debug)]
+pub struct Identity {
+    /// None: the built-in provider, at the port that it listens on.
+    pub issuer: Option<String>,
+    pub client_id: String,
+    pub client_secret_file: Option<PathBuf>,
+}
+
+/// The built-in identity provider.
+#[derive(Debug)]
+pub struct Auth {
+    pub is_enabled: bool,
+    pub listen: SocketAddr,
+}
+
+#[derive(Debug)]
+pub struct Mail {
+    pub route: MailRoute,
+    pub from: EmailAddress,
+}
+
+const MIN: Duration = Duration::from_secs(60);
+const H: u64 = 60;
+
+/// None where something is wrong, which the reader has noted.
+pub fn portal(reader: &mut Reader) -> Option<Portal> {
+    let listen = listen(reader, "portal.listen", 8081);
+    let public_url = public_url(reader, "portal.public_url");
+    let company_domain = parsed(reader, "portal.company_domain", "example.com");
+    let firm_name = reader.text("portal.firm_name", "Chancery");
+    if firm_name.chars().any(char::is_control) || firm_name.chars().count() > bounds::FIRM_NAME_CHARS {
+        let max = bounds::FIRM_NAME_CHARS;
+        reader.problem("portal.firm_name", format!("it must be one line of at most {max} characters"));
+    }
+    let second_factor = match reader.text("portal.second_factor", "none").as_str() {
+        "none" => SecondFactor::None,
+        "email-code" => SecondFactor::EmailCode,
+        other => {
+            reader.problem(
+                "portal.second_factor",
+                format!("{other:?} is no second factor; write \"none\" or \"email-code\""),
+            );
+            SecondFactor::EmailCode
+        }
+    };
+    let partners = partners(reader, company_domain.as_ref());
+    let idle_min = reader.integer("portal.session_idle_min", 30, bounds::SESSION_IDLE_MIN);
+    let max_h = reader.integer("portal.session_max_h", 12, bounds::SESSION_MAX_H);
+    let minutes = |count: u64| MIN * u32::try_from(count).unwrap_or(u32::MAX);
+    let session_times = SessionTimes { idle: minutes(idle_min), max: minutes(max_h * H) };
+    Some(Portal {
+        listen,
+        public_url,
+        company_domain: company_domain?,
+        firm_name,
+        second_factor,
+        partners,
+        session_times,
+    })
+}
+
+/// Only people who may sign up at all can be partners; another address would be a promise that nothing keeps.
+fn partners(reader: &mut Reader, domain: Option<&CompanyDomain>) -> Vec<EmailAddress> {
+    const KEY: &str = "portal.partners";
+    let mut partners = Vec::new();
+    for text in reader.texts(KEY) {
+        match text.parse::<EmailAddress>() {
+            Err(error) => reader.problem(KEY, format!("{text:?}: {error}")),
+            Ok(address) if domain.is_some_and(|domain| !address.is_at(domain)) => {
+                reader
+                    .problem(KEY, format!("{text:?} is not at portal.company_domain, so it cannot sign in"));
+            }
+            Ok(address) => partners.push(address),
+        }
+    }
+    partners
+}
+
+pub fn identity(reader: &mut Reader, folder: &Path) -> Identity {
+    const ISSUER: &str = "identity.issuer";
+    // Whether it ends in a slash is part of an issuer's name: the provider's own spelling counts.
+    let issuer = reader.optional_text(ISSUER);
+    if let Some(text) = &issuer {
+        let host = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+        let is_address = host.is_some_and(|host| !host.is_empty() && !host.contains([' ', '?', '#']));
+        if !is_address {
+            let fix = "write it exactly as the provider says it, such as \"https://id.example.com\"";
+            reader.problem(ISSUER, format!("{text:?} is not an issuer's address; {fix}"));
+        } else if text.starts_with("http://") && !is_on_this_machine(text) {
+            reader.problem(ISSUER, "an identity provider on another machine must have an https:// address");
+        }
+    }
+    let client_id = reader.text("identity.client_id", "chancery-portal");
+    let file = "identity.client_secret_file";
+    let client_secret_file = reader.optional_text(file).map(PathBuf::from);
+    let client_secret_file = match reader.origin(file) {
+        Origin::File { .. } => client_secret_file.map(|path| folder.join(path)),
+        _ => client_secret_file,
+    };
+    Identity { issuer, client_id, client_secret_file }
+}
+
+/// With another's issuer the built-in provider is off, unless it is switched on by name: then the issuer is its own address,
+/// as a proxy in front of it has it.
+pub fn auth(reader: &mut Reader, identity: &Identity) -> Auth {
+    let listen = listen(reader, "auth.listen", 8082);
+    let is_own = identity.issuer.as_ref().is_none_or(|issuer| *issuer == format!("http://{listen}"));
+    let is_enabled = reader.boolean("auth.enabled", is_own);
+    if !is_enabled && identity.issuer.is_none() {
+        let fix = "name the provider that people sign in with, such as \"https://id.example.com\"";
+        reader.problem("identity.issuer", format!("it is needed where auth.enabled is false: {fix}"));
+    }
+    Auth { is_enabled, listen }
+}
+
+pub fn mail(reader: &mut Reader, data: &Path, domain: Option<&CompanyDomain>) -> Option<Mail> {
+    const SMTP: &str = "mail.smtp";
+    let route = match reader.optional_text(SMTP).map(|url| MailRoute::smtp(&url)) {
+        None => Some(MailRoute::Outbox(data.join("outbox"))),
+        Some(Ok(route)) => {
+            reader.show_as(SMTP, route.to_string());
+            Some(route)
+        }
+        Some(Err(error)) => {
+            // It may hold a password.
+            reader.show_as(SMTP, "(unreadable)".to_owned());
+            reader.problem(SMTP, error);
+            None
+        }
+    };
+    let default = format!("chancery@{}", domain.map_or("example.com".to_owned(), CompanyDomain::to_string));
+    let from = parsed(reader, "mail.from", &default);
+    Some(Mail { route: route?, from: from? })
+}
+
+fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(
+    reader: &mut Reader,
+    key: &str,
+    default: &str,
+) -> Option<T> {
+    let text = reader.text(key, default);
+    text.parse().map_err(|error| reader.problem(key, format!("{text:?}: {error}"))).ok()
+}

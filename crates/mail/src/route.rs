@@ -1,0 +1,97 @@
+//! Where letters go, as the configuration says it: `mail.smtp` is a URL, and without one there is the outbox.
+
+use std::fmt;
+use std::path::PathBuf;
+
+#[derive(Clone, PartialEq, Eq)]
+pub enum MailRoute {
+    Outbox(PathBuf),
+    /// A URL that lettre takes, with its TLS said outright.
+    Smtp(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MailRouteError {
+    #[error(
+        "a mail server is `smtps://USER:PASSWORD@HOST` (TLS from the start) or `smtp://USER:PASSWORD@HOST:587` (STARTTLS)"
+    )]
+    NotSmtp,
+    #[error("the mail server's URL cannot be read ({0})")]
+    Unreadable(String),
+}
+
+impl MailRoute {
+    /// A password never goes over a network in the clear because somebody left something out: `smtp://` means STARTTLS,
+    /// unless the server is on this machine, or the URL asks for `?tls=opportunistic` outright.
+    pub fn smtp(text: &str) -> Result<Self, MailRouteError> {
+        let rest = text.strip_prefix("smtp://").or_else(|| text.strip_prefix("smtps://"));
+        let Some(rest) = rest.filter(|rest| !rest.is_empty()) else { return Err(MailRouteError::NotSmtp) };
+        let says_tls = rest.split_once('?').is_some_and(|(_, query)| query.contains("tls="));
+        let url = match text.starts_with("smtp://") && !says_tls {
+            false => text.to_owned(),
+            true => {
+                let mark = if rest.contains('?') { '&' } else { '?' };
+                let tls = if is_on_this_machine(rest) { "opportunistic" } else { "required" };
+                format!("{text}{mark}tls={tls}")
+            }
+        };
+        Ok(Self::Smtp(url))
+    }
+}
+
+fn is_on_this_machine(rest: &str) -> bool {
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    ["localhost", "127.0.0.1", "[::1]"]
+        .iter()
+        .any(|local| host.strip_prefix(local).is_some_and(|port| port.is_empty() || port.starts_with(':')))
+}
+
+/// Without the password.
+impl fmt::Display for MailRoute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Outbox(folder) => write!(f, "{}", folder.display()),
+            Self::Smtp(url) => {
+                let (scheme, rest) = url.split_once("://").unwrap_or(("smtp", url));
+                let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+                write!(f, "{scheme}://{host}")
+            }
+        }
+    }
+}
+
+impl fmt::Debug for MailRoute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MailRoute({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mail_server_elsewhere_is_spoken_to_in_secret() {
+        for (text, url) in [
+            ("smtp://mail.example.com:587", "smtp://mail.example.com:587?tls=required"),
+            ("smtp://u:p@mail.example.com", "smtp://u:p@mail.example.com?tls=required"),
+            ("smtps://mail.example.com", "smtps://mail.example.com"),
+            ("smtp://127.0.0.1:2525", "smtp://127.0.0.1:2525?tls=opportunistic"),
+            ("smtp://localhost.evil.example", "smtp://localhost.evil.example?tls=required"),
+            ("smtp://mail.example.com?tls=opportunistic", "smtp://mail.example.com?tls=opportunistic"),
+        ] {
+            assert_eq!(MailRoute::smtp(text), Ok(MailRoute::Smtp(url.to_owned())));
+        }
+        for text in ["", "mail.example.com", "http://mail.example.com", "smtp://"] {
+            assert_eq!(MailRoute::smtp(text), Err(MailRouteError::NotSmtp), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_password_is_not_shown() {
+        let route = MailRoute::smtp("smtps://firm:hunter2@mail.example.com").unwrap();
+        assert_eq!(route.to_string(), "smtps://mail.example.com");
+        assert!(!format!("{route:?}").contains("hunter2"));
+    }
+}

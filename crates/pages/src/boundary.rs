@@ -1,0 +1,113 @@
+//! Around every request for a page: it gets its id, what another site sent is stopped, a panic becomes a 500, refusals get
+//! their page, the reply gets its headers, and one log line is written.
+
+use crate::refusal::wants_json;
+use crate::security_headers::SecurityHeaders;
+use crate::{Refusal, STYLESHEET_PATH, same_origin, stylesheet};
+use axum::Router;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::HeaderValue;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use chancery_domain::{Clock, Randomness, RequestId};
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// What the boundary of a surface must know.
+#[derive(Clone)]
+pub struct Surroundings {
+    /// `portal` or `auth`, in the log.
+    pub surface: &'static str,
+    pub firm_name: String,
+    /// Under this address browsers know the surface.
+    pub public_url: String,
+    /// Other origins that the reply to a form may lead to.
+    pub form_targets: Vec<String>,
+    /// Paths that are asked by programs of other sites, and hold no cookie to be misused.
+    pub open_to_other_sites: &'static [&'static str],
+    pub clock: Arc<dyn Clock>,
+    pub randomness: Arc<dyn Randomness>,
+}
+
+#[derive(Clone)]
+struct Boundary {
+    surroundings: Arc<Surroundings>,
+    security_headers: SecurityHeaders,
+}
+
+/// Puts the boundary around a surface's routes, and adds what is the same on all: the stylesheet, and refusals for what
+/// is not there.
+pub fn surround(routes: Router, surroundings: Surroundings) -> Router {
+    let is_tls = surroundings.public_url.starts_with("https://");
+    let security_headers = SecurityHeaders::new(is_tls, &surroundings.form_targets);
+    let boundary = Boundary { surroundings: Arc::new(surroundings), security_headers };
+    routes
+        .route(STYLESHEET_PATH, get(stylesheet::handle))
+        .method_not_allowed_fallback(async || Refusal::method_not_allowed())
+        .fallback(async || Refusal::not_found())
+        .layer(axum::middleware::from_fn_with_state(boundary, around))
+}
+
+async fn around(State(boundary): State<Boundary>, mut request: Request, next: Next) -> Response {
+    let Boundary { surroundings, security_headers } = &boundary;
+    let Surroundings { surface, firm_name, clock, randomness, .. } = &**surroundings;
+    let started_at = clock.monotonic();
+    let request_id = RequestId::new(clock.now(), randomness.as_ref());
+    request.extensions_mut().insert(request_id.clone());
+    let method = request.method().clone();
+    let path = request.extensions().get::<MatchedPath>().map_or("(none)", MatchedPath::as_str).to_owned();
+    let json = wants_json(request.headers());
+    let is_open = surroundings.open_to_other_sites.contains(&path.as_str());
+    let is_allowed = is_open || same_origin::is_allowed(&method, request.headers());
+
+    let mut response = match is_allowed {
+        true => CatchPanic(Box::pin(next.run(request))).await.unwrap_or_else(IntoResponse::into_response),
+        false => Refusal::cross_origin().into_response(),
+    };
+    let refusal = response.extensions_mut().remove::<Refusal>();
+    if let Some(refusal) = &refusal {
+        response = refusal.render(json, firm_name);
+    }
+    security_headers.add_to(response.headers_mut());
+    if let Ok(id) = HeaderValue::from_str(request_id.as_str()) {
+        response.headers_mut().insert("x-request-id", id);
+    }
+
+    let duration = clock.monotonic().saturating_duration_since(started_at);
+    let duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let (status, code) = (response.status().as_u16(), refusal.as_ref().map_or("", |refusal| refusal.code));
+    match refusal.as_ref().and_then(|refusal| refusal.internal.as_deref()) {
+        None => tracing::info!(%request_id, surface, %method, path, status, code, duration_ms, "request"),
+        Some(internal) if response.status().is_server_error() => {
+            tracing::error!(%request_id, surface, %method, path, status, code, duration_ms, internal, "request failed");
+        }
+        Some(internal) => {
+            tracing::warn!(%request_id, surface, %method, path, status, code, duration_ms, internal, "request refused");
+        }
+    }
+    let labels = [("surface", (*surface).to_owned()), ("path", path), ("status", status.to_string())];
+    metrics::counter!("chancery_page_requests_total", &labels).increment(1);
+    response
+}
+
+/// A panic in a handler fails that request and no other.
+struct CatchPanic(Pin<Box<dyn Future<Output = Response> + Send>>);
+
+impl Future for CatchPanic {
+    type Output = Result<Response, Refusal>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        // The future is never polled again after a panic, so a state that it left half-changed is never seen.
+        match std::panic::catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(context))) {
+            Ok(poll) => poll.map(Ok),
+            Err(panic) => {
+                let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+                let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+                Poll::Ready(Err(Refusal::internal(format!("a handler panicked: {text}"))))
+            }
+        }
+    }
+}

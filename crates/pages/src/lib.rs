@@ -1,0 +1,16 @@
+//! What the pages of the portal and of the identity provider have in common: the look, the headers, the cross-origin
+//! rule, cookies, and refusals in one voice. It knows no page of either.
+
+mod boundary;
+mod cookies;
+mod page;
+mod refusal;
+mod same_origin;
+mod security_headers;
+mod stylesheet;
+
+pub use boundary::{Surroundings, surround};
+pub use cookies::{Cookie, SentCookie, sent_cookie};
+pub use page::page;
+pub use refusal::{Refusal, WayOn};
+pub use stylesheet::STYLESHEET_PATH;

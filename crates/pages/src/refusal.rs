@@ -1,0 +1,196 @@
+//! Refusals in one voice: what happened, what to do, and one way on. What the reader sees and what the log says are apart.
+
+use askama::Template;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+/// A handler's `Err`. It becomes a page, or JSON for whoever asked for that, at the boundary, which knows the firm's name.
+#[derive(Clone, Debug)]
+pub struct Refusal {
+    pub status: StatusCode,
+    /// For programs.
+    pub code: &'static str,
+    /// The page's heading.
+    pub title: &'static str,
+    /// What happened.
+    pub reason: String,
+    /// What to do.
+    pub advice: String,
+    pub way_on: Option<WayOn>,
+    pub retry_after_s: Option<u32>,
+    /// For the log alone.
+    pub internal: Option<String>,
+    /// Cookies that are no good any more.
+    pub cookies: Vec<HeaderValue>,
+}
+
+#[derive(Clone, Debug)]
+pub struct WayOn {
+    pub href: String,
+    pub label: &'static str,
+}
+
+impl Refusal {
+    pub fn new(
+        status: StatusCode,
+        code: &'static str,
+        title: &'static str,
+        reason: impl Into<String>,
+    ) -> Self {
+        Self {
+            status,
+            code,
+            title,
+            reason: reason.into(),
+            advice: String::new(),
+            way_on: None,
+            retry_after_s: None,
+            internal: None,
+            cookies: Vec::new(),
+        }
+    }
+
+    #[must_use]
+    pub fn advice(mut self, advice: impl Into<String>) -> Self {
+        self.advice = advice.into();
+        self
+    }
+
+    #[must_use]
+    pub fn way_on(mut self, href: impl Into<String>, label: &'static str) -> Self {
+        self.way_on = Some(WayOn { href: href.into(), label });
+        self
+    }
+
+    #[must_use]
+    pub fn logged(mut self, internal: impl Into<String>) -> Self {
+        self.internal = Some(internal.into());
+        self
+    }
+
+    #[must_use]
+    pub fn with_cookie(mut self, cookie: Option<HeaderValue>) -> Self {
+        self.cookies.extend(cookie);
+        self
+    }
+
+    pub fn internal(internal: impl Into<String>) -> Self {
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal_error",
+            "Something went wrong on our side",
+            "Nothing that you did caused it, and nothing was changed.",
+        )
+        .advice("Try again in a moment. If it stays, tell the firm's administrator when it happened.")
+        .logged(internal)
+    }
+
+    /// The database, or another part that we stand on, does not answer.
+    pub fn unavailable(internal: impl Into<String>) -> Self {
+        let mut refusal = Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "unavailable",
+            "This is not available right now",
+            "A part that we need does not answer. Nothing was changed.",
+        )
+        .advice("Try again in a minute.")
+        .logged(internal);
+        refusal.retry_after_s = Some(30);
+        refusal
+    }
+
+    pub fn not_found() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", "There is no such page", "Nothing is at this address.")
+            .advice("If you typed it, check it; if a link led here, it is out of date.")
+            .way_on("/", "Go to the start")
+    }
+
+    pub fn method_not_allowed() -> Self {
+        Self::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "method_not_allowed",
+            "This cannot be done here",
+            "This address does not take this kind of request.",
+        )
+        .way_on("/", "Go to the start")
+    }
+
+    pub fn bad_form(reason: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "bad_request", "This request cannot be read", reason)
+            .advice("Go back and send the form again.")
+    }
+
+    pub fn cross_origin() -> Self {
+        Self::new(
+            StatusCode::FORBIDDEN,
+            "cross_origin",
+            "This came from another site",
+            "Another site sent this request in your name. It was stopped, and nothing was changed.",
+        )
+        .advice("If you meant to do this, open the page here and do it from there.")
+        .way_on("/", "Go to the start")
+    }
+
+    pub fn too_many(reason: impl Into<String>, retry_after_s: u32) -> Self {
+        let mut refusal =
+            Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", "Wait a moment", reason);
+        refusal.retry_after_s = Some(retry_after_s);
+        refusal
+    }
+
+    /// As the reader gets it.
+    pub(crate) fn render(&self, wants_json: bool, firm_name: &str) -> Response {
+        let mut response = if wants_json {
+            let body = json!({"error": {"code": self.code, "reason": self.reason}}).to_string();
+            ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response()
+        } else {
+            let page = RefusalPage {
+                firm_name,
+                status: self.status.as_u16(),
+                title: self.title,
+                reason: &self.reason,
+                advice: &self.advice,
+                way_on: self.way_on.as_ref(),
+            };
+            match page.render() {
+                Ok(html) => axum::response::Html(html).into_response(),
+                Err(_) => self.reason.clone().into_response(),
+            }
+        };
+        *response.status_mut() = self.status;
+        if let Some(seconds) = self.retry_after_s {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        for cookie in &self.cookies {
+            response.headers_mut().append(header::SET_COOKIE, cookie.clone());
+        }
+        response
+    }
+}
+
+/// The boundary makes the reply; this only hands the refusal over.
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let mut response = self.status.into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// Whether JSON is asked for and a page is not: browsers ask for pages by name.
+pub(crate) fn wants_json(headers: &HeaderMap) -> bool {
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    accept.contains("application/json") && !accept.contains("text/html")
+}
+
+#[derive(Template)]
+#[template(path = "refusal.html")]
+struct RefusalPage<'a> {
+    firm_name: &'a str,
+    status: u16,
+    title: &'a str,
+    reason: &'a str,
+    advice: &'a str,
+    way_on: Option<&'a WayOn>,
+}

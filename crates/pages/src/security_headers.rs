@@ -1,0 +1,45 @@
+//! The headers that every page has.
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+
+/// Made once: they are the same for every page of a surface.
+#[derive(Clone, Debug)]
+pub(crate) struct SecurityHeaders(Vec<(HeaderName, HeaderValue)>);
+
+impl SecurityHeaders {
+    /// `form_targets` are other origins that a form's reply may lead to; browsers hold `form-action` against those too.
+    pub(crate) fn new(is_tls: bool, form_targets: &[String]) -> Self {
+        let forms: String = form_targets.iter().map(|origin| format!(" {origin}")).collect();
+        let policy = format!(
+            "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; \
+             base-uri 'none'; form-action 'self'{forms}; frame-ancestors 'none'"
+        );
+        let fixed = |name: &'static str, value: &'static str| {
+            (HeaderName::from_static(name), HeaderValue::from_static(value))
+        };
+        let mut headers = vec![
+            fixed("x-content-type-options", "nosniff"),
+            // Not `no-referrer`: with that, browsers send `Origin: null` even to ourselves.
+            fixed("referrer-policy", "same-origin"),
+            fixed("x-frame-options", "DENY"),
+            fixed("cross-origin-opener-policy", "same-origin"),
+            fixed("cross-origin-resource-policy", "same-origin"),
+            fixed("permissions-policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()"),
+        ];
+        // An origin is made of letters that a header may have; without any, the strictest policy stands.
+        let policy = HeaderValue::from_str(&policy).unwrap_or(HeaderValue::from_static("default-src 'none'"));
+        headers.push((header::CONTENT_SECURITY_POLICY, policy));
+        if is_tls {
+            headers.push(fixed("strict-transport-security", "max-age=31536000"));
+        }
+        Self(headers)
+    }
+
+    /// What a page says for itself stands; nothing is kept by anybody unless it says so.
+    pub(crate) fn add_to(&self, headers: &mut HeaderMap) {
+        for (name, value) in &self.0 {
+            headers.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+        headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    }
+}
