@@ -1,7 +1,9 @@
 //! `--demo`: a demonstration firm in an empty data folder. How to reach it is kept in `DATA/demo.json` and printed at every
 //! start.
 
+use super::people::{Addresses, Ground};
 use crate::commands::create_key;
+use crate::config::Config;
 use crate::data_folder::DataFolder;
 use anyhow::{Context, bail};
 use chancery_domain::{AccountName, Clock, RateLimits, SystemClock};
@@ -18,6 +20,8 @@ const LIMITS: RateLimits = RateLimits { requests_per_min: 6_000, tokens_per_min:
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub struct Demo {
     api_url: String,
+    portal_url: String,
+    auth_url: String,
     api_key: String,
     model: String,
 }
@@ -25,7 +29,7 @@ pub struct Demo {
 /// What is printed at every start, with a line to paste.
 impl fmt::Display for Demo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { api_url, api_key, model } = self;
+        let Self { api_url, api_key, model, .. } = self;
         let body = json!({
             "model": model,
             "instructions": "Answer in one short sentence.",
@@ -47,16 +51,24 @@ impl fmt::Display for Demo {
 /// Makes the firm, or finds the one that an earlier start made.
 pub async fn prepare(
     data: &DataFolder,
-    store: &Arc<dyn Store>,
+    config: &Config,
+    ground: &Ground,
     api_url: &str,
-    model: &str,
+    addresses: &Addresses,
 ) -> anyhow::Result<Demo> {
+    let store = &ground.store;
     let api_key = match earlier_key(data, store).await? {
         Some(key) => key,
         None => make_firm(data, store.as_ref()).await?,
     };
-    // The address and the model may have changed since; the key has not.
-    let demo = Demo { api_url: api_url.to_owned(), api_key, model: model.to_owned() };
+    // The addresses and the model may have changed since; the key has not.
+    let demo = Demo {
+        api_url: api_url.to_owned(),
+        portal_url: addresses.portal.clone(),
+        auth_url: addresses.issuer.clone(),
+        api_key,
+        model: config.models[0].name.clone(),
+    };
     data.write_private(FILE, &serde_json::to_vec_pretty(&demo)?)?;
     Ok(demo)
 }
