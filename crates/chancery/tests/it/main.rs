@@ -7,12 +7,14 @@
 )]
 
 mod bounds;
+mod browser;
 mod commands;
 mod config;
 mod demo;
 mod docs;
 mod event_stream;
 mod faults;
+mod identity_providers;
 mod limits;
 mod openai_clients;
 mod openapi;
