@@ -104,3 +104,11 @@ async fn oidc_provider_gives_the_address_at_userinfo_only() {
     assert_eq!(signed_in.id_token_header["alg"], json!("ES256"));
     assert_eq!(signed_in.id_token["email"], Value::Null);
 }
+
+#[tokio::test]
+async fn canaille_gives_the_address_in_the_id_token_too_and_never_says_that_it_is_verified() {
+    let signed_in = sign_in_at(Kind::Canaille).await;
+    assert_eq!(signed_in.id_token_header["alg"], json!("RS256"));
+    assert_eq!(signed_in.id_token["email"], signed_in.userinfo["email"]);
+    assert_eq!(signed_in.id_token["email_verified"], Value::Null);
+}

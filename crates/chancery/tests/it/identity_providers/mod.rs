@@ -1,6 +1,7 @@
 //! Identity providers that nobody here wrote, each started on loopback with one client and one person, and driven through its
 //! own pages. `scripts/sign-in-peers` fetches them.
 
+mod canaille;
 mod code_flow;
 mod oidc_provider;
 
@@ -16,6 +17,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
+    Canaille,
     OidcProvider,
 }
 
@@ -43,6 +45,7 @@ impl Provider {
     pub async fn start(kind: Kind, redirect_uri: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut command = match kind {
+            Kind::Canaille => canaille::command(),
             Kind::OidcProvider => oidc_provider::command(),
         };
         let log = folder.path().join("log");
@@ -85,6 +88,7 @@ impl Provider {
     /// Signs the person in and consents, on the provider's own pages, where the browser must be now.
     pub async fn sign_in(&self, browser: &Browser) {
         match self.kind {
+            Kind::Canaille => canaille::sign_in(browser, self).await,
             Kind::OidcProvider => oidc_provider::sign_in(browser, self).await,
         }
     }
@@ -92,6 +96,7 @@ impl Provider {
     /// Whether it says of the address that it is verified.
     pub fn verifies_email(&self) -> bool {
         match self.kind {
+            Kind::Canaille => false,
             Kind::OidcProvider => true,
         }
     }
