@@ -1,12 +1,18 @@
 //! The built-in identity provider: OpenID Connect's code flow with PKCE, on an origin of its own, so that the portal never
 //! sees a password. It knows the domain's rules and the store, and nothing of the portal.
 
+mod limits;
+mod passwords;
+mod signed_in;
 mod state;
 
+pub use passwords::{HashingError, PasswordProblem};
+pub use signed_in::{AddAccountError, add_account};
 pub use state::{Client, Provider, ProviderSettings};
 
 use axum::Router;
-use chancery_pages::{Surroundings, surround};
+use chancery_pages::{Refusal, Surroundings, surround};
+use chancery_store::StoreError;
 use std::sync::Arc;
 
 /// The whole provider.
@@ -21,4 +27,9 @@ pub fn router(provider: Arc<Provider>) -> Router {
         randomness: Arc::clone(&provider.randomness),
     };
     surround(Router::new().with_state(provider), surroundings)
+}
+
+/// The store does not do as it should: the reader is told that nothing was changed, the log what it was.
+fn refused(error: &StoreError) -> Refusal {
+    Refusal::unavailable(error.to_string())
 }

@@ -1,7 +1,7 @@
 //! What can go wrong in the store. The texts are for operators and logs; the HTTP crates choose their own words. None
 //! of them carries a password.
 
-use chancery_domain::{AccountId, AccountName, KeyPrefix, PersonId, RequestId};
+use chancery_domain::{AccountId, AccountName, EmailAddress, KeyPrefix, PersonId, RequestId};
 use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +37,8 @@ pub enum StoreError {
     PersonRemoved(PersonId),
     #[error("this is the last partner; make another one first with `chancery user role EMAIL partner`")]
     LastPartner,
+    #[error("there is already an account of the identity provider with the address {0}")]
+    EmailTaken(EmailAddress),
     #[error("the sum is too large to be counted exactly; ask for fewer days")]
     SumTooLarge,
 

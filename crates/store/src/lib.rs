@@ -2,6 +2,7 @@
 //! Each method is one atomic step named after what happens; no transaction and no SQL leaves this crate.
 
 mod accounts;
+mod attempts;
 mod both;
 mod error;
 mod failure;
@@ -16,10 +17,13 @@ mod ledger_months;
 mod ledger_postgres;
 mod ledger_sqlite;
 mod ledger_writer;
+mod mailbox_proofs;
 mod migrations;
 mod patience;
 mod people;
 mod postgres;
+mod provider_accounts;
+mod provider_sessions;
 mod serving_lock;
 mod sessions;
 mod sign_ins;
@@ -38,10 +42,12 @@ pub use serving_lock::{LimitsKept, ServingLock, ServingWatch};
 pub use sign_ins::{CODE_TRIES_MEMORY, MAX_CODE_TRIES};
 pub use sqlite::SqliteStore;
 pub use traits::{
-    Accounts, Arrival, CapChange, ChainedRow, Claim, Claimed, CodeTry, FinishedReply, HalfSignIn, Health,
-    IdempotencyKeys, KeptKey, KeptReply, KeyHolder, KeyOwner, Keys, Leases, Ledger, LimitsChange, MailedCode,
-    Months, NewAccount, NewKey, NewSession, People, Reserved, Sessions, Settlement, SignIn, SignIns,
-    SignedIn, Spending, SpendingReservation, Store,
+    Accounts, Arrival, Attempts, CapChange, ChainedRow, Claim, Claimed, CodeTry, Counted, FinishedReply,
+    HalfSignIn, Health, IdempotencyKeys, KeptKey, KeptReply, KeyHolder, KeyOwner, Keys, Leases, Ledger,
+    LimitsChange, MailboxProof, MailboxProofs, MailedCode, Months, NewAccount, NewKey, NewProviderAccount,
+    NewProviderSession, NewSession, PasswordHash, People, ProofPurpose, ProviderAccount, ProviderAccounts,
+    ProviderSession, ProviderSessions, Reserved, Sessions, Settlement, SignIn, SignIns, SignedIn, Spending,
+    SpendingReservation, Store,
 };
 pub use url::DatabaseUrl;
 pub use usage::{DayUsage, UsageBy, UsageByError, UsageGroup, UsageQuery, UsageSum, UsageTotals};

@@ -34,6 +34,7 @@ const SQLITE: &[Migration] = &[
     step(3, "spending_caps", include_str!("../migrations/sqlite/0003_spending_caps.sql")),
     step(4, "idempotency_keys", include_str!("../migrations/sqlite/0004_idempotency_keys.sql")),
     step(5, "people_and_sessions", include_str!("../migrations/sqlite/0005_people_and_sessions.sql")),
+    step(6, "provider_accounts", include_str!("../migrations/sqlite/0006_provider_accounts.sql")),
 ];
 
 const POSTGRES: &[Migration] = &[
@@ -42,6 +43,7 @@ const POSTGRES: &[Migration] = &[
     step(3, "spending_caps", include_str!("../migrations/postgres/0003_spending_caps.sql")),
     step(4, "idempotency_keys", include_str!("../migrations/postgres/0004_idempotency_keys.sql")),
     step(5, "people_and_sessions", include_str!("../migrations/postgres/0005_people_and_sessions.sql")),
+    step(6, "provider_accounts", include_str!("../migrations/postgres/0006_provider_accounts.sql")),
 ];
 
 stored_row! {

@@ -7,10 +7,25 @@ use chancery_domain::{
     Identity, Key, KeyHash, KeyId, KeyPrefix, LocalPath, Nanos, Person, PersonId, RateLimits, RequestId,
     Role, Session, SessionId, SessionTimes, TokenHash, UnixMillis, UsageRow, WriterId,
 };
+use std::fmt;
 
 /// Everything that is kept, in one object that can be shared.
 pub trait Store:
-    Accounts + Keys + Ledger + Months + Spending + IdempotencyKeys + Leases + People + Sessions + SignIns + Health
+    Accounts
+    + Keys
+    + Ledger
+    + Months
+    + Spending
+    + IdempotencyKeys
+    + Leases
+    + People
+    + Sessions
+    + SignIns
+    + ProviderAccounts
+    + ProviderSessions
+    + MailboxProofs
+    + Attempts
+    + Health
 {
 }
 
@@ -25,6 +40,10 @@ impl<T> Store for T where
         + People
         + Sessions
         + SignIns
+        + ProviderAccounts
+        + ProviderSessions
+        + MailboxProofs
+        + Attempts
         + Health
 {
 }
@@ -451,6 +470,166 @@ pub trait SignIns: Send + Sync + 'static {
 
     /// Removes what nobody can use any more; says how much.
     async fn forget_old_sign_ins(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError>;
+}
+
+/// A password as it is kept: a PHC string of argon2id. Its `Debug` shows nothing.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PasswordHash(pub String);
+
+impl fmt::Debug for PasswordHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PasswordHash(…)")
+    }
+}
+
+/// Somebody whom the built-in identity provider knows. Accounts are made only with a proved mailbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderAccount {
+    /// What clients know the person by: drawn, opaque, never the address, and never another's.
+    pub subject: String,
+    pub email: EmailAddress,
+    pub password_hash: PasswordHash,
+    /// Another with each password. What was started under an earlier one (sessions, grants) is over.
+    pub password_version: i64,
+    pub created_at: UnixMillis,
+}
+
+#[derive(Clone, Debug)]
+pub struct NewProviderAccount {
+    pub subject: String,
+    pub email: EmailAddress,
+    pub password_hash: PasswordHash,
+    pub at: UnixMillis,
+}
+
+#[async_trait]
+pub trait ProviderAccounts: Send + Sync + 'static {
+    /// Refused with `EmailTaken`.
+    async fn create_provider_account(&self, new: NewProviderAccount) -> Result<ProviderAccount, StoreError>;
+
+    async fn provider_account_with_email(
+        &self,
+        email: &EmailAddress,
+    ) -> Result<Option<ProviderAccount>, StoreError>;
+
+    async fn provider_account(&self, subject: &str) -> Result<Option<ProviderAccount>, StoreError>;
+
+    /// Ends all sessions of the account in the same step. None where there is no such account.
+    async fn set_password(
+        &self,
+        email: &EmailAddress,
+        password_hash: &PasswordHash,
+    ) -> Result<Option<ProviderAccount>, StoreError>;
+}
+
+#[derive(Clone, Debug)]
+pub struct NewProviderSession {
+    pub token: TokenHash,
+    pub subject: String,
+    /// Of the account as it was when its password was found right.
+    pub password_version: i64,
+    pub at: UnixMillis,
+}
+
+/// A browser's session with the identity provider, and whose it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderSession {
+    pub account: ProviderAccount,
+    /// When the password was typed.
+    pub started_at: UnixMillis,
+}
+
+#[async_trait]
+pub trait ProviderSessions: Send + Sync + 'static {
+    /// Opens nothing if the account's password was changed since it was found right.
+    async fn start_provider_session(&self, new: NewProviderSession) -> Result<(), StoreError>;
+
+    /// Whose session this is, if it is alive. Notes that it was used, now and then.
+    async fn provider_session(
+        &self,
+        token: TokenHash,
+        times: SessionTimes,
+        now: UnixMillis,
+    ) -> Result<Option<ProviderSession>, StoreError>;
+
+    /// Whether there was such a session.
+    async fn end_provider_session(&self, token: TokenHash) -> Result<bool, StoreError>;
+
+    async fn end_provider_sessions_of(&self, subject: &str) -> Result<u64, StoreError>;
+
+    /// Removes up to `limit` that are over; says how many.
+    async fn forget_ended_provider_sessions(
+        &self,
+        times: SessionTimes,
+        now: UnixMillis,
+        limit: u32,
+    ) -> Result<u64, StoreError>;
+}
+
+/// What a mailbox is proved for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProofPurpose {
+    /// With the password that the account is to have.
+    SignUp(PasswordHash),
+    NewPassword,
+}
+
+/// Somebody who says that a mailbox is theirs and has yet to type the code from the mail.
+#[derive(Clone, Debug)]
+pub struct MailboxProof {
+    pub purpose: ProofPurpose,
+    pub email: EmailAddress,
+    pub return_to: LocalPath,
+    pub code: MailedCode,
+}
+
+/// Tries are not counted here: whoever compares codes counts them first, with `Attempts`.
+#[async_trait]
+pub trait MailboxProofs: Send + Sync + 'static {
+    async fn begin_proof(&self, token: TokenHash, proof: MailboxProof) -> Result<(), StoreError>;
+
+    async fn proof(&self, token: TokenHash, now: UnixMillis) -> Result<Option<MailboxProof>, StoreError>;
+
+    /// Whether the new code took the place of the last one; not where another has taken it meanwhile.
+    async fn replace_proof_code(&self, token: TokenHash, new: MailedCode) -> Result<bool, StoreError>;
+
+    /// Uses the proof up. Whether it was still there, with this code: of many at once, one gets true.
+    async fn take_proof(&self, token: TokenHash, code: TokenHash) -> Result<bool, StoreError>;
+
+    /// Removes all proofs of this mailbox for whatever purpose; says how many.
+    async fn destroy_proofs(&self, email: &EmailAddress) -> Result<u64, StoreError>;
+
+    /// Removes up to `limit` whose time is over; says how many.
+    async fn forget_old_proofs(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError>;
+}
+
+/// How often something was tried, and until when that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    pub attempts: u32,
+    pub forgotten_at: UnixMillis,
+}
+
+/// Counts what may be tried only so often in a while. The key is a hash, so that nothing tells what was typed.
+#[async_trait]
+pub trait Attempts: Send + Sync + 'static {
+    /// Counts one more and says how many there are with it. The first one decides when all of them are forgotten.
+    async fn count_attempt(
+        &self,
+        key: TokenHash,
+        now: UnixMillis,
+        forgotten_at: UnixMillis,
+    ) -> Result<Counted, StoreError>;
+
+    async fn attempts(&self, key: TokenHash, now: UnixMillis) -> Result<Option<Counted>, StoreError>;
+
+    /// For one that did no harm after all.
+    async fn take_back_attempt(&self, key: TokenHash) -> Result<(), StoreError>;
+
+    async fn forget_attempts(&self, key: TokenHash) -> Result<(), StoreError>;
+
+    /// Removes up to `limit` counts whose time is over; says how many.
+    async fn forget_old_attempts(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError>;
 }
 
 #[async_trait]
