@@ -26,5 +26,6 @@ mod second_node;
 mod server;
 mod several_models;
 mod shutdown;
+mod smtp;
 mod start_up;
 mod v1;

@@ -65,9 +65,9 @@ async fn sign_in_at(kind: Kind) -> SignedIn {
     let arrived = browser.arrive(&redirect_uri).await;
     let query: HashMap<_, _> = arrived.query_pairs().into_owned().collect();
     assert_eq!(query["state"], STATE, "{arrived}");
-    if discovery["authorization_response_iss_parameter_supported"] == json!(true) {
-        assert_eq!(query["iss"], provider.issuer, "{arrived}");
-    }
+    // RFC 9207: who announces it sends it.
+    let announces_itself = discovery["authorization_response_iss_parameter_supported"] == json!(true);
+    assert_eq!(query.get("iss"), announces_itself.then_some(&provider.issuer), "{arrived}");
 
     let form = [
         ("grant_type", "authorization_code"),
@@ -80,9 +80,10 @@ async fn sign_in_at(kind: Kind) -> SignedIn {
     let request = request.header("content-type", "application/x-www-form-urlencoded");
     let request = request.basic_auth(provider.client_id, Some(provider.client_secret));
     let tokens: Value = request.send().await.unwrap().json().await.unwrap();
-    let access_token = tokens["access_token"].as_str().unwrap_or_else(|| panic!("{tokens}"));
+    let access_token =
+        tokens["access_token"].as_str().unwrap_or_else(|| panic!("{tokens}\n{}", provider.log()));
     let userinfo = http.get(endpoint("userinfo_endpoint")).bearer_auth(access_token);
-    let userinfo: Value = userinfo.send().await.unwrap().json().await.unwrap();
+    let userinfo: Value = userinfo.send().await.unwrap().error_for_status().unwrap().json().await.unwrap();
     let mut parts = tokens["id_token"].as_str().unwrap().split('.');
     let mut decoded = || {
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(parts.next().unwrap()).unwrap();
@@ -111,4 +112,12 @@ async fn canaille_gives_the_address_in_the_id_token_too_and_never_says_that_it_i
     assert_eq!(signed_in.id_token_header["alg"], json!("RS256"));
     assert_eq!(signed_in.id_token["email"], signed_in.userinfo["email"]);
     assert_eq!(signed_in.id_token["email_verified"], Value::Null);
+}
+
+#[tokio::test]
+async fn glewlwyd_gives_the_address_in_the_id_token_too_and_does_not_name_itself_in_the_answer() {
+    let signed_in = sign_in_at(Kind::Glewlwyd).await;
+    assert_eq!(signed_in.id_token_header["alg"], json!("EdDSA"));
+    assert_eq!(signed_in.id_token["email"], signed_in.userinfo["email"]);
+    assert_eq!(signed_in.id_token["email_verified"], json!(true));
 }

@@ -3,6 +3,7 @@
 
 mod canaille;
 mod code_flow;
+mod glewlwyd;
 mod oidc_provider;
 
 use crate::browser::Browser;
@@ -18,6 +19,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     Canaille,
+    Glewlwyd,
     OidcProvider,
 }
 
@@ -37,7 +39,7 @@ pub struct Provider {
     pub password: &'static str,
     kind: Kind,
     _process: Running,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Provider {
@@ -46,6 +48,7 @@ impl Provider {
         let folder = tempfile::tempdir().unwrap();
         let mut command = match kind {
             Kind::Canaille => canaille::command(),
+            Kind::Glewlwyd => glewlwyd::command(),
             Kind::OidcProvider => oidc_provider::command(),
         };
         let log = folder.path().join("log");
@@ -81,7 +84,7 @@ impl Provider {
             password: PASSWORD,
             kind,
             _process: process,
-            _folder: folder,
+            folder,
         }
     }
 
@@ -89,15 +92,21 @@ impl Provider {
     pub async fn sign_in(&self, browser: &Browser) {
         match self.kind {
             Kind::Canaille => canaille::sign_in(browser, self).await,
+            Kind::Glewlwyd => glewlwyd::sign_in(browser, self).await,
             Kind::OidcProvider => oidc_provider::sign_in(browser, self).await,
         }
+    }
+
+    /// What it has written, for the message of a test that fails.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap()
     }
 
     /// Whether it says of the address that it is verified.
     pub fn verifies_email(&self) -> bool {
         match self.kind {
             Kind::Canaille => false,
-            Kind::OidcProvider => true,
+            Kind::Glewlwyd | Kind::OidcProvider => true,
         }
     }
 }
