@@ -12,6 +12,7 @@ mod ledger;
 mod opening;
 mod people;
 mod postgres_only;
+mod provider;
 mod samples;
 mod spending;
 mod sqlite_only;
@@ -134,6 +135,18 @@ conformance_suite! {
         the_right_code_passes_once_and_a_late_one_never
         wrong_codes_count_over_all_sign_ins_of_one_identity_however_many_race
         a_new_code_takes_the_place_of_the_last;
+    provider:
+        an_account_is_found_by_address_and_by_subject
+        of_many_signing_up_with_one_address_one_gets_the_account
+        a_provider_session_tells_whose_it_is_until_it_is_ended
+        a_provider_session_ends_idle_and_old_and_lives_while_used
+        a_new_password_ends_every_session_and_those_begun_with_the_old_one
+        a_proof_is_found_in_time_and_taken_once_however_many_race
+        a_new_code_replaces_the_last_one_of_a_proof_once
+        proofs_of_one_mailbox_are_destroyed_together_and_old_ones_forgotten
+        racing_attempts_each_get_a_number_of_their_own
+        attempts_are_forgotten_when_the_first_ones_time_is_over
+        an_attempt_can_be_taken_back_and_all_be_forgotten;
     opening:
         reopening_keeps_everything
         a_newer_schema_is_refused_by_number
