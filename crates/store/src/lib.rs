@@ -43,7 +43,15 @@ pub use postgres::PostgresStore;
 pub use serving_lock::{LimitsKept, ServingLock, ServingWatch};
 pub use sign_ins::{CODE_TRIES_MEMORY, MAX_CODE_TRIES};
 pub use sqlite::SqliteStore;
-pub use traits::{Accounts, Arrival, Attempts, CapChange, ChainedRow, Claim, Claimed, CodePresented, CodeTry, Consent, ConsentQuestion, Counted, FinishedReply, Grant, Grants, HalfSignIn, Health, IdempotencyKeys, KeptKey, KeptReply, KeyHolder, KeyOwner, Keys, Leases, Ledger, LimitsChange, MailboxProof, MailboxProofs, MailedCode, Months, NewAccount, NewCode, NewKey, NewProviderAccount, NewProviderSession, NewSession, PasswordHash, People, ProofPurpose, ProviderAccount, ProviderAccounts, ProviderSession, ProviderSessions, Redeemed, Reserved, Sessions, Settlement, SignIn, SignIns, SignedIn, SigningKey, SigningKeys, Spending, SpendingReservation, Store};
+pub use traits::{
+    Accounts, Arrival, Attempts, CapChange, ChainedRow, Claim, Claimed, CodePresented, CodeTry, Consent,
+    ConsentQuestion, Counted, FinishedReply, Grant, Grants, HalfSignIn, Health, IdempotencyKeys, KeptKey,
+    KeptReply, KeyHolder, KeyOwner, Keys, Leases, Ledger, LimitsChange, MailboxProof, MailboxProofs,
+    MailedCode, Months, NewAccount, NewCode, NewKey, NewProviderAccount, NewProviderSession, NewSession,
+    PasswordHash, People, ProofPurpose, ProviderAccount, ProviderAccounts, ProviderSession, ProviderSessions,
+    Redeemed, Reserved, Sessions, Settlement, SignIn, SignIns, SignedIn, SigningKey, SigningKeys, Spending,
+    SpendingReservation, Store,
+};
 pub use url::DatabaseUrl;
 pub use usage::{DayUsage, UsageBy, UsageByError, UsageGroup, UsageQuery, UsageSum, UsageTotals};
 

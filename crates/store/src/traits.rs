@@ -634,6 +634,8 @@ pub trait Attempts: Send + Sync + 'static {
 
     /// Removes up to `limit` counts whose time is over; says how many.
     async fn forget_old_attempts(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError>;
+}
+
 /// What somebody allowed an application to learn, and how the application must ask for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
