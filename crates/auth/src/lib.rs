@@ -3,10 +3,12 @@
 
 mod limits;
 mod passwords;
+mod protocol;
 mod signed_in;
 mod state;
 
 pub use passwords::{HashingError, PasswordProblem};
+pub use protocol::protocol_upkeep;
 pub use signed_in::{AddAccountError, add_account};
 pub use state::{Client, Provider, ProviderSettings};
 
@@ -22,11 +24,11 @@ pub fn router(provider: Arc<Provider>) -> Router {
         firm_name: provider.settings.firm_name.clone(),
         public_url: provider.settings.issuer.clone(),
         form_targets: provider.settings.form_targets(),
-        open_to_other_sites: &[],
+        open_to_other_sites: protocol::OPEN_TO_OTHER_SITES,
         clock: Arc::clone(&provider.clock),
         randomness: Arc::clone(&provider.randomness),
     };
-    surround(Router::new().with_state(provider), surroundings)
+    surround(protocol::routes().with_state(provider), surroundings)
 }
 
 /// The store does not do as it should: the reader is told that nothing was changed, the log what it was.

@@ -31,7 +31,7 @@ pub(crate) async fn signed_in(
         .map(|session| SignedInAccount { account: session.account, authenticated_at: session.started_at }))
 }
 
-fn session_token(headers: &HeaderMap) -> Option<SecretToken> {
+pub(crate) fn session_token(headers: &HeaderMap) -> Option<SecretToken> {
     match sent_cookie(headers, SESSION_COOKIE.name) {
         SentCookie::One(value) => SecretToken::parse(value),
         SentCookie::None | SentCookie::Several => None,

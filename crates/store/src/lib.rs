@@ -7,6 +7,7 @@ mod both;
 mod error;
 mod failure;
 mod gaps;
+mod grants;
 mod health;
 mod idempotency;
 mod keys;
@@ -27,6 +28,7 @@ mod provider_sessions;
 mod serving_lock;
 mod sessions;
 mod sign_ins;
+mod signing_keys;
 mod slot;
 mod spending;
 mod spending_turns;
@@ -42,11 +44,12 @@ pub use serving_lock::{LimitsKept, ServingLock, ServingWatch};
 pub use sign_ins::{CODE_TRIES_MEMORY, MAX_CODE_TRIES};
 pub use sqlite::SqliteStore;
 pub use traits::{
-    Accounts, Arrival, Attempts, CapChange, ChainedRow, Claim, Claimed, CodeTry, Counted, FinishedReply,
-    HalfSignIn, Health, IdempotencyKeys, KeptKey, KeptReply, KeyHolder, KeyOwner, Keys, Leases, Ledger,
-    LimitsChange, MailboxProof, MailboxProofs, MailedCode, Months, NewAccount, NewKey, NewProviderAccount,
-    NewProviderSession, NewSession, PasswordHash, People, ProofPurpose, ProviderAccount, ProviderAccounts,
-    ProviderSession, ProviderSessions, Reserved, Sessions, Settlement, SignIn, SignIns, SignedIn, Spending,
+    Accounts, Arrival, Attempts, CapChange, ChainedRow, Claim, Claimed, CodePresented, CodeTry, Consent,
+    ConsentQuestion, Counted, FinishedReply, Grant, Grants, HalfSignIn, Health, IdempotencyKeys, KeptKey,
+    KeptReply, KeyHolder, KeyOwner, Keys, Leases, Ledger, LimitsChange, MailboxProof, MailboxProofs,
+    MailedCode, Months, NewAccount, NewCode, NewKey, NewProviderAccount, NewProviderSession, NewSession,
+    PasswordHash, People, ProofPurpose, ProviderAccount, ProviderAccounts, ProviderSession, ProviderSessions,
+    Redeemed, Reserved, Sessions, Settlement, SignIn, SignIns, SignedIn, SigningKey, SigningKeys, Spending,
     SpendingReservation, Store,
 };
 pub use url::DatabaseUrl;

@@ -35,6 +35,7 @@ const SQLITE: &[Migration] = &[
     step(4, "idempotency_keys", include_str!("../migrations/sqlite/0004_idempotency_keys.sql")),
     step(5, "people_and_sessions", include_str!("../migrations/sqlite/0005_people_and_sessions.sql")),
     step(6, "provider_accounts", include_str!("../migrations/sqlite/0006_provider_accounts.sql")),
+    step(7, "provider_grants", include_str!("../migrations/sqlite/0007_provider_grants.sql")),
 ];
 
 const POSTGRES: &[Migration] = &[
@@ -44,6 +45,7 @@ const POSTGRES: &[Migration] = &[
     step(4, "idempotency_keys", include_str!("../migrations/postgres/0004_idempotency_keys.sql")),
     step(5, "people_and_sessions", include_str!("../migrations/postgres/0005_people_and_sessions.sql")),
     step(6, "provider_accounts", include_str!("../migrations/postgres/0006_provider_accounts.sql")),
+    step(7, "provider_grants", include_str!("../migrations/postgres/0007_provider_grants.sql")),
 ];
 
 stored_row! {

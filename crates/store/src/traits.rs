@@ -25,6 +25,8 @@ pub trait Store:
     + ProviderSessions
     + MailboxProofs
     + Attempts
+    + Grants
+    + SigningKeys
     + Health
 {
 }
@@ -44,6 +46,8 @@ impl<T> Store for T where
         + ProviderSessions
         + MailboxProofs
         + Attempts
+        + Grants
+        + SigningKeys
         + Health
 {
 }
@@ -630,6 +634,134 @@ pub trait Attempts: Send + Sync + 'static {
 
     /// Removes up to `limit` counts whose time is over; says how many.
     async fn forget_old_attempts(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError>;
+}
+
+/// What somebody allowed an application to learn, and how the application must ask for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    pub client_id: String,
+    /// Where the code was sent, and the SHA-256 of the secret that its taker must know (PKCE).
+    pub redirect_uri: String,
+    pub code_challenge: String,
+    /// Who it is about, and the password they had: with another one, the grant is over.
+    pub subject: String,
+    pub password_version: i64,
+    pub scope: String,
+    /// The application's own, to know its sign-in again.
+    pub nonce: Option<String>,
+    pub authenticated_at: UnixMillis,
+}
+
+/// An authorization code on its way through a browser.
+#[derive(Clone, Debug)]
+pub struct NewCode {
+    pub code: TokenHash,
+    pub grant: Grant,
+    pub expires_at: UnixMillis,
+    /// No earlier than the access token's end, so that a code that comes back until then is known.
+    pub forgotten_at: UnixMillis,
+}
+
+/// Somebody presents a code and wants an access token for it.
+#[derive(Clone, Debug)]
+pub struct CodePresented {
+    pub code: TokenHash,
+    pub client_id: String,
+    pub redirect_uri: String,
+    /// Made from the verifier that was sent along.
+    pub code_challenge: String,
+    pub access_token: TokenHash,
+    pub access_expires_at: UnixMillis,
+    pub now: UnixMillis,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Redeemed {
+    Yes(Grant),
+    /// No such code.
+    Unknown,
+    /// It was presented before; whatever was given for it is revoked.
+    Replayed(Grant),
+    /// Too late, or not by whom, not from where or without the verifier that it was made for. It is worth nothing now.
+    Mismatch {
+        grant: Grant,
+        is_late: bool,
+    },
+}
+
+/// A consent page that waits for its answer.
+#[derive(Clone, Debug)]
+pub struct ConsentQuestion {
+    pub subject: String,
+    /// The session that it was shown in.
+    pub session: TokenHash,
+    /// What the application asked for, as a query.
+    pub request: String,
+    pub expires_at: UnixMillis,
+}
+
+#[derive(Clone, Debug)]
+pub struct Consent {
+    pub subject: String,
+    pub client_id: String,
+    pub scope: String,
+    pub at: UnixMillis,
+}
+
+/// What the built-in identity provider gives out in people's names.
+#[async_trait]
+pub trait Grants: Send + Sync + 'static {
+    async fn ask_for_consent(&self, token: TokenHash, question: ConsentQuestion) -> Result<(), StoreError>;
+
+    /// Gives it once; None where there is none or its time is over.
+    async fn take_consent_question(
+        &self,
+        token: TokenHash,
+        now: UnixMillis,
+    ) -> Result<Option<ConsentQuestion>, StoreError>;
+
+    async fn remember_consent(&self, consent: Consent) -> Result<(), StoreError>;
+
+    /// Every scope that was allowed to this application.
+    async fn consents(&self, subject: &str, client_id: &str) -> Result<Vec<String>, StoreError>;
+
+    async fn issue_code(&self, new: NewCode) -> Result<(), StoreError>;
+
+    /// A code is good for one presentation, right or wrong. However many present it at once, one gets its token at most,
+    /// and the second presentation revokes that token.
+    async fn redeem_code(&self, presented: CodePresented) -> Result<Redeemed, StoreError>;
+
+    /// What an access token is good for, if it is alive.
+    async fn access(&self, token: TokenHash, now: UnixMillis) -> Result<Option<Grant>, StoreError>;
+
+    /// Removes what nobody can use any more; says how much.
+    async fn forget_old_grants(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError>;
+}
+
+/// A key by which the provider signs, with the times of its life: made, then known to everybody, then signing, then known
+/// until the last of its signatures is no longer needed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SigningKey {
+    /// The first is 1, and each takes over from the one before.
+    pub generation: i64,
+    pub key_id: String,
+    /// PKCS#8.
+    pub private_key: Vec<u8>,
+    pub signs_from: UnixMillis,
+    pub signs_until: UnixMillis,
+    pub published_until: UnixMillis,
+}
+
+#[async_trait]
+pub trait SigningKeys: Send + Sync + 'static {
+    /// All that are kept, oldest first.
+    async fn signing_keys(&self) -> Result<Vec<SigningKey>, StoreError>;
+
+    /// Whether it was added: not where its generation is there. However many do so at once, one succeeds.
+    async fn add_signing_key(&self, key: SigningKey) -> Result<bool, StoreError>;
+
+    /// Removes those that are no longer published; says how many.
+    async fn forget_old_signing_keys(&self, now: UnixMillis) -> Result<u64, StoreError>;
 }
 
 #[async_trait]

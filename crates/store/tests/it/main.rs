@@ -5,6 +5,7 @@
 mod accounts;
 mod chains;
 mod databases;
+mod grants;
 mod idempotency;
 mod keys;
 mod killed;
@@ -147,6 +148,16 @@ conformance_suite! {
         racing_attempts_each_get_a_number_of_their_own
         attempts_are_forgotten_when_the_first_ones_time_is_over
         an_attempt_can_be_taken_back_and_all_be_forgotten;
+    grants:
+        a_code_gives_one_token_and_a_replay_takes_it_back
+        a_code_is_for_its_client_its_address_its_verifier_and_its_minute
+        of_many_racing_with_one_code_one_wins_at_most_and_keeps_nothing
+        grants_come_back_as_they_were_given
+        a_consent_question_is_taken_once_and_in_time
+        consents_are_remembered_for_one_person_and_one_client
+        what_is_of_no_use_any_more_is_forgotten_a_little_at_a_time
+        of_many_making_a_signing_key_one_succeeds
+        signing_keys_are_kept_in_order_until_nobody_needs_them;
     opening:
         reopening_keeps_everything
         a_newer_schema_is_refused_by_number

@@ -1,0 +1,183 @@
+//! `/authorize`: decides what a sign-in still needs: signing in here, consent, or nothing but the code.
+
+use super::authorization_request::{AuthorizationRequest, ErrorCode, see_other, too_long};
+use super::consent;
+use super::id_token::Hint;
+use super::jwks::keys_failed;
+use super::limits::{ACCESS_TOKEN_LIFE, CODE_LIFE, MAX_FORM_BYTES, SIGN_IN_DETOUR};
+use super::parameters::{FormFlaw, Parameters, form_text};
+use super::signing_keys::{after, key_ring};
+use crate::signed_in::{SignedInAccount, signed_in, to_sign_in};
+use crate::{Provider, refused};
+use axum::extract::{RawQuery, Request, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use chancery_domain::{SecretToken, UnixMillis};
+use chancery_pages::Refusal;
+use chancery_store::{Grant, NewCode};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) async fn show(
+    State(provider): State<Arc<Provider>>,
+    headers: HeaderMap,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    let parameters = Parameters::parse(query.as_deref().unwrap_or_default()).map_err(|_| too_long())?;
+    match AuthorizationRequest::read(&provider.settings, &parameters) {
+        Ok(request) => decide(&provider, &headers, request).await,
+        Err(rejected) => rejected.into_reply(&provider.settings.issuer),
+    }
+}
+
+/// OpenID Connect lets applications post the request. Our cookie does not come with a form of another site, so the browser
+/// is told to ask again as if it had followed a link.
+pub(crate) async fn as_link(request: Request) -> Result<Response, Refusal> {
+    posted_as_link("/authorize", request).await
+}
+
+pub(super) async fn posted_as_link(path: &str, request: Request) -> Result<Response, Refusal> {
+    let query = form_text(request).await.map_err(bad_form)?;
+    // What a header may not hold is no form encoding either.
+    match query.bytes().all(|byte| byte.is_ascii_graphic()) {
+        true => Ok(see_other(&format!("{path}?{query}"))),
+        false => Err(bad_form(FormFlaw::NotAForm)),
+    }
+}
+
+pub(super) fn bad_form(flaw: FormFlaw) -> Refusal {
+    let mut refusal = Refusal::bad_form(format!("Something is wrong with what was sent: {flaw}."));
+    if flaw == FormFlaw::TooLong {
+        refusal.status = StatusCode::PAYLOAD_TOO_LARGE;
+        refusal.advice = format!("A form here has at most {MAX_FORM_BYTES} bytes.");
+    }
+    refusal
+}
+
+async fn decide(
+    provider: &Provider,
+    headers: &HeaderMap,
+    request: AuthorizationRequest,
+) -> Result<Response, Refusal> {
+    let issuer = &provider.settings.issuer;
+    let now = provider.clock.now();
+    let expected = match expected_subject(provider, &request, now).await? {
+        Expected::Anybody => None,
+        Expected::Only(subject) => Some(subject),
+        Expected::Unreadable => {
+            let why = "id_token_hint is not an ID token of this provider";
+            return Ok(request.return_address.error(issuer, ErrorCode::InvalidRequest, why));
+        }
+    };
+    let signed_in = signed_in(provider, headers).await?;
+    let standing = standing(&request, signed_in.as_ref(), expected.as_deref(), now);
+    match (standing, signed_in) {
+        (Standing::Good, Some(signed_in)) if needs_consent(provider, &request, &signed_in).await? => {
+            match request.prompt.none {
+                true => {
+                    let why = "the person has not yet allowed this";
+                    Ok(request.return_address.error(issuer, ErrorCode::ConsentRequired, why))
+                }
+                false => consent::ask(provider, headers, &request, &signed_in).await,
+            }
+        }
+        (Standing::Good, Some(signed_in)) => give_code(provider, &request, &signed_in).await,
+        (Standing::SomebodyElse, _) => {
+            let why = "another person than the expected one has signed in";
+            Ok(request.return_address.error(issuer, ErrorCode::LoginRequired, why))
+        }
+        _ if request.prompt.none => {
+            let why = "the person must sign in first";
+            Ok(request.return_address.error(issuer, ErrorCode::LoginRequired, why))
+        }
+        _ => {
+            let request = AuthorizationRequest { sent_to_sign_in_at: Some(now), ..request };
+            Ok(to_sign_in(&request.to_path().ok_or_else(too_long)?))
+        }
+    }
+}
+
+/// Whom the application wants.
+enum Expected {
+    Anybody,
+    Only(String),
+    Unreadable,
+}
+
+async fn expected_subject(
+    provider: &Provider,
+    request: &AuthorizationRequest,
+    now: UnixMillis,
+) -> Result<Expected, Refusal> {
+    let Some(token) = &request.id_token_hint else { return Ok(Expected::Anybody) };
+    let keys = key_ring(provider.store.as_ref(), provider.randomness.as_ref(), now).await;
+    let keys = keys.map_err(keys_failed)?;
+    let hint = Hint::read(token, &provider.settings.issuer, &keys);
+    let hint = hint.filter(|hint| hint.client_id == request.client_id);
+    Ok(hint.map_or(Expected::Unreadable, |hint| Expected::Only(hint.subject)))
+}
+
+/// How who is signed in stands to what the application wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Good,
+    MustSignIn,
+    /// They have just been asked, and it is still not the expected person.
+    SomebodyElse,
+}
+
+fn standing(
+    request: &AuthorizationRequest,
+    signed_in: Option<&SignedInAccount>,
+    expected: Option<&str>,
+    now: UnixMillis,
+) -> Standing {
+    let Some(SignedInAccount { account, authenticated_at }) = signed_in else { return Standing::MustSignIn };
+    let has_just_signed_in = request.sent_to_sign_in_at.is_some_and(|sent_at| {
+        sent_at <= *authenticated_at && sent_at <= now && now < after(sent_at, SIGN_IN_DETOUR)
+    });
+    if expected.is_some_and(|expected| expected != account.subject) {
+        return if has_just_signed_in { Standing::SomebodyElse } else { Standing::MustSignIn };
+    }
+    let max_age = request.max_age_s.map(|seconds| Duration::from_secs(seconds.into()));
+    let is_recent = max_age.is_none_or(|max_age| now <= after(*authenticated_at, max_age));
+    let is_good = has_just_signed_in || (is_recent && !request.prompt.login);
+    if is_good { Standing::Good } else { Standing::MustSignIn }
+}
+
+async fn needs_consent(
+    provider: &Provider,
+    request: &AuthorizationRequest,
+    signed_in: &SignedInAccount,
+) -> Result<bool, Refusal> {
+    if request.prompt.consent {
+        return Ok(true);
+    }
+    let allowed = provider.store.consents(&signed_in.account.subject, &request.client_id).await;
+    Ok(!request.scope.is_within(&allowed.map_err(|error| refused(&error))?))
+}
+
+/// Back to the application with a code.
+pub(super) async fn give_code(
+    provider: &Provider,
+    request: &AuthorizationRequest,
+    signed_in: &SignedInAccount,
+) -> Result<Response, Refusal> {
+    let now = provider.clock.now();
+    let code = SecretToken::generate(provider.randomness.as_ref());
+    let expires_at = after(now, CODE_LIFE);
+    let grant = Grant {
+        client_id: request.client_id.clone(),
+        redirect_uri: request.return_address.redirect_uri.clone(),
+        code_challenge: request.code_challenge.clone(),
+        subject: signed_in.account.subject.clone(),
+        password_version: signed_in.account.password_version,
+        scope: request.scope.as_str().to_owned(),
+        nonce: request.nonce.clone(),
+        authenticated_at: signed_in.authenticated_at,
+    };
+    let forgotten_at = after(expires_at, ACCESS_TOKEN_LIFE);
+    let new = NewCode { code: code.hash(), grant, expires_at, forgotten_at };
+    provider.store.issue_code(new).await.map_err(|error| refused(&error))?;
+    Ok(request.return_address.answer(&provider.settings.issuer, &[("code", code.reveal())]))
+}

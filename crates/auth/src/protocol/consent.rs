@@ -1,0 +1,139 @@
+//! The consent page: it names exactly what the application learns. Its form works once, and only in the session and for
+//! the request that it was shown for, so that no other page can answer in the person's name.
+
+use super::authorization_request::{AuthorizationRequest, ErrorCode};
+use super::authorize::{bad_form, give_code};
+use super::limits::CONSENT_PAGE_LIFE;
+use super::parameters::Parameters;
+use super::signing_keys::after;
+use crate::signed_in::{SignedInAccount, session_token, signed_in};
+use crate::{Provider, refused};
+use askama::Template;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use chancery_domain::SecretToken;
+use chancery_pages::{Refusal, page};
+use chancery_store::{Consent, ConsentQuestion};
+use std::sync::Arc;
+
+#[derive(Template)]
+#[template(path = "consent.html")]
+struct ConsentPage<'a> {
+    firm_name: &'a str,
+    client_name: &'a str,
+    /// Before and after the `@`, so that a long one breaks there.
+    email: (&'a str, &'a str),
+    learns_email: bool,
+    /// Where the browser goes on.
+    destination: &'a str,
+    question: &'a str,
+    other_account: &'a str,
+}
+
+pub(super) async fn ask(
+    provider: &Provider,
+    headers: &HeaderMap,
+    request: &AuthorizationRequest,
+    signed_in: &SignedInAccount,
+) -> Result<Response, Refusal> {
+    let client = provider.settings.client(&request.client_id).ok_or_else(stale)?;
+    let session = session_token(headers).ok_or_else(stale)?.hash();
+    let token = SecretToken::generate(provider.randomness.as_ref());
+    let question = ConsentQuestion {
+        subject: signed_in.account.subject.clone(),
+        session,
+        request: request.to_query(),
+        expires_at: after(provider.clock.now(), CONSENT_PAGE_LIFE),
+    };
+    provider.store.ask_for_consent(token.hash(), question).await.map_err(|error| refused(&error))?;
+    let mut as_another = request.clone();
+    as_another.prompt.login = true;
+    as_another.sent_to_sign_in_at = None;
+    let as_another = as_another.to_path();
+    let destination = &request.return_address.redirect_uri;
+    let consent_page = ConsentPage {
+        firm_name: &provider.settings.firm_name,
+        client_name: &client.name,
+        email: signed_in.account.email.as_str().split_once('@').unwrap_or_default(),
+        learns_email: request.scope.has_email,
+        destination: host(destination),
+        question: token.reveal(),
+        other_account: as_another.as_ref().map_or("/sign-in", |path| path.as_str()),
+    };
+    page(StatusCode::OK, &consent_page)
+}
+
+pub(crate) async fn answer(
+    State(provider): State<Arc<Provider>>,
+    headers: HeaderMap,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let form = Parameters::of_form(request).await.map_err(bad_form)?;
+    let field = |name| form.one(name).map_err(|flaw| Refusal::bad_form(format!("In the form, {flaw}.")));
+    let is_allowed = match field("decision")? {
+        Some("allow") => true,
+        Some("refuse") => false,
+        _ => return Err(Refusal::bad_form("The form must say decision=allow or decision=refuse.")),
+    };
+    let token = field("question")?.and_then(SecretToken::parse).ok_or_else(stale)?;
+    let (Some(signed_in), Some(session)) = (signed_in(&provider, &headers).await?, session_token(&headers))
+    else {
+        return Err(stale());
+    };
+    let question = provider.store.take_consent_question(token.hash(), provider.clock.now()).await;
+    let question = question.map_err(|error| refused(&error))?.ok_or_else(stale)?;
+    if question.subject != signed_in.account.subject || !question.session.matches(&session.hash()) {
+        return Err(stale());
+    }
+    let parameters = Parameters::parse(&question.request).map_err(bad_form)?;
+    let request = match AuthorizationRequest::read(&provider.settings, &parameters) {
+        Ok(request) => request,
+        Err(rejected) => return rejected.into_reply(&provider.settings.issuer),
+    };
+    if !is_allowed {
+        let (issuer, why) = (&provider.settings.issuer, "the person refused");
+        return Ok(request.return_address.error(issuer, ErrorCode::AccessDenied, why));
+    }
+    let consent = Consent {
+        subject: question.subject,
+        client_id: request.client_id.clone(),
+        scope: request.scope.as_str().to_owned(),
+        at: provider.clock.now(),
+    };
+    provider.store.remember_consent(consent).await.map_err(|error| refused(&error))?;
+    give_code(&provider, &request, &signed_in).await
+}
+
+/// The same whatever was wrong with the form: there is one thing to do.
+fn stale() -> Refusal {
+    Refusal::new(
+        StatusCode::GONE,
+        "gone",
+        "This page is out of date",
+        "It was answered already, stood open too long, or belongs to another sign-in. Nothing was allowed.",
+    )
+    .advice("Go back to the application and sign in again.")
+}
+
+/// What a person knows an address by.
+fn host(address: &str) -> &str {
+    let rest = address.split_once("://").map_or(address, |(_, rest)| rest);
+    rest.split(['/', '?', '#']).next().unwrap_or(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_known_by_its_host() {
+        for (address, expected) in [
+            ("https://portal.example.com/auth/callback", "portal.example.com"),
+            ("http://localhost:8081/auth/callback", "localhost:8081"),
+            ("https://portal.example.com?x", "portal.example.com"),
+        ] {
+            assert_eq!(host(address), expected);
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! `/.well-known/openid-configuration`: what this provider can do, for programs. It has no CORS header: applications that run
+//! in a browser alone have no place to keep a session safe, and none is served here.
+
+use super::limits::DISCOVERY_KEPT_FOR;
+use super::scope;
+use crate::Provider;
+use axum::extract::State;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) async fn show(State(provider): State<Arc<Provider>>) -> Response {
+    kept_json(&document(&provider.settings.issuer), DISCOVERY_KEPT_FOR)
+}
+
+fn document(issuer: &str) -> Value {
+    let at = |path: &str| format!("{issuer}{path}");
+    json!({
+        "issuer": issuer,
+        "authorization_endpoint": at("/authorize"),
+        "token_endpoint": at("/token"),
+        "userinfo_endpoint": at("/userinfo"),
+        "jwks_uri": at("/jwks.json"),
+        "end_session_endpoint": at("/logout"),
+        "scopes_supported": scope::KNOWN,
+        "response_types_supported": ["code"],
+        "response_modes_supported": ["query"],
+        "grant_types_supported": ["authorization_code"],
+        "subject_types_supported": ["public"],
+        "id_token_signing_alg_values_supported": ["ES256"],
+        "token_endpoint_auth_methods_supported": ["client_secret_basic", "client_secret_post", "none"],
+        "claim_types_supported": ["normal"],
+        "claims_supported": [
+            "iss", "sub", "aud", "exp", "iat", "auth_time", "nonce", "at_hash", "email", "email_verified"
+        ],
+        "code_challenge_methods_supported": ["S256"],
+        "prompt_values_supported": ["none", "login", "consent", "select_account"],
+        "authorization_response_iss_parameter_supported": true,
+        "claims_parameter_supported": false,
+        "request_parameter_supported": false,
+        "request_uri_parameter_supported": false,
+    })
+}
+
+/// JSON that others may keep for a while.
+pub(super) fn kept_json(value: &Value, kept_for: Duration) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, "application/json".to_owned()),
+        (header::CACHE_CONTROL, format!("public, max-age={}", kept_for.as_secs())),
+    ];
+    (headers, value.to_string()).into_response()
+}
+
+/// JSON that nobody may keep.
+pub(super) fn fleeting_json(value: &Value) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("application/json")),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+        (header::PRAGMA, HeaderValue::from_static("no-cache")),
+    ];
+    (headers, value.to_string()).into_response()
+}

@@ -1,0 +1,27 @@
+//! `/jwks.json`: the keys that our signatures are checked with.
+
+use super::discovery::kept_json;
+use super::limits::JWKS_KEPT_FOR;
+use super::signing_keys::{KeyError, key_ring};
+use crate::Provider;
+use axum::extract::State;
+use axum::response::Response;
+use chancery_pages::Refusal;
+use std::sync::Arc;
+
+pub(crate) async fn show(State(provider): State<Arc<Provider>>) -> Result<Response, Refusal> {
+    let keys = key_ring(provider.store.as_ref(), provider.randomness.as_ref(), provider.clock.now()).await;
+    let keys = keys.and_then(|keys| keys.published()).map_err(keys_failed)?;
+    Ok(kept_json(&keys, JWKS_KEPT_FOR))
+}
+
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "it is the last to see the error, as a `map_err` hands it over"
+)]
+pub(super) fn keys_failed(error: KeyError) -> Refusal {
+    match &error {
+        KeyError::Store(_) => Refusal::unavailable(error.to_string()),
+        KeyError::Unreadable { .. } | KeyError::NotMade => Refusal::internal(error.to_string()),
+    }
+}

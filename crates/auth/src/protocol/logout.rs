@@ -1,0 +1,154 @@
+//! `/logout`: an application asks to end the session here as well (OpenID Connect RP-Initiated Logout). The person is asked
+//! first, unless the application shows an ID token of that very person; anybody could send somebody to this address.
+
+use super::authorization_request::see_other;
+use super::authorize::{bad_form, posted_as_link};
+use super::id_token::Hint;
+use super::jwks::keys_failed;
+use super::parameters::{Flaw, Parameters, with_parameters};
+use super::signing_keys::key_ring;
+use crate::signed_in::{SESSION_COOKIE, end_session, signed_in};
+use crate::{Client, Provider};
+use askama::Template;
+use axum::extract::{RawQuery, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::Response;
+use chancery_pages::{Refusal, page};
+use std::sync::Arc;
+
+#[derive(Template)]
+#[template(path = "logout.html")]
+struct LogoutPage<'a> {
+    firm_name: &'a str,
+    email: (&'a str, &'a str),
+    client_name: Option<&'a str>,
+    fields: Vec<(&'a str, &'a str)>,
+}
+
+/// What is asked for, checked.
+struct LogoutRequest<'a> {
+    client: Option<&'a Client>,
+    /// Whom the application means.
+    subject: Option<String>,
+    return_to: Option<ReturnTo<'a>>,
+}
+
+struct ReturnTo<'a> {
+    client_id: &'a str,
+    uri: &'a str,
+    state: Option<&'a str>,
+}
+
+pub(crate) async fn show(
+    State(provider): State<Arc<Provider>>,
+    headers: HeaderMap,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    let parameters = Parameters::parse(query.as_deref().unwrap_or_default()).map_err(bad_form)?;
+    let request = read(&provider, &parameters).await?;
+    let Some(signed_in) = signed_in(&provider, &headers).await? else {
+        return leave(&provider, &headers, request.return_to.as_ref()).await;
+    };
+    if request.subject.as_ref() == Some(&signed_in.account.subject) {
+        return leave(&provider, &headers, request.return_to.as_ref()).await;
+    }
+    let fields = request.return_to.as_ref().map(|return_to| {
+        let needed = [("client_id", return_to.client_id), ("post_logout_redirect_uri", return_to.uri)];
+        needed.into_iter().chain(return_to.state.map(|state| ("state", state))).collect()
+    });
+    let logout_page = LogoutPage {
+        firm_name: &provider.settings.firm_name,
+        email: signed_in.account.email.as_str().split_once('@').unwrap_or_default(),
+        client_name: request.client.map(|client| client.name.as_str()),
+        fields: fields.unwrap_or_default(),
+    };
+    page(StatusCode::OK, &logout_page)
+}
+
+/// Applications may post the request as well.
+pub(crate) async fn as_link(request: Request) -> Result<Response, Refusal> {
+    posted_as_link("/logout", request).await
+}
+
+/// The button of our own page; the cross-origin rule keeps every other page from pressing it.
+pub(crate) async fn confirm(
+    State(provider): State<Arc<Provider>>,
+    headers: HeaderMap,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let parameters = Parameters::of_form(request).await.map_err(bad_form)?;
+    let request = read(&provider, &parameters).await?;
+    leave(&provider, &headers, request.return_to.as_ref()).await
+}
+
+async fn read<'a>(provider: &'a Provider, parameters: &'a Parameters) -> Result<LogoutRequest<'a>, Refusal> {
+    let one = |name| parameters.one(name).map_err(|flaw: Flaw| bad_request(&flaw.to_string()));
+    let hint = match one("id_token_hint")? {
+        Some(token) => {
+            let keys = key_ring(provider.store.as_ref(), provider.randomness.as_ref(), provider.clock.now());
+            Hint::read(token, &provider.settings.issuer, &keys.await.map_err(keys_failed)?)
+        }
+        None => None,
+    };
+    let (hinted, named) = (hint.as_ref().map(|hint| hint.client_id.as_str()), one("client_id")?);
+    if let (Some(hinted), Some(named)) = (hinted, named)
+        && hinted != named
+    {
+        return Err(bad_request("client_id is not the application that the ID token is for"));
+    }
+    let client = match named.or(hinted) {
+        Some(id) => {
+            let client = provider.settings.client(id);
+            Some(client.ok_or_else(|| bad_request("client_id names no application that is known here"))?)
+        }
+        None => None,
+    };
+    let return_to = match (one("post_logout_redirect_uri")?, client) {
+        (None, _) => None,
+        (Some(_), None) => {
+            return Err(bad_request(
+                "post_logout_redirect_uri needs a client_id, or an id_token_hint that is ours",
+            ));
+        }
+        (Some(uri), Some(client)) if client.post_logout_redirect_uris.iter().any(|own| own == uri) => {
+            Some(ReturnTo { client_id: &client.id, uri, state: one("state")? })
+        }
+        (Some(_), Some(_)) => {
+            return Err(bad_request(
+                "post_logout_redirect_uri is not one that this application has registered here",
+            ));
+        }
+    };
+    Ok(LogoutRequest { client, subject: hint.map(|hint| hint.subject), return_to })
+}
+
+/// Ends the session and goes on.
+async fn leave(
+    provider: &Provider,
+    headers: &HeaderMap,
+    return_to: Option<&ReturnTo<'_>>,
+) -> Result<Response, Refusal> {
+    end_session(provider, headers).await?;
+    let mut response = match return_to {
+        Some(ReturnTo { uri, state, .. }) => {
+            see_other(&with_parameters(uri, state.map(|state| ("state", state))))
+        }
+        None => see_other("/signed-out"),
+    };
+    if let Some(cookie) = SESSION_COOKIE.take_back() {
+        response.headers_mut().append(header::SET_COOKIE, cookie);
+    }
+    Ok(response)
+}
+
+fn bad_request(why: &str) -> Refusal {
+    Refusal::new(
+        StatusCode::BAD_REQUEST,
+        "invalid_request",
+        "You are not signed out yet",
+        format!("The application that sent you here made a mistake: {why}."),
+    )
+    .advice("You can sign out here on your own.")
+    .way_on("/", "Go to your account")
+    .logged(format!("a logout request was refused: {why}"))
+}
