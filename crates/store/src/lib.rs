@@ -28,6 +28,7 @@ mod spending;
 mod spending_turns;
 mod sqlite;
 mod traits;
+mod transaction;
 mod url;
 mod usage;
 
@@ -35,13 +36,17 @@ pub use error::StoreError;
 pub use lease::LEASE;
 pub use postgres::PostgresStore;
 pub use serving_lock::{LimitsKept, ServingLock, ServingWatch};
-pub use sign_ins::{CODE_TRIES_MEMORY, MAX_CODE_TRIES};
+pub use sessions::MAX_SESSIONS_PER_PERSON;
+pub use sign_ins::{
+    CODE_PAUSE, CODE_TRIES_MEMORY, CODES_MEMORY, MAX_CODE_TRIES, MAX_CODES_PER_IDENTITY,
+    MAX_CODES_PER_SIGN_IN, MAX_SIGN_INS,
+};
 pub use sqlite::SqliteStore;
 pub use traits::{
-    Accounts, Arrival, CapChange, ChainedRow, Claim, Claimed, CodeTry, FinishedReply, HalfSignIn, Health,
-    IdempotencyKeys, KeptKey, KeptReply, KeyHolder, KeyOwner, Keys, Leases, Ledger, LimitsChange, MailedCode,
-    Months, NewAccount, NewKey, NewSession, People, Reserved, Sessions, Settlement, SignIn, SignIns,
-    SignedIn, Spending, SpendingReservation, Store,
+    Accounts, Arrival, CapChange, ChainedRow, Claim, Claimed, CodeSending, CodeTry, FinishedReply,
+    HalfSignIn, Health, IdempotencyKeys, KeptKey, KeptReply, KeyHolder, KeyOwner, Keys, Leases, Ledger,
+    LimitsChange, MailedCode, Months, NewAccount, NewKey, NewSession, People, Reserved, Sessions, Settlement,
+    SignIn, SignIns, SignedIn, Spending, SpendingReservation, Store,
 };
 pub use url::DatabaseUrl;
 pub use usage::{DayUsage, UsageBy, UsageByError, UsageGroup, UsageQuery, UsageSum, UsageTotals};
