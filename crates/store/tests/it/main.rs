@@ -129,13 +129,22 @@ conformance_suite! {
         arriving_raises_a_role_and_never_lowers_it
         the_last_partner_stays_however_many_race
         somebody_who_was_removed_has_no_session_and_does_not_come_back
+        a_browsers_last_session_ends_when_its_next_begins
+        of_very_many_sessions_the_longest_unused_end
+        a_short_idle_time_is_not_cut_shorter
         a_session_tells_its_owner_as_it_is_now
         a_session_ends_idle_and_old_and_lives_while_used
         sessions_are_listed_with_place_and_ended_one_by_one_or_all
         a_sign_in_is_taken_once_and_in_time
         the_right_code_passes_once_and_a_late_one_never
+        of_many_racing_with_one_right_code_one_passes
         wrong_codes_count_over_all_sign_ins_of_one_identity_however_many_race
-        a_new_code_takes_the_place_of_the_last;
+        new_sign_ins_and_new_codes_give_no_new_tries
+        the_owners_coming_in_gives_a_guesser_no_new_tries
+        a_new_code_takes_the_place_of_the_last_and_letters_are_bounded
+        a_letter_that_could_not_be_sent_need_not_be_waited_for
+        letters_to_one_identity_are_bounded_until_one_is_used_or_time_has_passed
+        old_sign_ins_are_forgotten_a_little_at_a_time;
     provider:
         an_account_is_found_by_address_and_by_subject
         of_many_signing_up_with_one_address_one_gets_the_account
