@@ -1,10 +1,17 @@
 //! HTTP surface B: the client portal. One file per page; what decides stands apart from what shows.
 
+mod arrival;
+mod callback;
+mod identity;
+mod sign_in;
+mod sign_ins_begun;
 mod state;
 
+pub use identity::IdentityError;
 pub use state::{IdentitySettings, Portal, PortalSettings, SecondFactor};
 
 use axum::Router;
+use axum::routing::get;
 use chancery_pages::{Surroundings, surround};
 use std::sync::Arc;
 
@@ -19,5 +26,8 @@ pub fn router(portal: Arc<Portal>) -> Router {
         clock: Arc::clone(&portal.clock),
         randomness: Arc::clone(&portal.randomness),
     };
-    surround(Router::new().with_state(portal), surroundings)
+    let routes = Router::new()
+        .route("/auth/sign-in", get(sign_in::handle))
+        .route("/auth/callback", get(callback::handle));
+    surround(routes.with_state(portal), surroundings)
 }
