@@ -1,6 +1,7 @@
 //! HTTP surface B: the client portal. One file per page; what decides stands apart from what shows.
 
 mod arrival;
+mod callback;
 mod clients;
 mod code;
 mod code_resend;
@@ -8,10 +9,13 @@ mod failure;
 mod frame;
 mod half_sign_in;
 mod home;
+mod identity;
 mod letters;
 mod session;
 mod session_end;
 mod sessions;
+mod sign_in;
+mod sign_ins_begun;
 mod sign_out;
 mod state;
 #[cfg(test)]
@@ -20,6 +24,7 @@ mod upkeep;
 mod visitor;
 mod when;
 
+pub use identity::IdentityError;
 pub use state::{IdentitySettings, Portal, PortalSettings, SecondFactor};
 pub use upkeep::keep_tidy;
 
@@ -47,6 +52,8 @@ pub fn router(portal: Arc<Portal>) -> Router {
         .route(sign_out::SIGNED_OUT_PATH, get(sign_out::show_signed_out))
         .route("/clients", get(clients::handle))
         .route("/sessions", get(sessions::handle))
-        .route("/sessions/end", post(session_end::handle));
+        .route("/sessions/end", post(session_end::handle))
+        .route("/auth/sign-in", get(sign_in::handle))
+        .route("/auth/callback", get(callback::handle));
     surround(routes.with_state(portal), surroundings)
 }

@@ -1,5 +1,7 @@
 //! What every page of the portal stands on.
 
+use crate::identity::{IdentityError, IdentityProvider};
+use crate::sign_ins_begun::SignInsBegun;
 use chancery_domain::{Clock, CompanyDomain, EmailAddress, Randomness, SessionTimes};
 use chancery_mail::Mailer;
 use chancery_store::Store;
@@ -61,4 +63,27 @@ pub struct Portal {
     pub mailer: Arc<Mailer>,
     pub clock: Arc<dyn Clock>,
     pub randomness: Arc<dyn Randomness>,
+    pub(crate) identity: IdentityProvider,
+    pub(crate) sign_ins_begun: SignInsBegun,
+}
+
+impl Portal {
+    /// The identity provider is asked for nothing yet; it may be down, or start later.
+    pub fn new(
+        settings: PortalSettings,
+        store: Arc<dyn Store>,
+        mailer: Arc<Mailer>,
+        clock: Arc<dyn Clock>,
+        randomness: Arc<dyn Randomness>,
+    ) -> Result<Self, IdentityError> {
+        let identity = IdentityProvider::new(&settings, Arc::clone(&clock))?;
+        let sign_ins_begun = SignInsBegun::default();
+        Ok(Self { settings, store, mailer, clock, randomness, identity, sign_ins_begun })
+    }
+
+    /// Where a browser that signed out here signs out at the identity provider too, coming back to the portal's start. None
+    /// where the provider has no such place, or cannot be asked for it.
+    pub async fn end_session_url(&self) -> Option<String> {
+        self.identity.end_session_url().await
+    }
 }

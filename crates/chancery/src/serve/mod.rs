@@ -159,7 +159,8 @@ impl Server {
             tokio::spawn(async move { keeps_tidy.keep_tidy().await });
         }
         if let Some(listener) = portal_listener {
-            let portal = Arc::new(ground.portal(&config, &addresses));
+            let portal = Arc::new(ground.portal(&config, &addresses)?);
+            tokio::spawn(chancery_portal::keep_tidy(Arc::clone(&portal)));
             listeners.push(tokio::spawn(listener.serve(chancery_portal::router(portal), closing.clone())));
         }
         if let Some(listener) = auth_listener {

@@ -76,7 +76,7 @@ impl Ground {
         Ok(Self { store, mailer, clock, randomness, client_secret })
     }
 
-    pub fn portal(&self, config: &Config, addresses: &Addresses) -> Portal {
+    pub fn portal(&self, config: &Config, addresses: &Addresses) -> anyhow::Result<Portal> {
         let settings = PortalSettings {
             public_url: addresses.portal.clone(),
             firm_name: config.portal.firm_name.clone(),
@@ -90,13 +90,14 @@ impl Ground {
                 client_secret: self.client_secret.clone(),
             },
         };
-        Portal {
+        let portal = Portal::new(
             settings,
-            store: Arc::clone(&self.store),
-            mailer: Arc::clone(&self.mailer),
-            clock: Arc::clone(&self.clock),
-            randomness: Arc::clone(&self.randomness),
-        }
+            Arc::clone(&self.store),
+            Arc::clone(&self.mailer),
+            Arc::clone(&self.clock),
+            Arc::clone(&self.randomness),
+        );
+        portal.context("identity.issuer cannot be used")
     }
 
     pub fn provider(&self, config: &Config, addresses: &Addresses) -> Provider {

@@ -1,0 +1,278 @@
+//! Whether an ID token is what this sign-in was promised. The signature is checked by the library's keys; what is claimed is
+//! read and checked here, because the library refuses a whole token for one claim that nobody asked for, and leaves to its
+//! caller most of what follows.
+//!
+//! 1. It is a signed token (three parts), of no type but `JWT`, with nothing `crit`ical that we do not know.
+//! 2. Its algorithm is one of a fixed list: never `none`, and never a shared secret.
+//! 3. A key of the provider's that fits the algorithm, and the `kid` where there is one, verifies the signature.
+//! 4. `iss` is the configured issuer, letter by letter.
+//! 5. `aud` is us; where it names others too, and wherever there is an `azp`, `azp` must be us.
+//! 6. `exp` is ahead; `iat` is neither ahead nor long ago; `nbf`, if there is one, is not ahead. All with a small skew.
+//! 7. `nonce` is the one that this sign-in sent.
+//! 8. `at_hash` and `c_hash`, where they are there, belong to the access token and the code that it came with.
+//! 9. `sub` is there, and is one line of at most 255 characters.
+
+use super::limits::{CLOCK_SKEW_S, ID_TOKEN_MAX_AGE_S, MAX_SUBJECT_CHARS};
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use openidconnect::core::{CoreJsonWebKey, CoreJwsSigningAlgorithm};
+use openidconnect::{
+    AccessToken, AccessTokenHash, AuthorizationCode, AuthorizationCodeHash, JsonWebKey, JsonWebKeyId,
+};
+use serde::Deserialize;
+use serde_json::{Number, Value};
+
+/// Signatures that only the provider can make.
+const ALGORITHMS: [(&str, CoreJwsSigningAlgorithm); 9] = [
+    ("RS256", CoreJwsSigningAlgorithm::RsaSsaPkcs1V15Sha256),
+    ("RS384", CoreJwsSigningAlgorithm::RsaSsaPkcs1V15Sha384),
+    ("RS512", CoreJwsSigningAlgorithm::RsaSsaPkcs1V15Sha512),
+    ("PS256", CoreJwsSigningAlgorithm::RsaSsaPssSha256),
+    ("PS384", CoreJwsSigningAlgorithm::RsaSsaPssSha384),
+    ("PS512", CoreJwsSigningAlgorithm::RsaSsaPssSha512),
+    ("ES256", CoreJwsSigningAlgorithm::EcdsaP256Sha256),
+    ("ES384", CoreJwsSigningAlgorithm::EcdsaP384Sha384),
+    ("EdDSA", CoreJwsSigningAlgorithm::EdDsa),
+];
+
+/// What the token must fit.
+pub(super) struct Expected<'a> {
+    pub(super) issuer: &'a str,
+    pub(super) client_id: &'a str,
+    pub(super) nonce: &'a str,
+    pub(super) code: &'a AuthorizationCode,
+    pub(super) access_token: &'a AccessToken,
+    pub(super) now_s: i64,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum IdTokenFault {
+    /// None of the keys that we have is the one it was signed with; newer ones may be.
+    UnknownKey(String),
+    Refused(String),
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Claims {
+    iss: String,
+    pub(super) sub: String,
+    aud: Audience,
+    exp: Number,
+    iat: Number,
+    nbf: Option<Number>,
+    nonce: Option<String>,
+    azp: Option<String>,
+    at_hash: Option<String>,
+    c_hash: Option<String>,
+    #[serde(flatten)]
+    pub(super) email: EmailClaims,
+}
+
+/// Of any type, for what is no address is no reason to refuse the whole token.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct EmailClaims {
+    email: Option<Value>,
+    email_verified: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Audience {
+    One(String),
+    Several(Vec<String>),
+}
+
+#[derive(Debug, Deserialize)]
+struct Header {
+    alg: String,
+    kid: Option<String>,
+    typ: Option<String>,
+    cty: Option<Value>,
+    crit: Option<Value>,
+}
+
+struct SignedToken<'a> {
+    header: Header,
+    signed: &'a str,
+    payload: Vec<u8>,
+    signature: Vec<u8>,
+}
+
+impl EmailClaims {
+    pub(super) fn is_there(&self) -> bool {
+        self.email.is_some()
+    }
+
+    /// The address, if it is text, and whether the provider vouches for it. Only `true` says so, not a word like it.
+    pub(super) fn into_address(self) -> (Option<String>, bool) {
+        match self.email {
+            Some(Value::String(address)) => (Some(address), self.email_verified == Some(Value::Bool(true))),
+            _ => (None, false),
+        }
+    }
+}
+
+pub(super) fn check(
+    token: &str,
+    keys: &[CoreJsonWebKey],
+    expected: &Expected<'_>,
+) -> Result<Claims, IdTokenFault> {
+    let token = SignedToken::parse(token).map_err(IdTokenFault::Refused)?;
+    let algorithm = token.header.accepted_algorithm().map_err(IdTokenFault::Refused)?;
+    let key = token.key(keys, &algorithm)?;
+    // What serde says of a claim's type can quote the claim, which is no secret.
+    let claims: Claims = serde_json::from_slice(&token.payload)
+        .map_err(|error| IdTokenFault::Refused(format!("the ID token's claims: {error}")))?;
+    claims.check(expected).map_err(IdTokenFault::Refused)?;
+    claims.check_hashes(expected, key, &algorithm).map_err(IdTokenFault::Refused)?;
+    Ok(claims)
+}
+
+impl<'a> SignedToken<'a> {
+    fn parse(token: &'a str) -> Result<Self, String> {
+        let malformed = |what: &str| format!("the ID token's {what} cannot be read");
+        let Some((signed, signature)) = token.rsplit_once('.') else { return Err(malformed("form")) };
+        let Some((header, payload)) = signed.split_once('.').filter(|(_, payload)| !payload.contains('.'))
+        else {
+            return Err("the ID token does not have three parts, as a signed one has".to_owned());
+        };
+        let decode = |part: &str| BASE64_URL_SAFE_NO_PAD.decode(part);
+        let header = decode(header).map_err(|_| malformed("header"))?;
+        Ok(Self {
+            header: serde_json::from_slice(&header).map_err(|_| malformed("header"))?,
+            signed,
+            payload: decode(payload).map_err(|_| malformed("payload"))?,
+            signature: decode(signature).map_err(|_| malformed("signature"))?,
+        })
+    }
+
+    /// Without a `kid`, every key that fits the algorithm is tried.
+    fn key<'k>(
+        &self,
+        keys: &'k [CoreJsonWebKey],
+        algorithm: &CoreJwsSigningAlgorithm,
+    ) -> Result<&'k CoreJsonWebKey, IdTokenFault> {
+        let kid = self.header.kid.as_ref().map(|kid| JsonWebKeyId::new(kid.clone()));
+        let named: Vec<_> = keys.iter().filter(|key| kid.is_none() || key.key_id() == kid.as_ref()).collect();
+        let verifies = |key: &&CoreJsonWebKey| {
+            key.verify_signature(algorithm, self.signed.as_bytes(), &self.signature).is_ok()
+        };
+        match (named.iter().copied().find(verifies), &kid) {
+            (Some(key), _) => Ok(key),
+            (None, None) => Err(IdTokenFault::UnknownKey(
+                "the ID token has no `kid`, and none of the provider's keys verifies its signature"
+                    .to_owned(),
+            )),
+            (None, Some(_)) if named.is_empty() => Err(IdTokenFault::UnknownKey(
+                "the ID token's `kid` is of none of the provider's keys".to_owned(),
+            )),
+            (None, Some(_)) => Err(IdTokenFault::Refused(
+                "the ID token's signature does not verify with the key of its `kid`".to_owned(),
+            )),
+        }
+    }
+}
+
+impl Header {
+    fn accepted_algorithm(&self) -> Result<CoreJwsSigningAlgorithm, String> {
+        let is_jwt = self.typ.as_deref().is_none_or(|typ| {
+            let typ = typ.to_ascii_lowercase();
+            matches!(typ.strip_prefix("application/").unwrap_or(&typ), "jwt" | "jose")
+        });
+        if !is_jwt {
+            return Err("the ID token's `typ` says that it is something else".to_owned());
+        }
+        if self.crit.is_some() || self.cty.is_some() {
+            return Err("the ID token's header has a `crit` or `cty`, which we do not know".to_owned());
+        }
+        let known = ALGORITHMS.into_iter().find(|(name, _)| *name == self.alg);
+        known.map(|(_, algorithm)| algorithm).ok_or_else(|| {
+            let short: String = self.alg.chars().filter(char::is_ascii_graphic).take(16).collect();
+            format!("the ID token's algorithm `{short}` is not accepted")
+        })
+    }
+}
+
+impl Claims {
+    fn check(&self, expected: &Expected<'_>) -> Result<(), String> {
+        if self.iss != expected.issuer {
+            return Err(format!("the ID token's `iss` is not {}", expected.issuer));
+        }
+        let audiences = match &self.aud {
+            Audience::One(one) => std::slice::from_ref(one),
+            Audience::Several(several) => several.as_slice(),
+        };
+        if !audiences.iter().any(|audience| audience == expected.client_id) {
+            return Err(format!("the ID token's `aud` is not {}", expected.client_id));
+        }
+        let has_others = audiences.iter().any(|audience| audience != expected.client_id);
+        match self.azp.as_deref() {
+            Some(party) if party != expected.client_id => {
+                return Err(format!("the ID token's `azp` is not {}", expected.client_id));
+            }
+            None if has_others => {
+                return Err("the ID token's `aud` names others too, and there is no `azp`".to_owned());
+            }
+            _ => {}
+        }
+        self.check_times(expected.now_s)?;
+        if self.nonce.as_deref() != Some(expected.nonce) {
+            return Err("the ID token's `nonce` is not the one of this sign-in".to_owned());
+        }
+        let is_subject = !self.sub.is_empty()
+            && self.sub.chars().count() <= MAX_SUBJECT_CHARS
+            && !self.sub.chars().any(char::is_control);
+        if is_subject { Ok(()) } else { Err("the ID token's `sub` is empty, too long or no line".to_owned()) }
+    }
+
+    fn check_times(&self, now_s: i64) -> Result<(), String> {
+        let (expires_s, issued_s) = (seconds(&self.exp, "exp")?, seconds(&self.iat, "iat")?);
+        if expires_s + CLOCK_SKEW_S <= now_s {
+            return Err(format!("the ID token's `exp` was {} s ago", now_s - expires_s));
+        }
+        if issued_s > now_s + CLOCK_SKEW_S {
+            return Err(format!("the ID token's `iat` is {} s ahead of our clock", issued_s - now_s));
+        }
+        if issued_s + ID_TOKEN_MAX_AGE_S + CLOCK_SKEW_S < now_s {
+            return Err(format!("the ID token's `iat` was {} s ago", now_s - issued_s));
+        }
+        match self.nbf.as_ref().map(|not_before| seconds(not_before, "nbf")).transpose()? {
+            Some(not_before_s) if not_before_s > now_s + CLOCK_SKEW_S => {
+                Err(format!("the ID token's `nbf` is {} s ahead of our clock", not_before_s - now_s))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_hashes(
+        &self,
+        expected: &Expected<'_>,
+        key: &CoreJsonWebKey,
+        algorithm: &CoreJwsSigningAlgorithm,
+    ) -> Result<(), String> {
+        let unknown = |_| "the ID token's hashes cannot be computed for its key".to_owned();
+        if let Some(claimed) = &self.at_hash {
+            let hash = AccessTokenHash::from_token(expected.access_token, algorithm, key).map_err(unknown)?;
+            if **hash != *claimed {
+                return Err("the ID token's `at_hash` is of another access token".to_owned());
+            }
+        }
+        if let Some(claimed) = &self.c_hash {
+            let hash = AuthorizationCodeHash::from_code(expected.code, algorithm, key).map_err(unknown)?;
+            if **hash != *claimed {
+                return Err("the ID token's `c_hash` is of another code".to_owned());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whole seconds; some providers send fractions.
+fn seconds(number: &Number, name: &str) -> Result<i64, String> {
+    /// The year 5138; far enough, and far from what arithmetic cannot hold.
+    const LAST_S: f64 = 100_000_000_000.0;
+    match number.as_f64() {
+        Some(value) if (0.0..LAST_S).contains(&value) => Ok(value as i64),
+        _ => Err(format!("the ID token's `{name}` is no time")),
+    }
+}

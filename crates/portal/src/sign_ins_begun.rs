@@ -1,0 +1,92 @@
+//! How many sign-ins are begun: each is a row until it is finished or ten minutes old, and beginning one needs no proof of
+//! anything. The bounds are far above what people do, even all of a firm behind one address; they are for floods.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// As long as a sign-in may take.
+const WINDOW: Duration = Duration::from_secs(10 * 60);
+/// From one place; a firm, or a proxy, may be one place.
+const MAX_FROM_ONE_PLACE: u32 = 3_000;
+const MAX_FROM_ALL: u32 = 50_000;
+
+#[derive(Debug, Default)]
+pub(crate) struct SignInsBegun(Mutex<Option<Window>>);
+
+#[derive(Debug)]
+struct Window {
+    started_at: Instant,
+    from_all: u32,
+    from: HashMap<String, u32>,
+}
+
+/// Too many; there is room again after this long.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Flood {
+    pub(crate) retry_after_s: u32,
+}
+
+impl SignInsBegun {
+    /// Counts one more from this IP address.
+    pub(crate) fn count(&self, place: &str, now: Instant) -> Result<(), Flood> {
+        let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_over = |window: &mut Window| now.saturating_duration_since(window.started_at) >= WINDOW;
+        if window.as_mut().is_none_or(is_over) {
+            *window = None;
+        }
+        let window =
+            window.get_or_insert_with(|| Window { started_at: now, from_all: 0, from: HashMap::new() });
+        let from_here = window.from.entry(neighbourhood(place)).or_insert(0);
+        if *from_here >= MAX_FROM_ONE_PLACE || window.from_all >= MAX_FROM_ALL {
+            let left = WINDOW.saturating_sub(now.saturating_duration_since(window.started_at));
+            return Err(Flood { retry_after_s: u32::try_from(left.as_secs() + 1).unwrap_or(u32::MAX) });
+        }
+        *from_here += 1;
+        window.from_all += 1;
+        Ok(())
+    }
+}
+
+/// One household or one office has a whole /64 of IPv6 addresses.
+fn neighbourhood(place: &str) -> String {
+    match place.parse() {
+        Ok(IpAddr::V6(address)) => {
+            let [a, b, c, d, ..] = address.segments();
+            format!("{a:x}:{b:x}:{c:x}:{d:x}")
+        }
+        _ => place.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chancery_domain::{Clock, ManualClock, UnixMillis};
+
+    #[test]
+    fn a_flood_from_one_place_is_stopped_and_nobody_else_notices() {
+        let clock = ManualClock::at(UnixMillis(1_800_000_000_000));
+        let begun = SignInsBegun::default();
+        for _ in 0..MAX_FROM_ONE_PLACE {
+            assert_eq!(begun.count("2001:db8::1", clock.monotonic()), Ok(()));
+        }
+        clock.advance(Duration::from_secs(60));
+        assert_eq!(begun.count("2001:db8::ffff", clock.monotonic()), Err(Flood { retry_after_s: 541 }));
+        assert_eq!(begun.count("2001:db8:1::1", clock.monotonic()), Ok(()));
+        assert_eq!(begun.count("192.0.2.1", clock.monotonic()), Ok(()));
+        clock.advance(Duration::from_secs(541));
+        assert_eq!(begun.count("2001:db8::1", clock.monotonic()), Ok(()), "waiting as long as it was told");
+    }
+
+    #[test]
+    fn a_flood_from_everywhere_is_stopped_too() {
+        let now = ManualClock::at(UnixMillis(1_800_000_000_000)).monotonic();
+        let begun = SignInsBegun::default();
+        let accepted = (0..MAX_FROM_ALL + 10).filter(|n| begun.count(&n.to_string(), now).is_ok()).count();
+        assert_eq!(accepted, MAX_FROM_ALL as usize);
+        let places = begun.0.lock().unwrap().as_ref().unwrap().from.len();
+        assert!(places <= MAX_FROM_ALL as usize + 10, "{places}");
+    }
+}
