@@ -16,6 +16,7 @@ mod event_stream;
 mod faults;
 mod identity_providers;
 mod limits;
+mod oidc_clients;
 mod openai_clients;
 mod openapi;
 mod ops;
