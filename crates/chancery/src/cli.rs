@@ -68,14 +68,19 @@ pub struct Serve {
     /// Make a demonstration firm in an empty data folder and print how to reach it
     #[arg(long)]
     pub demo: bool,
-    /// Run only these parts [possible values: api]
+    /// Run only these parts, with commas between them [default: all; possible values: api, portal, auth]
     #[arg(long, value_name = "PARTS", value_delimiter = ',')]
     pub only: Vec<Part>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Part {
+    /// The text-generation API
     Api,
+    /// The client portal
+    Portal,
+    /// The built-in identity provider
+    Auth,
 }
 
 #[derive(Debug, Subcommand)]

@@ -12,5 +12,5 @@ mod stylesheet;
 pub use boundary::{Surroundings, surround};
 pub use cookies::{Cookie, SentCookie, sent_cookie};
 pub use page::page;
-pub use refusal::{Refusal, WayOn};
+pub use refusal::{Refusal, WayOn, wants_json};
 pub use stylesheet::STYLESHEET_PATH;

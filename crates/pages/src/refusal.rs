@@ -179,7 +179,7 @@ impl IntoResponse for Refusal {
 }
 
 /// Whether JSON is asked for and a page is not: browsers ask for pages by name.
-pub(crate) fn wants_json(headers: &HeaderMap) -> bool {
+pub fn wants_json(headers: &HeaderMap) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     accept.contains("application/json") && !accept.contains("text/html")
 }

@@ -1,10 +1,30 @@
 //! HTTP surface B: the client portal. One file per page; what decides stands apart from what shows.
 
+mod arrival;
+mod clients;
+mod code;
+mod code_resend;
+mod failure;
+mod frame;
+mod half_sign_in;
+mod home;
+mod letters;
+mod session;
+mod session_end;
+mod sessions;
+mod sign_out;
 mod state;
+#[cfg(test)]
+mod tests;
+mod upkeep;
+mod visitor;
+mod when;
 
 pub use state::{IdentitySettings, Portal, PortalSettings, SecondFactor};
+pub use upkeep::keep_tidy;
 
 use axum::Router;
+use axum::routing::{get, post};
 use chancery_pages::{Surroundings, surround};
 use std::sync::Arc;
 
@@ -19,5 +39,14 @@ pub fn router(portal: Arc<Portal>) -> Router {
         clock: Arc::clone(&portal.clock),
         randomness: Arc::clone(&portal.randomness),
     };
-    surround(Router::new().with_state(portal), surroundings)
+    let routes = Router::new()
+        .route("/", get(home::handle))
+        .route("/auth/code", get(code::show).post(code::submit))
+        .route("/auth/code/resend", post(code_resend::handle))
+        .route("/auth/sign-out", post(sign_out::handle))
+        .route(sign_out::SIGNED_OUT_PATH, get(sign_out::show_signed_out))
+        .route("/clients", get(clients::handle))
+        .route("/sessions", get(sessions::handle))
+        .route("/sessions/end", post(session_end::handle));
+    surround(routes.with_state(portal), surroundings)
 }

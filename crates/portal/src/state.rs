@@ -37,6 +37,14 @@ pub struct IdentitySettings {
     pub client_secret: Option<String>,
 }
 
+impl IdentitySettings {
+    /// As people know the provider: its address without what only programs read.
+    pub(crate) fn host(&self) -> String {
+        let rest = self.issuer.split_once("://").map_or(self.issuer.as_str(), |(_, rest)| rest);
+        rest.split(['/', '?', '#']).next().unwrap_or(rest).to_owned()
+    }
+}
+
 impl fmt::Debug for IdentitySettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { issuer, client_id, .. } = self;

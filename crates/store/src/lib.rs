@@ -34,6 +34,7 @@ mod spending;
 mod spending_turns;
 mod sqlite;
 mod traits;
+mod transaction;
 mod url;
 mod usage;
 
@@ -41,12 +42,16 @@ pub use error::StoreError;
 pub use lease::LEASE;
 pub use postgres::PostgresStore;
 pub use serving_lock::{LimitsKept, ServingLock, ServingWatch};
-pub use sign_ins::{CODE_TRIES_MEMORY, MAX_CODE_TRIES};
+pub use sessions::MAX_SESSIONS_PER_PERSON;
+pub use sign_ins::{
+    CODE_PAUSE, CODE_TRIES_MEMORY, CODES_MEMORY, MAX_CODE_TRIES, MAX_CODES_PER_IDENTITY,
+    MAX_CODES_PER_SIGN_IN, MAX_SIGN_INS,
+};
 pub use sqlite::SqliteStore;
 pub use traits::{
-    Accounts, Arrival, Attempts, CapChange, ChainedRow, Claim, Claimed, CodePresented, CodeTry, Consent,
-    ConsentQuestion, Counted, FinishedReply, Grant, Grants, HalfSignIn, Health, IdempotencyKeys, KeptKey,
-    KeptReply, KeyHolder, KeyOwner, Keys, Leases, Ledger, LimitsChange, MailboxProof, MailboxProofs,
+    Accounts, Arrival, Attempts, CapChange, ChainedRow, Claim, Claimed, CodePresented, CodeSending, CodeTry,
+    Consent, ConsentQuestion, Counted, FinishedReply, Grant, Grants, HalfSignIn, Health, IdempotencyKeys,
+    KeptKey, KeptReply, KeyHolder, KeyOwner, Keys, Leases, Ledger, LimitsChange, MailboxProof, MailboxProofs,
     MailedCode, Months, NewAccount, NewCode, NewKey, NewProviderAccount, NewProviderSession, NewSession,
     PasswordHash, People, ProofPurpose, ProviderAccount, ProviderAccounts, ProviderSession, ProviderSessions,
     Redeemed, Reserved, Sessions, Settlement, SignIn, SignIns, SignedIn, SigningKey, SigningKeys, Spending,

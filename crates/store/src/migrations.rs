@@ -80,7 +80,7 @@ mod postgres {
     pub(super) const COUNT_FOREIGN_TABLES: &str = "SELECT COUNT(*) FROM pg_catalog.pg_tables \
         WHERE schemaname = current_schema() AND tablename IN \
         ('accounts', 'api_keys', 'ledger', 'ledger_writers', 'usage_days', 'spending_reservations', 'writer_leases', \
-        'idempotency_keys')";
+        'idempotency_keys', 'people', 'sessions', 'sign_ins', 'half_sign_ins', 'code_counts')";
     pub(super) const CREATE_MIGRATIONS_TABLE: &str = "CREATE TABLE schema_migrations \
         (version BIGINT PRIMARY KEY, name TEXT NOT NULL, checksum BYTEA NOT NULL)";
 }

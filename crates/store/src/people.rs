@@ -40,7 +40,6 @@ const ARRIVE: &str = "INSERT INTO people (issuer, subject, email, role, joined_a
 const LIST: &str = "SELECT * FROM people WHERE removed_at_ms IS NULL ORDER BY email, id";
 const WITH_EMAIL: &str = "SELECT * FROM people WHERE email = $1 AND removed_at_ms IS NULL ORDER BY id";
 const WITH_ID: &str = "SELECT * FROM people WHERE id = $1";
-const END_SESSIONS: &str = "DELETE FROM sessions WHERE person_id = $1";
 
 /// Statements that a partner's going must pass: somebody must be left who is one.
 trait KeepAPartner {
@@ -129,14 +128,8 @@ for_both_stores! {
                 sqlx::query_as(Self::REMOVE).bind(person.0).bind("").bind(at.0).fetch_all(&mut *connection)
             });
             let rows: Vec<StoredPerson> = removed.map_err(|error| explain(&error))?;
-            if rows.is_empty() {
-                return Err(self.why_not_changed(person).await);
-            }
-            // Sessions of somebody who is removed open nothing; this only tidies them away.
-            let ended = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
-                sqlx::query(END_SESSIONS).bind(person.0).execute(&mut *connection)
-            });
-            ended.map(|_| ()).map_err(|error| explain(&error))
+            // The person's sessions open nothing from now on; they are forgotten with those that have ended.
+            if rows.is_empty() { Err(self.why_not_changed(person).await) } else { Ok(()) }
         }
     }
 }

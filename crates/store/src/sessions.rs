@@ -4,8 +4,11 @@ use crate::both::{for_both_stores, stored_row};
 use crate::failure::{answer, explain};
 use crate::patience::{COMMAND_PATIENCE, patiently};
 use crate::people::StoredPerson;
+use crate::transaction::BeginWriting;
 use crate::{NewSession, Sessions, SignedIn, StoreError};
 use chancery_domain::{PersonId, Session, SessionId, SessionTimes, TokenHash, UnixMillis};
+use sqlx::Connection;
+use std::time::Duration;
 
 stored_row! {
     /// `session_id`, because a person has an `id` too.
@@ -44,8 +47,18 @@ impl StoredSession {
     }
 }
 
-/// A session's last use is written at most this often, so that reading a page costs no write each time.
-const TOUCH_PAUSE_MS: i64 = 30_000;
+/// A person's sessions beyond these end, the longest unused first.
+pub const MAX_SESSIONS_PER_PERSON: u32 = 50;
+
+/// A session's last use is written at most this often, so that reading a page costs no write each time; more often only
+/// where it would end early for that.
+const TOUCH_PAUSE: Duration = Duration::from_secs(30);
+/// The part of the idle time by which a session may end early.
+const TOUCH_PART: u32 = 20;
+
+fn touch_pause_ms(times: SessionTimes) -> i64 {
+    i64::try_from(TOUCH_PAUSE.min(times.idle / TOUCH_PART).as_millis()).unwrap_or(i64::MAX)
+}
 
 macro_rules! session_columns {
     () => {
@@ -72,23 +85,35 @@ const OF_PERSON: &str = concat!(
       ORDER BY s.last_used_at_ms DESC, s.id DESC"
 );
 const END: &str = "DELETE FROM sessions WHERE id = $1 AND person_id = $2";
-const END_ALL: &str = "DELETE FROM sessions WHERE person_id = $1";
-const FORGET: &str = "DELETE FROM sessions WHERE id IN \
-    (SELECT id FROM sessions WHERE started_at_ms <= $1 OR last_used_at_ms <= $2 LIMIT $3)";
+const END_ALL: &str = "DELETE FROM sessions WHERE person_id = $1 AND id <> $2";
+const END_OF_TOKEN: &str = "DELETE FROM sessions WHERE token_hash = $1";
+const END_TOO_MANY: &str = "DELETE FROM sessions WHERE id IN (SELECT id FROM sessions WHERE person_id = $1 \
+    ORDER BY last_used_at_ms DESC, id DESC LIMIT $3 OFFSET $2)";
+/// Those of people who were removed open nothing, and go with the others.
+const FORGET: &str = "DELETE FROM sessions WHERE id IN (SELECT s.id FROM sessions s JOIN people p ON p.id = s.person_id \
+    WHERE s.started_at_ms <= $1 OR s.last_used_at_ms <= $2 OR p.removed_at_ms IS NOT NULL LIMIT $3)";
 
 for_both_stores! {
     impl Sessions {
         async fn start_session(&self, new: NewSession) -> Result<(), StoreError> {
-            let started = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
-                sqlx::query(START)
+            let started = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| async {
+                let mut transaction = connection.begin_with(Self::BEGIN).await?;
+                let started = sqlx::query(START)
                     .bind(new.token.0.as_slice())
                     .bind(new.person.0)
                     .bind(new.at.0)
                     .bind(new.place.as_str())
                     .bind(new.browser.as_str())
-                    .execute(&mut *connection)
+                    .execute(&mut *transaction)
+                    .await?;
+                if let Some(old) = new.replaces {
+                    sqlx::query(END_OF_TOKEN).bind(old.0.as_slice()).execute(&mut *transaction).await?;
+                }
+                let too_many = sqlx::query(END_TOO_MANY).bind(new.person.0).bind(i64::from(MAX_SESSIONS_PER_PERSON));
+                too_many.bind(i64::from(u32::MAX)).execute(&mut *transaction).await?;
+                transaction.commit().await.map(|()| started.rows_affected())
             });
-            match started.map_err(|error| explain(&error))?.rows_affected() {
+            match started.map_err(|error| explain(&error))? {
                 0 => Err(StoreError::NoSuchPerson(new.person)),
                 _ => Ok(()),
             }
@@ -108,7 +133,7 @@ for_both_stores! {
             else {
                 return Ok(None);
             };
-            if last_used_at_ms + TOUCH_PAUSE_MS <= now.0 || last_place != place {
+            if last_used_at_ms + touch_pause_ms(times) <= now.0 || last_place != place {
                 let touched = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
                     sqlx::query(TOUCH)
                         .bind(session_id)
@@ -143,9 +168,11 @@ for_both_stores! {
             ended.map(|done| done.rows_affected() > 0).map_err(|error| explain(&error))
         }
 
-        async fn end_all_sessions(&self, person: PersonId) -> Result<u64, StoreError> {
+        async fn end_all_sessions(&self, person: PersonId, except: Option<SessionId>) -> Result<u64, StoreError> {
+            // Numbers begin with 1.
+            let except = except.map_or(0, |session| session.0);
             let ended = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
-                sqlx::query(END_ALL).bind(person.0).execute(&mut *connection)
+                sqlx::query(END_ALL).bind(person.0).bind(except).execute(&mut *connection)
             });
             ended.map(|done| done.rows_affected()).map_err(|error| explain(&error))
         }

@@ -1,14 +1,42 @@
 //! The queries about sign-ins under way.
 //!
-//! Codes from a mail are guessed at by whoever knows a password, so tries are counted for the identity over all its
-//! sign-ins, and **before** the code is compared: however many try at once, no more than the bound are compared.
+//! Codes from a mail are guessed at by whoever knows a password, so wrong tries, and letters, are counted for the identity
+//! over all its sign-ins. Every step with a code is one transaction:
+//!
+//! 1. It takes the identity's row of counts, so that of many who try at once each sees what the one before has left.
+//! 2. It reads the sign-in (again), compares, and counts what was wrong. The last wrong try that is allowed destroys all
+//!    sign-ins of the identity, and until the tries are forgotten none is begun.
+//! 3. A right code forgives the wrong tries of its own sign-in and no others: somebody who guesses in another browser gains
+//!    nothing by the owner's coming in.
 
 use crate::both::{for_both_stores, stored_row};
 use crate::failure::{answer, explain};
 use crate::patience::{COMMAND_PATIENCE, patiently};
-use crate::{CodeTry, HalfSignIn, MailedCode, SignIn, SignIns, StoreError};
+use crate::transaction::BeginWriting;
+use crate::{CodeSending, CodeTry, HalfSignIn, MailedCode, SignIn, SignIns, StoreError};
 use chancery_domain::{Identity, LocalPath, TokenHash, UnixMillis};
+use sqlx::Connection;
 use std::time::Duration;
+
+/// Wrong tries of one identity, over all its sign-ins, after which they are all destroyed.
+pub const MAX_CODE_TRIES: u32 = 5;
+
+/// How long after the last wrong try they are forgotten, and so how long an identity that used them up is kept out.
+pub const CODE_TRIES_MEMORY: Duration = Duration::from_secs(15 * 60);
+
+/// Between two letters of one sign-in.
+pub const CODE_PAUSE: Duration = Duration::from_secs(30);
+
+/// Letters of one sign-in, the first included.
+pub const MAX_CODES_PER_SIGN_IN: u32 = 5;
+
+/// Letters to one identity within `CODES_MEMORY`, unless one of their codes was used.
+pub const MAX_CODES_PER_IDENTITY: u32 = 30;
+
+pub const CODES_MEMORY: Duration = Duration::from_secs(60 * 60);
+
+/// Sign-ins under way that are kept. Anybody can begin one, so the oldest go when there are more.
+pub const MAX_SIGN_INS: u32 = 100_000;
 
 stored_row! {
     struct StoredSignIn {
@@ -28,9 +56,53 @@ stored_row! {
         return_to: String,
         code_hash: Vec<u8>,
         code_expires_at_ms: i64,
+        wrong_tries: i64,
         codes_sent: i64,
-        last_sent_at_ms: i64,
+        last_sent_at_ms: Option<i64>,
     }
+}
+
+stored_row! {
+    /// All of one identity.
+    struct StoredCounts {
+        wrong_tries: i64,
+        tries_forgotten_at_ms: i64,
+        codes_sent: i64,
+        codes_forgotten_at_ms: i64,
+    }
+}
+
+impl StoredCounts {
+    /// What was forgotten counts no more.
+    fn at(self, now: UnixMillis) -> Self {
+        let wrong_tries = if self.tries_forgotten_at_ms > now.0 { self.wrong_tries } else { 0 };
+        let is_window_open = self.codes_forgotten_at_ms > now.0;
+        Self {
+            wrong_tries,
+            codes_sent: if is_window_open { self.codes_sent } else { 0 },
+            codes_forgotten_at_ms: match is_window_open {
+                true => self.codes_forgotten_at_ms,
+                false => after(now, CODES_MEMORY),
+            },
+            ..self
+        }
+    }
+
+    /// Whether one more letter may go out; counts it if so.
+    fn send(&mut self) -> CodeSending {
+        if self.wrong_tries >= i64::from(MAX_CODE_TRIES) {
+            return CodeSending::NoTriesLeft { until: UnixMillis(self.tries_forgotten_at_ms) };
+        }
+        if self.codes_sent >= i64::from(MAX_CODES_PER_IDENTITY) {
+            return CodeSending::NotBefore(UnixMillis(self.codes_forgotten_at_ms));
+        }
+        self.codes_sent += 1;
+        CodeSending::Yes
+    }
+}
+
+fn after(now: UnixMillis, span: Duration) -> i64 {
+    now.0.saturating_add(i64::try_from(span.as_millis()).unwrap_or(i64::MAX))
 }
 
 fn path(stored: &str) -> Result<LocalPath, StoreError> {
@@ -41,6 +113,10 @@ fn path(stored: &str) -> Result<LocalPath, StoreError> {
 }
 
 impl StoredHalfSignIn {
+    fn identity(&self) -> Identity {
+        Identity { issuer: self.issuer.clone(), subject: self.subject.clone() }
+    }
+
     fn into_half_sign_in(self) -> Result<HalfSignIn, StoreError> {
         let corrupt = |what, why: String| StoreError::Corrupt { what, why };
         let code_hash = self.code_hash.try_into().map_err(|bytes: Vec<u8>| {
@@ -54,7 +130,7 @@ impl StoredHalfSignIn {
                 hash: TokenHash(code_hash),
                 expires_at: UnixMillis(self.code_expires_at_ms),
                 sent: u32::try_from(self.codes_sent).unwrap_or(u32::MAX),
-                sent_at: UnixMillis(self.last_sent_at_ms),
+                sent_at: self.last_sent_at_ms.map(UnixMillis),
             },
         })
     }
@@ -63,37 +139,201 @@ impl StoredHalfSignIn {
 const BEGIN: &str = "INSERT INTO sign_ins (token_hash, state, nonce, pkce_verifier, return_to, expires_at_ms) \
     VALUES ($1, $2, $3, $4, $5, $6)";
 const TAKE: &str = "DELETE FROM sign_ins WHERE token_hash = $1 RETURNING state, nonce, pkce_verifier, return_to, expires_at_ms";
+/// Gives the row as it is, and holds it against others until the transaction ends.
+const HOLD_COUNTS: &str = "INSERT INTO code_counts AS c (issuer, subject, wrong_tries, tries_forgotten_at_ms, codes_sent, \
+    codes_forgotten_at_ms) VALUES ($1, $2, 0, 0, 0, 0) ON CONFLICT (issuer, subject) DO UPDATE SET wrong_tries = c.wrong_tries \
+    RETURNING wrong_tries, tries_forgotten_at_ms, codes_sent, codes_forgotten_at_ms";
+const SET_COUNTS: &str = "UPDATE code_counts SET wrong_tries = $3, tries_forgotten_at_ms = $4, codes_sent = $5, \
+    codes_forgotten_at_ms = $6 WHERE issuer = $1 AND subject = $2";
 const BEGIN_HALF: &str = "INSERT INTO half_sign_ins (token_hash, issuer, subject, email, return_to, code_hash, \
-    code_expires_at_ms, codes_sent, last_sent_at_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
-const HALF: &str = "SELECT issuer, subject, email, return_to, code_hash, code_expires_at_ms, codes_sent, last_sent_at_ms \
-    FROM half_sign_ins WHERE token_hash = $1 AND code_expires_at_ms > $2";
+    code_expires_at_ms, wrong_tries, codes_sent, last_sent_at_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, 0, 1, $8)";
+const HALF: &str = "SELECT issuer, subject, email, return_to, code_hash, code_expires_at_ms, wrong_tries, codes_sent, \
+    last_sent_at_ms FROM half_sign_ins WHERE token_hash = $1 AND code_expires_at_ms > $2";
 const NEW_CODE: &str = "UPDATE half_sign_ins SET code_hash = $2, code_expires_at_ms = $3, codes_sent = codes_sent + 1, \
-    last_sent_at_ms = $4 WHERE token_hash = $1 AND codes_sent = $5";
-const TAKE_HALF: &str = "DELETE FROM half_sign_ins WHERE token_hash = $1 AND code_hash = $2";
+    last_sent_at_ms = $4 WHERE token_hash = $1";
+/// Only of the very code that could not be sent: another may have taken its place.
+const NOT_SENT: &str = "UPDATE half_sign_ins SET last_sent_at_ms = NULL, codes_sent = codes_sent - 1 \
+    WHERE token_hash = $1 AND code_hash = $2 AND last_sent_at_ms IS NOT NULL";
+const COUNT_WRONG: &str = "UPDATE half_sign_ins SET wrong_tries = wrong_tries + 1 WHERE token_hash = $1";
+const END_HALF: &str = "DELETE FROM half_sign_ins WHERE token_hash = $1";
 const DESTROY: &str = "DELETE FROM half_sign_ins WHERE issuer = $1 AND subject = $2";
-const COUNT_TRY: &str = "INSERT INTO code_tries AS t (issuer, subject, tries, forgotten_at_ms) VALUES ($1, $2, 1, $4) \
-    ON CONFLICT (issuer, subject) DO UPDATE SET \
-    tries = CASE WHEN t.forgotten_at_ms <= $3 THEN 1 ELSE t.tries + 1 END, \
-    forgotten_at_ms = CASE WHEN t.forgotten_at_ms <= $3 THEN $4 ELSE t.forgotten_at_ms END RETURNING tries";
-const TRIES: &str =
-    "SELECT tries FROM code_tries WHERE issuer = $1 AND subject = $2 AND forgotten_at_ms > $3";
-const FORGET_TRIES: &str = "DELETE FROM code_tries WHERE issuer = $1 AND subject = $2";
 const FORGET_SIGN_INS: &str = "DELETE FROM sign_ins WHERE token_hash IN (SELECT token_hash FROM sign_ins WHERE expires_at_ms <= $1 LIMIT $2)";
+const FORGET_TOO_MANY: &str = "DELETE FROM sign_ins WHERE token_hash IN \
+    (SELECT token_hash FROM sign_ins ORDER BY expires_at_ms DESC LIMIT $2 OFFSET $1)";
 const FORGET_HALF: &str = "DELETE FROM half_sign_ins WHERE token_hash IN \
     (SELECT token_hash FROM half_sign_ins WHERE code_expires_at_ms <= $1 LIMIT $2)";
-const FORGET_OLD_TRIES: &str = "DELETE FROM code_tries WHERE forgotten_at_ms <= $1";
+/// The times are compared once more at the end, for somebody may count meanwhile.
+const FORGET_COUNTS: &str = "DELETE FROM code_counts WHERE (issuer, subject) IN (SELECT issuer, subject FROM code_counts \
+    WHERE tries_forgotten_at_ms <= $1 AND codes_forgotten_at_ms <= $1 LIMIT $2) \
+    AND tries_forgotten_at_ms <= $1 AND codes_forgotten_at_ms <= $1";
 
-stored_row! {
-    struct StoredTries {
-        tries: i64,
-    }
+/// Writes what happens inside a transaction for both kinds of connection.
+macro_rules! in_transaction {
+    ($module:ident, $database:ty) => {
+        mod $module {
+            use super::*;
+
+            type Transaction<'a> = sqlx::Transaction<'a, $database>;
+
+            pub(super) async fn hold_counts(
+                transaction: &mut Transaction<'_>,
+                identity: &Identity,
+                now: UnixMillis,
+            ) -> Result<StoredCounts, sqlx::Error> {
+                let held = sqlx::query_as(HOLD_COUNTS)
+                    .bind(identity.issuer.as_str())
+                    .bind(identity.subject.as_str());
+                let held: StoredCounts = held.fetch_one(&mut **transaction).await?;
+                Ok(held.at(now))
+            }
+
+            pub(super) async fn set_counts(
+                transaction: &mut Transaction<'_>,
+                identity: &Identity,
+                counts: &StoredCounts,
+            ) -> Result<(), sqlx::Error> {
+                let set = sqlx::query(SET_COUNTS)
+                    .bind(identity.issuer.as_str())
+                    .bind(identity.subject.as_str())
+                    .bind(counts.wrong_tries)
+                    .bind(counts.tries_forgotten_at_ms)
+                    .bind(counts.codes_sent)
+                    .bind(counts.codes_forgotten_at_ms);
+                set.execute(&mut **transaction).await.map(|_| ())
+            }
+
+            /// The sign-in and its identity's counts. The counts are held first, by everybody: two who hold one thing each
+            /// and wait for the other's would wait for ever. So the sign-in is looked at once for its identity, and read
+            /// again when nobody else can change it.
+            pub(super) async fn hold_half(
+                transaction: &mut Transaction<'_>,
+                token: TokenHash,
+                now: UnixMillis,
+            ) -> Result<Option<(StoredHalfSignIn, StoredCounts)>, sqlx::Error> {
+                let Some(seen) = half(transaction, token, now).await? else { return Ok(None) };
+                let counts = hold_counts(transaction, &seen.identity(), now).await?;
+                Ok(half(transaction, token, now).await?.map(|half| (half, counts)))
+            }
+
+            async fn half(
+                transaction: &mut Transaction<'_>,
+                token: TokenHash,
+                now: UnixMillis,
+            ) -> Result<Option<StoredHalfSignIn>, sqlx::Error> {
+                let found = sqlx::query_as(HALF).bind(token.0.as_slice()).bind(now.0);
+                found.fetch_optional(&mut **transaction).await
+            }
+
+            pub(super) async fn begin(
+                transaction: &mut Transaction<'_>,
+                token: TokenHash,
+                half: &HalfSignIn,
+                now: UnixMillis,
+            ) -> Result<CodeSending, sqlx::Error> {
+                let mut counts = hold_counts(transaction, &half.identity, now).await?;
+                let sending = counts.send();
+                if sending == CodeSending::Yes {
+                    set_counts(transaction, &half.identity, &counts).await?;
+                    let begun = sqlx::query(BEGIN_HALF)
+                        .bind(token.0.as_slice())
+                        .bind(half.identity.issuer.as_str())
+                        .bind(half.identity.subject.as_str())
+                        .bind(half.email.as_str())
+                        .bind(half.return_to.as_str())
+                        .bind(half.code.hash.0.as_slice())
+                        .bind(half.code.expires_at.0)
+                        .bind(now.0);
+                    begun.execute(&mut **transaction).await?;
+                }
+                Ok(sending)
+            }
+
+            pub(super) async fn new_code(
+                transaction: &mut Transaction<'_>,
+                token: TokenHash,
+                hash: TokenHash,
+                expires_at: UnixMillis,
+                now: UnixMillis,
+            ) -> Result<CodeSending, sqlx::Error> {
+                let Some((half, mut counts)) = hold_half(transaction, token, now).await? else {
+                    return Ok(CodeSending::Gone);
+                };
+                if half.codes_sent >= i64::from(MAX_CODES_PER_SIGN_IN) {
+                    return Ok(CodeSending::NoMore);
+                }
+                let soonest = half.last_sent_at_ms.map(|last| after(UnixMillis(last), CODE_PAUSE));
+                if let Some(soonest) = soonest.filter(|soonest| *soonest > now.0) {
+                    return Ok(CodeSending::NotBefore(UnixMillis(soonest)));
+                }
+                let sending = counts.send();
+                if sending == CodeSending::Yes {
+                    set_counts(transaction, &half.identity(), &counts).await?;
+                    let replaced = sqlx::query(NEW_CODE)
+                        .bind(token.0.as_slice())
+                        .bind(hash.0.as_slice())
+                        .bind(expires_at.0)
+                        .bind(now.0);
+                    replaced.execute(&mut **transaction).await?;
+                }
+                Ok(sending)
+            }
+
+            pub(super) async fn try_code(
+                transaction: &mut Transaction<'_>,
+                token: TokenHash,
+                typed: TokenHash,
+                now: UnixMillis,
+            ) -> Result<Tried, sqlx::Error> {
+                let Some((half, mut counts)) = hold_half(transaction, token, now).await? else {
+                    return Ok(Tried::Gone);
+                };
+                let (identity, max_tries) = (half.identity(), i64::from(MAX_CODE_TRIES));
+                // A sign-in that was begun just before the last wrong try of another.
+                if counts.wrong_tries >= max_tries {
+                    destroy(transaction, &identity).await?;
+                    return Ok(Tried::Destroyed { half, is_news: false });
+                }
+                let kept: Option<[u8; 32]> = half.code_hash.as_slice().try_into().ok();
+                if kept.is_some_and(|kept| TokenHash(kept).matches(&typed)) {
+                    counts.wrong_tries = (counts.wrong_tries - half.wrong_tries).max(0);
+                    counts.codes_sent = 0;
+                    set_counts(transaction, &identity, &counts).await?;
+                    sqlx::query(END_HALF).bind(token.0.as_slice()).execute(&mut **transaction).await?;
+                    return Ok(Tried::Right(half));
+                }
+                counts.wrong_tries += 1;
+                counts.tries_forgotten_at_ms = after(now, CODE_TRIES_MEMORY);
+                set_counts(transaction, &identity, &counts).await?;
+                if counts.wrong_tries >= max_tries {
+                    destroy(transaction, &identity).await?;
+                    return Ok(Tried::Destroyed { half, is_news: true });
+                }
+                sqlx::query(COUNT_WRONG).bind(token.0.as_slice()).execute(&mut **transaction).await?;
+                Ok(Tried::Wrong { left: u32::try_from(max_tries - counts.wrong_tries).unwrap_or(0) })
+            }
+
+            async fn destroy(
+                transaction: &mut Transaction<'_>,
+                identity: &Identity,
+            ) -> Result<(), sqlx::Error> {
+                let destroyed =
+                    sqlx::query(DESTROY).bind(identity.issuer.as_str()).bind(identity.subject.as_str());
+                destroyed.execute(&mut **transaction).await.map(|_| ())
+            }
+        }
+    };
 }
 
-/// Wrong tries of one identity, over all its sign-ins, after which they are all destroyed.
-pub const MAX_CODE_TRIES: u32 = 5;
+in_transaction!(in_sqlite, sqlx::Sqlite);
+in_transaction!(in_postgres, sqlx::Postgres);
 
-/// How long tries are counted, and so how long an identity that used them up gets no more codes.
-pub const CODE_TRIES_MEMORY: Duration = Duration::from_secs(15 * 60);
+/// `CodeTry`, before what was kept is read.
+enum Tried {
+    Right(StoredHalfSignIn),
+    Wrong { left: u32 },
+    Destroyed { half: StoredHalfSignIn, is_news: bool },
+    Gone,
+}
 
 for_both_stores! {
     impl SignIns {
@@ -128,98 +368,53 @@ for_both_stores! {
             }))
         }
 
-        async fn begin_half_sign_in(&self, token: TokenHash, half: HalfSignIn) -> Result<(), StoreError> {
-            let begun = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
-                sqlx::query(BEGIN_HALF)
-                    .bind(token.0.as_slice())
-                    .bind(half.identity.issuer.as_str())
-                    .bind(half.identity.subject.as_str())
-                    .bind(half.email.as_str())
-                    .bind(half.return_to.as_str())
-                    .bind(half.code.hash.0.as_slice())
-                    .bind(half.code.expires_at.0)
-                    .bind(i64::from(half.code.sent))
-                    .bind(half.code.sent_at.0)
-                    .execute(&mut *connection)
-            });
-            begun.map(|_| ()).map_err(|error| explain(&error))
-        }
-
         async fn half_sign_in(&self, token: TokenHash, now: UnixMillis) -> Result<Option<HalfSignIn>, StoreError> {
             let found = sqlx::query_as(HALF).bind(token.0.as_slice()).bind(now.0).fetch_optional(&self.reader);
             answer(found).await?.map(StoredHalfSignIn::into_half_sign_in).transpose()
         }
 
-        async fn replace_code(&self, token: TokenHash, new: MailedCode) -> Result<bool, StoreError> {
-            let replaced = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
-                sqlx::query(NEW_CODE)
-                    .bind(token.0.as_slice())
-                    .bind(new.hash.0.as_slice())
-                    .bind(new.expires_at.0)
-                    .bind(new.sent_at.0)
-                    .bind(i64::from(new.sent) - 1)
-                    .execute(&mut *connection)
-            });
-            replaced.map(|done| done.rows_affected() > 0).map_err(|error| explain(&error))
+        async fn begin_half_sign_in(
+            &self,
+            token: TokenHash,
+            half: HalfSignIn,
+            now: UnixMillis,
+        ) -> Result<CodeSending, StoreError> {
+            self.begin_half(token, &half, now).await
+        }
+
+        async fn replace_code(
+            &self,
+            token: TokenHash,
+            hash: TokenHash,
+            expires_at: UnixMillis,
+            now: UnixMillis,
+        ) -> Result<CodeSending, StoreError> {
+            self.set_new_code(token, hash, expires_at, now).await
         }
 
         async fn try_code(&self, token: TokenHash, typed: TokenHash, now: UnixMillis) -> Result<CodeTry, StoreError> {
-            let Some(half) = self.half_sign_in(token, now).await? else { return Ok(CodeTry::Gone) };
-            let Identity { issuer, subject } = &half.identity;
-            let forgotten_at_ms = now.0 + CODE_TRIES_MEMORY.as_millis() as i64;
-            let counted = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
-                sqlx::query_as(COUNT_TRY)
-                    .bind(issuer.as_str())
-                    .bind(subject.as_str())
-                    .bind(now.0)
-                    .bind(forgotten_at_ms)
-                    .fetch_all(&mut *connection)
-            });
-            let counted: Vec<StoredTries> = counted.map_err(|error| explain(&error))?;
-            let tries = counted.first().map_or(i64::MAX, |row| row.tries);
-            let max_tries = i64::from(MAX_CODE_TRIES);
-            let is_right = tries <= max_tries && half.code.hash.matches(&typed);
-            if is_right {
-                let taken = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
-                    sqlx::query(TAKE_HALF)
-                        .bind(token.0.as_slice())
-                        .bind(half.code.hash.0.as_slice())
-                        .execute(&mut *connection)
-                });
-                // Another request was quicker with the same code, or a new one was just sent.
-                if taken.map_err(|error| explain(&error))?.rows_affected() == 0 {
-                    return Ok(CodeTry::Gone);
-                }
-                let forgotten = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
-                    sqlx::query(FORGET_TRIES).bind(issuer.as_str()).bind(subject.as_str()).execute(&mut *connection)
-                });
-                forgotten.map_err(|error| explain(&error))?;
-                return Ok(CodeTry::Right(half));
-            }
-            if tries < max_tries {
-                return Ok(CodeTry::Wrong { left: u32::try_from(max_tries - tries).unwrap_or(0) });
-            }
-            let destroyed = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
-                sqlx::query(DESTROY).bind(issuer.as_str()).bind(subject.as_str()).execute(&mut *connection)
-            });
-            destroyed.map_err(|error| explain(&error))?;
-            Ok(CodeTry::Destroyed { half, is_news: tries == max_tries })
+            Ok(match self.try_in_turn(token, typed, now).await? {
+                Tried::Right(half) => CodeTry::Right(half.into_half_sign_in()?),
+                Tried::Wrong { left } => CodeTry::Wrong { left },
+                Tried::Destroyed { half, is_news } => CodeTry::Destroyed { half: half.into_half_sign_in()?, is_news },
+                Tried::Gone => CodeTry::Gone,
+            })
         }
 
-        async fn has_tries_left(&self, identity: &Identity, now: UnixMillis) -> Result<bool, StoreError> {
-            let Identity { issuer, subject } = identity;
-            let found = sqlx::query_as(TRIES).bind(issuer.as_str()).bind(subject.as_str()).bind(now.0);
-            let found: Option<StoredTries> = answer(found.fetch_optional(&self.reader)).await?;
-            Ok(found.is_none_or(|row| row.tries < i64::from(MAX_CODE_TRIES)))
+        async fn code_was_not_sent(&self, token: TokenHash, hash: TokenHash) -> Result<(), StoreError> {
+            let noted = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
+                sqlx::query(NOT_SENT).bind(token.0.as_slice()).bind(hash.0.as_slice()).execute(&mut *connection)
+            });
+            noted.map(|_| ()).map_err(|error| explain(&error))
         }
 
         async fn forget_old_sign_ins(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError> {
             let mut forgotten = 0;
-            for (sql, has_limit) in [(FORGET_SIGN_INS, true), (FORGET_HALF, true), (FORGET_OLD_TRIES, false)] {
+            let too_many = (FORGET_TOO_MANY, i64::from(MAX_SIGN_INS));
+            let old = [FORGET_SIGN_INS, FORGET_HALF, FORGET_COUNTS].map(|sql| (sql, now.0));
+            for (sql, bound) in old.into_iter().chain([too_many]) {
                 let gone = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
-                    let statement = sqlx::query(sql).bind(now.0);
-                    let statement = if has_limit { statement.bind(i64::from(limit)) } else { statement };
-                    statement.execute(&mut *connection)
+                    sqlx::query(sql).bind(bound).bind(i64::from(limit)).execute(&mut *connection)
                 });
                 forgotten += gone.map_err(|error| explain(&error))?.rows_affected();
             }
@@ -227,3 +422,56 @@ for_both_stores! {
         }
     }
 }
+
+/// Steps with codes, each one transaction.
+macro_rules! code_steps {
+    ($store:ty, $steps:ident) => {
+        impl $store {
+            async fn begin_half(
+                &self,
+                token: TokenHash,
+                half: &HalfSignIn,
+                now: UnixMillis,
+            ) -> Result<CodeSending, StoreError> {
+                let outcome = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| async {
+                    let mut transaction = connection.begin_with(Self::BEGIN).await?;
+                    let sending = $steps::begin(&mut transaction, token, half, now).await?;
+                    transaction.commit().await.map(|()| sending)
+                });
+                outcome.map_err(|error| explain(&error))
+            }
+
+            async fn set_new_code(
+                &self,
+                token: TokenHash,
+                hash: TokenHash,
+                expires_at: UnixMillis,
+                now: UnixMillis,
+            ) -> Result<CodeSending, StoreError> {
+                let outcome = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| async {
+                    let mut transaction = connection.begin_with(Self::BEGIN).await?;
+                    let sending = $steps::new_code(&mut transaction, token, hash, expires_at, now).await?;
+                    transaction.commit().await.map(|()| sending)
+                });
+                outcome.map_err(|error| explain(&error))
+            }
+
+            async fn try_in_turn(
+                &self,
+                token: TokenHash,
+                typed: TokenHash,
+                now: UnixMillis,
+            ) -> Result<Tried, StoreError> {
+                let outcome = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| async {
+                    let mut transaction = connection.begin_with(Self::BEGIN).await?;
+                    let tried = $steps::try_code(&mut transaction, token, typed, now).await?;
+                    transaction.commit().await.map(|()| tried)
+                });
+                outcome.map_err(|error| explain(&error))
+            }
+        }
+    };
+}
+
+code_steps!(crate::sqlite::SqliteStore, in_sqlite);
+code_steps!(crate::postgres::PostgresStore, in_postgres);

@@ -360,6 +360,8 @@ pub struct NewSession {
     pub at: UnixMillis,
     pub place: String,
     pub browser: String,
+    /// The session that this browser had until now, whoever's it was. It ends.
+    pub replaces: Option<TokenHash>,
 }
 
 /// A session and its owner, as they are at this moment.
@@ -371,6 +373,8 @@ pub struct SignedIn {
 
 #[async_trait]
 pub trait Sessions: Send + Sync + 'static {
+    /// Refused with `NoSuchPerson` for somebody who was removed. Of very many sessions of one person, those go that were
+    /// not used for longest.
     async fn start_session(&self, new: NewSession) -> Result<(), StoreError>;
 
     /// Whose session this is, if it is alive. Notes that it was used, now and then.
@@ -393,7 +397,8 @@ pub trait Sessions: Send + Sync + 'static {
     /// Whether there was such a session of that person.
     async fn end_session(&self, person: PersonId, session: SessionId) -> Result<bool, StoreError>;
 
-    async fn end_all_sessions(&self, person: PersonId) -> Result<u64, StoreError>;
+    /// How many there were.
+    async fn end_all_sessions(&self, person: PersonId, except: Option<SessionId>) -> Result<u64, StoreError>;
 
     async fn forget_ended_sessions(
         &self,
@@ -428,7 +433,23 @@ pub struct MailedCode {
     pub expires_at: UnixMillis,
     /// How many were sent for this sign-in, this one included.
     pub sent: u32,
-    pub sent_at: UnixMillis,
+    /// None where the letter could not be sent.
+    pub sent_at: Option<UnixMillis>,
+}
+
+/// Whether a code may go out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CodeSending {
+    /// It is in force and counted as sent.
+    Yes,
+    /// The last letter is too young, or there were too many.
+    NotBefore(UnixMillis),
+    /// This sign-in has had all its letters.
+    NoMore,
+    /// Too many wrong codes were typed.
+    NoTriesLeft { until: UnixMillis },
+    /// There is no such sign-in, or its time is over.
+    Gone,
 }
 
 #[derive(Clone, Debug)]
@@ -438,7 +459,7 @@ pub enum CodeTry {
     Wrong {
         left: u32,
     },
-    /// Too many tries: all sign-ins of this identity are gone. `is_news` for the first who learns it.
+    /// Too many wrong tries: all sign-ins of this identity are gone. `is_news` for the one whose try it was.
     Destroyed {
         half: HalfSignIn,
         is_news: bool,
@@ -454,13 +475,29 @@ pub trait SignIns: Send + Sync + 'static {
     /// Gives it once; None where there is none or its time is over.
     async fn take_sign_in(&self, token: TokenHash, now: UnixMillis) -> Result<Option<SignIn>, StoreError>;
 
-    async fn begin_half_sign_in(&self, token: TokenHash, half: HalfSignIn) -> Result<(), StoreError>;
+    /// With its first code.
+    async fn begin_half_sign_in(
+        &self,
+        token: TokenHash,
+        half: HalfSignIn,
+        now: UnixMillis,
+    ) -> Result<CodeSending, StoreError>;
 
     async fn half_sign_in(&self, token: TokenHash, now: UnixMillis)
     -> Result<Option<HalfSignIn>, StoreError>;
 
-    /// Whether the new code took the place of the last one; not where another has taken it meanwhile.
-    async fn replace_code(&self, token: TokenHash, new: MailedCode) -> Result<bool, StoreError>;
+    /// A new code in the place of the last one.
+    async fn replace_code(
+        &self,
+        token: TokenHash,
+        hash: TokenHash,
+        expires_at: UnixMillis,
+        now: UnixMillis,
+    ) -> Result<CodeSending, StoreError>;
+
+    /// The letter with that code could not be sent: the next one need not wait, and this one does not count for the
+    /// sign-in.
+    async fn code_was_not_sent(&self, token: TokenHash, hash: TokenHash) -> Result<(), StoreError>;
 
     async fn try_code(
         &self,
@@ -468,9 +505,6 @@ pub trait SignIns: Send + Sync + 'static {
         typed: TokenHash,
         now: UnixMillis,
     ) -> Result<CodeTry, StoreError>;
-
-    /// Whether another code may be tried by anybody who signs in as this identity.
-    async fn has_tries_left(&self, identity: &Identity, now: UnixMillis) -> Result<bool, StoreError>;
 
     /// Removes what nobody can use any more; says how much.
     async fn forget_old_sign_ins(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError>;

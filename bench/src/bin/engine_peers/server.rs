@@ -174,7 +174,7 @@ fn chancery(isa: Isa, parts: &Parts, address: SocketAddr, folder: &Path) -> Outc
     );
     std::fs::write(&config, text)?;
     let mut command = Command::new(&parts.chancery);
-    command.args(["serve", "--demo", "--config"]).arg(config);
+    command.args(["serve", "--demo", "--only", "api", "--config"]).arg(config);
     if isa == Isa::Avx2 {
         command.env("CHANCERY_KERNEL", "avx2");
     }

@@ -4,7 +4,11 @@
 
 use anyhow::Context;
 use axum::Router;
+use axum::extract::ConnectInfo;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
@@ -64,7 +68,7 @@ impl Listener {
                 accepted = accept(&self.tcp, &places) => accepted,
                 () = closing.cancelled() => break,
             };
-            let Some((stream, place)) = accepted else {
+            let Some((stream, peer, place)) = accepted else {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             };
@@ -73,7 +77,11 @@ impl Listener {
             http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
             let mut stream = TimeoutStream::new(stream);
             stream.set_write_timeout(Some(self.write_stall_timeout));
-            let service = TowerToHyperService::new(router.clone());
+            let router = TowerToHyperService::new(router.clone());
+            let service = service_fn(move |mut request: Request<Incoming>| {
+                request.extensions_mut().insert(ConnectInfo(peer));
+                router.call(request)
+            });
             let connection = http.serve_connection(TokioIo::new(Box::pin(stream)), service);
             let watched = connections.watch(connection);
             tokio::spawn(async move {
@@ -92,13 +100,13 @@ impl Listener {
 async fn accept(
     tcp: &TcpListener,
     places: &Arc<Semaphore>,
-) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+) -> Option<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
     let place = Arc::clone(places).acquire_owned().await.ok()?;
     match tcp.accept().await {
-        Ok((stream, _)) => {
+        Ok((stream, peer)) => {
             // Replies are written whole; waiting for more to send only delays them.
             let _ = stream.set_nodelay(true);
-            Some((stream, place))
+            Some((stream, peer, place))
         }
         Err(error) => {
             tracing::warn!(%error, "a connection could not be accepted");

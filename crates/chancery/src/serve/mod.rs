@@ -2,8 +2,9 @@
 //!
 //! 1. configuration, data folder (and the lock on it), all listeners bound: what can be wrong is told within a moment;
 //! 2. the operations listener answers from here on: alive, not ready;
-//! 3. the database is locked against servers that do not go together with this one, opened and migrated, the limits' store is asked, the models are loaded, the demonstration firm is made;
-//! 4. the API listener starts to answer, and the server is ready;
+//! 3. the database is locked against servers that do not go together with this one, opened and migrated, the limits' store
+//!    is asked, the models are loaded, the demonstration firm is made;
+//! 4. the listeners of the API, of the portal and of the identity provider start to answer, and the server is ready;
 //! 5. on SIGTERM or Ctrl-C it drains (see `shutdown`).
 
 mod demo;
@@ -11,6 +12,7 @@ mod descriptors;
 mod listener;
 mod logging;
 mod ops;
+mod people;
 mod shutdown;
 
 use crate::catalogue;
@@ -24,8 +26,10 @@ use chancery_domain::{OsRandomness, SystemClock};
 use chancery_engine_cpu::{CpuEngine, LoadError, LoadOptions, Plan};
 use chancery_metering::{GuardedLimiter, LimitStoreUrl, Meter, Model, Models, open_limiter};
 use chancery_store::{LimitsKept, ServingLock, Store};
-use descriptors::MAX_OPS_CONNECTIONS;
+use descriptors::{MAX_OPS_CONNECTIONS, MAX_PAGE_CONNECTIONS};
 use listener::Listener;
+use ops::Serving;
+use people::{Addresses, Ground};
 use shutdown::Signals;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -33,92 +37,147 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tracing::field::display;
 
 pub fn run(place: &Place, options: &Serve) -> anyhow::Result<()> {
-    // The API is the one part there is so far, so naming it changes nothing; other names do not parse.
-    debug_assert!(options.only.iter().all(|part| *part == Part::Api));
     let loaded = Loaded::read(place.config.as_deref(), place.data.as_deref())?;
+    let parts = Parts::chosen(&loaded.config, &options.only)?;
     logging::start()?;
     loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.context("the asynchronous runtime cannot be started")?;
-    let outcome = runtime.block_on(serve(loaded.config, options.demo));
+    let outcome = runtime.block_on(serve(loaded.config, parts, options.demo));
     // A start that was interrupted may have left a model loading; there is nothing to wait for in that.
     runtime.shutdown_background();
     outcome
 }
 
-async fn serve(config: Config, demo: bool) -> anyhow::Result<()> {
+async fn serve(config: Config, parts: Parts, demo: bool) -> anyhow::Result<()> {
     let mut signals = Signals::watch()?;
     let server = tokio::select! {
-        started = Server::start(config, demo) => started?,
+        started = Server::start(config, parts, demo) => started?,
         () = signals.next() => return Ok(()),
     };
     signals.next().await;
-    shutdown::drain(&server.meter, &mut signals).await;
+    if let Some(meter) = &server.meter {
+        shutdown::drain(meter, &mut signals).await;
+    }
     server.stop().await;
     Ok(())
 }
 
+/// What of the binary runs.
+#[derive(Clone, Copy, Debug)]
+struct Parts {
+    api: bool,
+    portal: bool,
+    auth: bool,
+}
+
+impl Parts {
+    fn chosen(config: &Config, only: &[Part]) -> anyhow::Result<Self> {
+        let has = |part| only.is_empty() || only.contains(&part);
+        if only.contains(&Part::Auth) && !config.auth.is_enabled {
+            bail!(
+                "--only auth: the built-in identity provider is off, because identity.issuer is another's; set auth.enabled = true if it is its own address"
+            );
+        }
+        let auth = has(Part::Auth) && config.auth.is_enabled;
+        Ok(Self { api: has(Part::Api), portal: has(Part::Portal), auth })
+    }
+}
+
 /// Everything that runs.
 struct Server {
-    meter: Arc<Meter>,
+    /// None where the API is not among the parts.
+    meter: Option<Arc<Meter>>,
     store: Arc<dyn Store>,
     closing: CancellationToken,
-    listeners: [JoinHandle<()>; 2],
+    listeners: Vec<JoinHandle<()>>,
     serving_lock: ServingLock,
     _lock: ServerLock,
 }
 
 impl Server {
-    async fn start(config: Config, demo: bool) -> anyhow::Result<Self> {
+    async fn start(config: Config, parts: Parts, demo: bool) -> anyhow::Result<Self> {
         let data = DataFolder::open(&config.data)?;
         let lock = data.lock_for_serving()?;
+        let bind = async |is_wanted: bool, address, key, max_connections| match is_wanted {
+            true => Listener::bind(address, key, max_connections).await.map(Some),
+            false => Ok(None),
+        };
         let api_listener =
-            Listener::bind(config.api.listen, "api.listen", descriptors::api_connections()).await?;
+            bind(parts.api, config.api.listen, "api.listen", descriptors::api_connections()).await?;
+        let portal_listener =
+            bind(parts.portal, config.portal.listen, "portal.listen", MAX_PAGE_CONNECTIONS).await?;
+        let auth_listener = bind(parts.auth, config.auth.listen, "auth.listen", MAX_PAGE_CONNECTIONS).await?;
         let ops_listener = Listener::bind(config.ops_listen, "ops.listen", MAX_OPS_CONNECTIONS).await?;
-        let (api_address, ops_address) = (api_listener.address(), ops_listener.address());
-        let api_url = config.api.public_url.clone().unwrap_or_else(|| local_url(api_address));
+        let addresses = Addresses::new(&config, portal_listener.as_ref(), auth_listener.as_ref());
 
         let recorder = ops::install_metrics()?;
         tokio::spawn(ops::keep_metrics_small(recorder.clone()));
         let closing = CancellationToken::new();
         let readiness = ops::Readiness::default();
         let ops_router = ops::router(readiness.clone(), recorder);
-        let ops_task = tokio::spawn(ops_listener.serve(ops_router, closing.clone()));
+        let address = |listener: &Option<Listener>| listener.as_ref().map(Listener::address);
+        let listened = Listened {
+            api: address(&api_listener),
+            portal: address(&portal_listener),
+            auth: address(&auth_listener),
+            ops: ops_listener.address(),
+        };
+        let mut listeners = vec![tokio::spawn(ops_listener.serve(ops_router, closing.clone()))];
 
         let limits_kept = match config.limit_store {
-            LimitStoreUrl::Memory => LimitsKept::InMemory,
-            LimitStoreUrl::Redis(_) => LimitsKept::Shared,
+            LimitStoreUrl::Memory if parts.api => LimitsKept::InMemory,
+            _ => LimitsKept::Shared,
         };
         let serving_lock = ServingLock::take(&config.database_url, limits_kept).await?;
         let store = chancery_store::open(&config.database_url).await?;
-        let (clock, randomness) = (Arc::new(SystemClock), Arc::new(OsRandomness));
-        let limiter = open_limiter(&config.limit_store, clock.clone()).await.with_context(|| {
-            format!("limits.store: {} cannot be used; start it, or set it to \"memory\"", config.limit_store)
-        })?;
-        let limiter = Arc::new(GuardedLimiter::new(limiter, serving_lock.watch()));
-        let models = load_models(&config.models, demo).await?;
-        let demo = match demo {
-            true => Some(demo::prepare(&data, &store, &api_url, &config.models[0].name).await?),
+        let ground =
+            Ground::new(&config, &data, Arc::clone(&store), Arc::new(SystemClock), Arc::new(OsRandomness))?;
+        let meter = match parts.api {
+            true => Some(open_meter(&config, Arc::clone(&store), &serving_lock, demo).await?),
             false => None,
         };
-
-        let meter = Arc::new(Meter::new(models, Arc::clone(&store), limiter, clock, randomness));
-        let state = ApiState {
-            meter: Arc::clone(&meter),
-            currency: config.currency,
-            max_body_bytes: config.api.max_body_bytes,
+        let api_url =
+            listened.api.map(|address| config.api.public_url.clone().unwrap_or_else(|| local_url(address)));
+        let demo = match (demo, &api_url) {
+            (true, Some(api_url)) => Some(demo::prepare(&data, &config, &ground, api_url, &addresses).await?),
+            (true, None) => bail!("--demo shows the API too; leave --only out, or have api in it"),
+            (false, _) => None,
         };
-        let api_task = tokio::spawn(api_listener.serve(chancery_api::router(state), closing.clone()));
-        let keeps_tidy = Arc::clone(&meter);
-        tokio::spawn(async move { keeps_tidy.keep_tidy().await });
-        readiness.set_ready(Arc::clone(&meter), Arc::clone(&store));
-        tracing::info!(api_listen = %api_address, ops_listen = %ops_address, data = %data.path().display(), "ready");
-        greet(
-            &demo.map_or_else(|| format!("Chancery serves the API at {api_url}\n"), |demo| demo.to_string()),
-        );
-        Ok(Self { meter, store, closing, listeners: [api_task, ops_task], serving_lock, _lock: lock })
+
+        if let (Some(listener), Some(meter)) = (api_listener, &meter) {
+            let state = ApiState {
+                meter: Arc::clone(meter),
+                currency: config.currency,
+                max_body_bytes: config.api.max_body_bytes,
+            };
+            listeners.push(tokio::spawn(listener.serve(chancery_api::router(state), closing.clone())));
+            let keeps_tidy = Arc::clone(meter);
+            tokio::spawn(async move { keeps_tidy.keep_tidy().await });
+        }
+        if let Some(listener) = portal_listener {
+            let portal = Arc::new(ground.portal(&config, &addresses));
+            listeners.push(tokio::spawn(listener.serve(chancery_portal::router(portal), closing.clone())));
+        }
+        if let Some(listener) = auth_listener {
+            let provider = Arc::new(ground.provider(&config, &addresses));
+            listeners.push(tokio::spawn(listener.serve(chancery_auth::router(provider), closing.clone())));
+        }
+        readiness.set_ready(Serving {
+            store: Arc::clone(&store),
+            meter: meter.clone(),
+            closing: closing.clone(),
+        });
+        listened.log(&data);
+        let greeting = match demo {
+            Some(demo) => demo.to_string(),
+            None => greeting(parts, api_url.as_deref(), &addresses),
+        };
+        greet(&greeting);
+        Ok(Self { meter, store, closing, listeners, serving_lock, _lock: lock })
     }
 
     async fn stop(self) {
@@ -131,6 +190,52 @@ impl Server {
         self.serving_lock.release().await;
         tracing::info!("stopped");
     }
+}
+
+/// Where it really listens, for the log.
+struct Listened {
+    api: Option<SocketAddr>,
+    portal: Option<SocketAddr>,
+    auth: Option<SocketAddr>,
+    ops: SocketAddr,
+}
+
+impl Listened {
+    fn log(&self, data: &DataFolder) {
+        let [api, portal, auth] = [self.api, self.portal, self.auth].map(|address| address.map(display));
+        let (ops, data) = (display(self.ops), data.path().display());
+        tracing::info!(api_listen = api, portal_listen = portal, auth_listen = auth, ops_listen = ops, %data, "ready");
+    }
+}
+
+/// The API's own parts: limits and models.
+async fn open_meter(
+    config: &Config,
+    store: Arc<dyn Store>,
+    serving_lock: &ServingLock,
+    demo: bool,
+) -> anyhow::Result<Arc<Meter>> {
+    let (clock, randomness) = (Arc::new(SystemClock), Arc::new(OsRandomness));
+    let limiter = open_limiter(&config.limit_store, clock.clone()).await.with_context(|| {
+        format!("limits.store: {} cannot be used; start it, or set it to \"memory\"", config.limit_store)
+    })?;
+    let limiter = Arc::new(GuardedLimiter::new(limiter, serving_lock.watch()));
+    let models = load_models(&config.models, demo).await?;
+    Ok(Arc::new(Meter::new(models, store, limiter, clock, randomness)))
+}
+
+fn greeting(parts: Parts, api_url: Option<&str>, addresses: &Addresses) -> String {
+    let mut text = String::new();
+    if let Some(api_url) = api_url {
+        text += &format!("Chancery serves the API at {api_url}\n");
+    }
+    if parts.portal {
+        text += &format!("Chancery serves the portal at {}\n", addresses.portal);
+    }
+    if parts.auth {
+        text += &format!("Chancery signs people in at {}\n", addresses.issuer);
+    }
+    text
 }
 
 /// How to reach an address from this machine.

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// Upper bounds of the request-time buckets, in seconds.
 const REQUEST_SECONDS: [f64; 12] = [0.001, 0.005, 0.02, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0];
@@ -35,43 +36,51 @@ pub async fn keep_metrics_small(recorder: PrometheusHandle) {
     }
 }
 
-/// Not ready until the API answers, and not any more once it drains.
+/// Not ready until every part answers, and not any more once it drains.
 #[derive(Clone, Default)]
 pub struct Readiness(Arc<OnceLock<Serving>>);
 
-struct Serving {
-    meter: Arc<Meter>,
-    store: Arc<dyn Store>,
+pub struct Serving {
+    pub store: Arc<dyn Store>,
+    /// None where the API is not among the parts.
+    pub meter: Option<Arc<Meter>>,
+    pub closing: CancellationToken,
 }
 
 impl Readiness {
-    pub fn set_ready(&self, meter: Arc<Meter>, store: Arc<dyn Store>) {
-        let _ = self.0.set(Serving { meter, store });
+    pub fn set_ready(&self, serving: Serving) {
+        let _ = self.0.set(serving);
+    }
+
+    fn meter(&self) -> Option<&Meter> {
+        self.0.get()?.meter.as_deref()
     }
 
     async fn reason_not_ready(&self) -> Option<String> {
         let Some(serving) = self.0.get() else { return Some("starting".to_owned()) };
-        if serving.meter.is_draining() {
+        let is_draining = serving.meter.as_ref().is_some_and(|meter| meter.is_draining());
+        if is_draining || serving.closing.is_cancelled() {
             return Some("shutting down".to_owned());
         }
         if let Err(error) = serving.store.ping().await {
             return Some(error.to_string());
         }
-        if let Err(error) = serving.meter.ping_limiter().await {
+        let meter = serving.meter.as_ref()?;
+        if let Err(error) = meter.ping_limiter().await {
             return Some(error.to_string());
         }
-        if let Err(error) = serving.meter.can_record() {
+        if let Err(error) = meter.can_record() {
             return Some(error.to_string());
         }
         let outages = self.outages();
-        let all_are_out = serving.meter.models().iter().all(|model| outages.contains_key(&model.name));
+        let all_are_out = meter.models().iter().all(|model| outages.contains_key(&model.name));
         all_are_out.then(|| "no model can be used".to_owned())
     }
 
     /// The models that cannot be used at the moment, and why. One of several does not make the server unready: the
     /// others are served, and so is everything else.
     fn outages(&self) -> BTreeMap<String, String> {
-        let models = self.0.get().into_iter().flat_map(|serving| serving.meter.models().iter());
+        let models = self.meter().into_iter().flat_map(|meter| meter.models().iter());
         models.filter_map(|model| Some((model.name.clone(), model.engine.outage()?))).collect()
     }
 }
@@ -103,7 +112,7 @@ async fn readyz(State(state): State<OpsState>) -> (StatusCode, Json<Value>) {
 }
 
 async fn render_metrics(State(state): State<OpsState>) -> String {
-    let running = state.readiness.0.get().map_or(0, |serving| serving.meter.running_requests());
+    let running = state.readiness.meter().map_or(0, Meter::running_requests);
     metrics::gauge!("chancery_running_requests").set(running as f64);
     state.metrics.render()
 }

@@ -53,7 +53,8 @@ fn the_example_file_says_the_defaults() {
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../chancery.example.toml");
     std::fs::copy(example, folder.path().join("example.toml")).unwrap();
     let (mut written, defaults) = (show(&["--config", "example.toml"]), show(&[]));
-    // The one default that is made from another.
+    // The defaults that are made from others.
     assert_eq!(written.remove("api.public_url").as_deref(), Some("http://localhost:8080"));
+    assert_eq!(written.remove("portal.public_url").as_deref(), Some("http://localhost:8081"));
     assert_eq!(written, defaults);
 }

@@ -14,7 +14,7 @@ async fn the_printed_curl_line_works_when_pasted_and_later_starts_print_the_same
     let firm = Firm::new();
     let server = firm.start_with(&["--demo"]);
     crate::server::eventually("the curl line is printed", Duration::from_secs(5), async || {
-        server.stdout().contains("-d '") && server.stdout().ends_with("\n\n")
+        server.stdout().ends_with("\n\n")
     })
     .await;
     let output = clean_command("bash").args(["-c", &pasted_curl(&server.stdout())]).output().unwrap();
@@ -26,6 +26,19 @@ async fn the_printed_curl_line_works_when_pasted_and_later_starts_print_the_same
     assert_eq!(file_mode(&file), 0o600);
     let demo: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     assert_eq!(demo["model"], "smollm2-135m");
+    assert_eq!(demo["portal_url"], server.portal);
+    assert_eq!(demo["auth_url"], server.auth);
+    let users = demo["users"].as_array().unwrap().clone();
+    let roles: Vec<_> = users.iter().map(|user| (&user["email"], &user["role"])).collect();
+    assert_eq!(
+        serde_json::json!(roles),
+        serde_json::json!([
+            ["maya@example.com", "consultant"],
+            ["omar@example.com", "consultant"],
+            ["ruth@example.com", "partner"],
+        ])
+    );
+    assert!(users.iter().all(|user| server.stdout().contains(user["password"].as_str().unwrap())));
     let key = demo["api_key"].as_str().unwrap().to_owned();
     let limits = firm.json(&["account", "list", "--json"]);
     assert_eq!((limits[0]["rpm"].as_u64(), limits[0]["tpm"].as_u64()), (Some(6_000), Some(10_000_000)));
@@ -34,6 +47,7 @@ async fn the_printed_curl_line_works_when_pasted_and_later_starts_print_the_same
     let server = firm.start_with(&["--demo"]);
     crate::server::eventually("the key is printed again", Duration::from_secs(5), async || {
         server.stdout().contains(&key)
+            && users.iter().all(|user| server.stdout().contains(user["password"].as_str().unwrap()))
     })
     .await;
     assert_eq!(server.get("/v1/models", &key).await.status, 200);

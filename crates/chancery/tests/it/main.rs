@@ -7,12 +7,14 @@
 )]
 
 mod bounds;
+mod browser;
 mod commands;
 mod config;
 mod demo;
 mod docs;
 mod event_stream;
 mod faults;
+mod identity_providers;
 mod limits;
 mod openai_clients;
 mod openapi;
@@ -24,5 +26,6 @@ mod second_node;
 mod server;
 mod several_models;
 mod shutdown;
+mod smtp;
 mod start_up;
 mod v1;

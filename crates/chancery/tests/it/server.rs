@@ -55,6 +55,8 @@ impl Firm {
         let model = model_file().to_str().unwrap().to_owned();
         let environment = [
             ("CHANCERY_API__LISTEN", "127.0.0.1:0"),
+            ("CHANCERY_PORTAL__LISTEN", "127.0.0.1:0"),
+            ("CHANCERY_AUTH__LISTEN", "127.0.0.1:0"),
             ("CHANCERY_OPS__LISTEN", "127.0.0.1:0"),
             ("CHANCERY_MODELS__0__NAME", MODEL),
             ("CHANCERY_MODELS__0__FILE", &model),
@@ -201,7 +203,10 @@ impl Drop for Running {
 
 pub struct Server {
     child: Running,
+    /// Each is empty where that part does not run.
     pub api: String,
+    pub portal: String,
+    pub auth: String,
     pub ops: String,
     stderr: Followed,
     stdout: Followed,
@@ -218,9 +223,13 @@ impl Server {
             };
             let Ok(entry) = serde_json::from_str::<Value>(&line) else { continue };
             if entry["message"] == "ready" {
-                let api = format!("http://{}", entry["api_listen"].as_str().unwrap());
-                let ops = format!("http://{}", entry["ops_listen"].as_str().unwrap());
-                return Self { child, api, ops, stderr, stdout };
+                let address =
+                    |key: &str| entry[key].as_str().map_or_else(String::new, |at| format!("http://{at}"));
+                let (api, ops) = (address("api_listen"), address("ops_listen"));
+                // The host names by which browsers know them: cookies ignore ports.
+                let portal = address("portal_listen").replace("127.0.0.1", "localhost");
+                let auth = address("auth_listen");
+                return Self { child, api, portal, auth, ops, stderr, stdout };
             }
         }
     }

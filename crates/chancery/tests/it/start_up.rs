@@ -8,7 +8,8 @@ use std::net::TcpListener;
 fn a_port_in_use_is_named_with_the_setting_that_changes_it() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    for (variable, key) in [("CHANCERY_API__LISTEN", "api.listen"), ("CHANCERY_OPS__LISTEN", "ops.listen")] {
+    for key in ["api.listen", "portal.listen", "auth.listen", "ops.listen"] {
+        let variable = &format!("CHANCERY_{}", key.to_uppercase().replace('.', "__"));
         let firm = Firm::new().with(variable, &address);
         let text = firm.fail(&["serve"]);
         assert!(text.contains(&format!("{key}: {address} is in use")) && text.contains(variable), "{text}");

@@ -39,7 +39,7 @@ CREATE TABLE sign_ins (
 
 CREATE INDEX sign_ins_expiry ON sign_ins (expires_at_ms);
 
--- Back from the identity provider, until the code from the mail is typed.
+-- Back from the identity provider, until the code from the mail is typed. Without a last time nothing could be sent.
 CREATE TABLE half_sign_ins (
     token_hash         BYTEA  NOT NULL PRIMARY KEY CHECK (length(token_hash) = 32),
     issuer             TEXT   NOT NULL,
@@ -48,19 +48,22 @@ CREATE TABLE half_sign_ins (
     return_to          TEXT   NOT NULL,
     code_hash          BYTEA  NOT NULL CHECK (length(code_hash) = 32),
     code_expires_at_ms BIGINT NOT NULL,
+    wrong_tries        BIGINT NOT NULL,
     codes_sent         BIGINT NOT NULL,
-    last_sent_at_ms    BIGINT NOT NULL
+    last_sent_at_ms    BIGINT
 );
 
 CREATE INDEX half_sign_ins_identity ON half_sign_ins (issuer, subject);
 CREATE INDEX half_sign_ins_expiry ON half_sign_ins (code_expires_at_ms);
 
--- Wrong codes of one identity over all its sign-ins. It is forgotten when a code was right, or after its time.
-CREATE TABLE code_tries (
-    issuer           TEXT   NOT NULL,
-    subject          TEXT   NOT NULL,
-    tries            BIGINT NOT NULL,
-    forgotten_at_ms  BIGINT NOT NULL,
+-- Wrong codes of one identity, and letters to it, over all its sign-ins. Both are forgotten after their time.
+CREATE TABLE code_counts (
+    issuer                TEXT   NOT NULL,
+    subject               TEXT   NOT NULL,
+    wrong_tries           BIGINT NOT NULL,
+    tries_forgotten_at_ms BIGINT NOT NULL,
+    codes_sent            BIGINT NOT NULL,
+    codes_forgotten_at_ms BIGINT NOT NULL,
     PRIMARY KEY (issuer, subject)
 );
 

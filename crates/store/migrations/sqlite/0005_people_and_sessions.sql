@@ -39,7 +39,7 @@ CREATE TABLE sign_ins (
 
 CREATE INDEX sign_ins_expiry ON sign_ins (expires_at_ms);
 
--- Back from the identity provider, until the code from the mail is typed.
+-- Back from the identity provider, until the code from the mail is typed. Without a last time nothing could be sent.
 CREATE TABLE half_sign_ins (
     token_hash         BLOB    NOT NULL PRIMARY KEY CHECK (length(token_hash) = 32),
     issuer             TEXT    NOT NULL,
@@ -48,18 +48,21 @@ CREATE TABLE half_sign_ins (
     return_to          TEXT    NOT NULL,
     code_hash          BLOB    NOT NULL CHECK (length(code_hash) = 32),
     code_expires_at_ms INTEGER NOT NULL,
+    wrong_tries        INTEGER NOT NULL,
     codes_sent         INTEGER NOT NULL,
-    last_sent_at_ms    INTEGER NOT NULL
+    last_sent_at_ms    INTEGER
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX half_sign_ins_identity ON half_sign_ins (issuer, subject);
 CREATE INDEX half_sign_ins_expiry ON half_sign_ins (code_expires_at_ms);
 
--- Wrong codes of one identity over all its sign-ins. It is forgotten when a code was right, or after its time.
-CREATE TABLE code_tries (
-    issuer           TEXT    NOT NULL,
-    subject          TEXT    NOT NULL,
-    tries            INTEGER NOT NULL,
-    forgotten_at_ms  INTEGER NOT NULL,
+-- Wrong codes of one identity, and letters to it, over all its sign-ins. Both are forgotten after their time.
+CREATE TABLE code_counts (
+    issuer                TEXT    NOT NULL,
+    subject               TEXT    NOT NULL,
+    wrong_tries           INTEGER NOT NULL,
+    tries_forgotten_at_ms INTEGER NOT NULL,
+    codes_sent            INTEGER NOT NULL,
+    codes_forgotten_at_ms INTEGER NOT NULL,
     PRIMARY KEY (issuer, subject)
 ) STRICT, WITHOUT ROWID;

@@ -13,6 +13,7 @@ mod ledger;
 mod opening;
 mod people;
 mod postgres_only;
+mod provider;
 mod samples;
 mod spending;
 mod sqlite_only;
@@ -128,13 +129,34 @@ conformance_suite! {
         arriving_raises_a_role_and_never_lowers_it
         the_last_partner_stays_however_many_race
         somebody_who_was_removed_has_no_session_and_does_not_come_back
+        a_browsers_last_session_ends_when_its_next_begins
+        of_very_many_sessions_the_longest_unused_end
+        a_short_idle_time_is_not_cut_shorter
         a_session_tells_its_owner_as_it_is_now
         a_session_ends_idle_and_old_and_lives_while_used
         sessions_are_listed_with_place_and_ended_one_by_one_or_all
         a_sign_in_is_taken_once_and_in_time
         the_right_code_passes_once_and_a_late_one_never
+        of_many_racing_with_one_right_code_one_passes
         wrong_codes_count_over_all_sign_ins_of_one_identity_however_many_race
-        a_new_code_takes_the_place_of_the_last;
+        new_sign_ins_and_new_codes_give_no_new_tries
+        the_owners_coming_in_gives_a_guesser_no_new_tries
+        a_new_code_takes_the_place_of_the_last_and_letters_are_bounded
+        a_letter_that_could_not_be_sent_need_not_be_waited_for
+        letters_to_one_identity_are_bounded_until_one_is_used_or_time_has_passed
+        old_sign_ins_are_forgotten_a_little_at_a_time;
+    provider:
+        an_account_is_found_by_address_and_by_subject
+        of_many_signing_up_with_one_address_one_gets_the_account
+        a_provider_session_tells_whose_it_is_until_it_is_ended
+        a_provider_session_ends_idle_and_old_and_lives_while_used
+        a_new_password_ends_every_session_and_those_begun_with_the_old_one
+        a_proof_is_found_in_time_and_taken_once_however_many_race
+        a_new_code_replaces_the_last_one_of_a_proof_once
+        proofs_of_one_mailbox_are_destroyed_together_and_old_ones_forgotten
+        racing_attempts_each_get_a_number_of_their_own
+        attempts_are_forgotten_when_the_first_ones_time_is_over
+        an_attempt_can_be_taken_back_and_all_be_forgotten;
     grants:
         a_code_gives_one_token_and_a_replay_takes_it_back
         a_code_is_for_its_client_its_address_its_verifier_and_its_minute

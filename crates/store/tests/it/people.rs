@@ -7,7 +7,8 @@ use chancery_domain::{
     UnixMillis,
 };
 use chancery_store::{
-    Arrival, CODE_TRIES_MEMORY, CodeTry, HalfSignIn, MAX_CODE_TRIES, MailedCode, NewSession, People,
+    Arrival, CODE_PAUSE, CODE_TRIES_MEMORY, CODES_MEMORY, CodeSending, CodeTry, HalfSignIn, MAX_CODE_TRIES,
+    MAX_CODES_PER_IDENTITY, MAX_CODES_PER_SIGN_IN, MAX_SESSIONS_PER_PERSON, MailedCode, NewSession, People,
     Sessions, SignIn, SignIns, Store, StoreError,
 };
 use std::sync::Arc;
@@ -45,6 +46,7 @@ async fn start(store: &dyn Store, person: &Person, at: UnixMillis) -> TokenHash 
         at,
         place: "192.0.2.1".to_owned(),
         browser: "Firefox".to_owned(),
+        replaces: None,
     };
     store.start_session(new).await.unwrap();
     token
@@ -123,13 +125,59 @@ pub async fn somebody_who_was_removed_has_no_session_and_does_not_come_back<D: T
     assert!(is_open(&*store, session, NOON).await);
     store.remove_person(ann.id, NOON).await.unwrap();
     assert!(!is_open(&*store, session, NOON).await);
-    let new =
-        NewSession { token: token(), person: ann.id, at: NOON, place: String::new(), browser: String::new() };
+    let (token, place, browser) = (token(), String::new(), String::new());
+    let new = NewSession { token, person: ann.id, at: NOON, place, browser, replaces: None };
     assert!(matches!(store.start_session(new).await, Err(StoreError::NoSuchPerson(id)) if id == ann.id));
     let back = Arrival { identity: ann.identity, email: ann.email, role: Role::Partner, at: NOON };
     assert!(matches!(store.arrive(back).await, Err(StoreError::PersonRemoved(_))));
     assert!(store.list_people().await.unwrap().is_empty());
     assert!(matches!(store.set_role(ann.id, Role::Partner).await, Err(StoreError::NoSuchPerson(_))));
+    assert!(matches!(store.remove_person(ann.id, NOON).await, Err(StoreError::NoSuchPerson(_))));
+    assert_eq!(store.forget_ended_sessions(TIMES, NOON, 100).await.unwrap(), 1);
+}
+
+pub async fn a_browsers_last_session_ends_when_its_next_begins<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let (ann, ben) =
+        (arrive(&*store, "ann", Role::Consultant).await, arrive(&*store, "ben", Role::Consultant).await);
+    let (anns, elsewhere) = (start(&*store, &ann, NOON).await, start(&*store, &ann, NOON).await);
+    let bens = token();
+    let new = NewSession {
+        token: bens,
+        person: ben.id,
+        at: after_s(1),
+        place: "192.0.2.1".to_owned(),
+        browser: "Firefox".to_owned(),
+        replaces: Some(anns),
+    };
+    store.start_session(new).await.unwrap();
+    assert!(!is_open(&*store, anns, after_s(1)).await, "whoever it was");
+    assert!(is_open(&*store, bens, after_s(1)).await && is_open(&*store, elsewhere, after_s(1)).await);
+}
+
+pub async fn of_very_many_sessions_the_longest_unused_end<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let ann = arrive(&*store, "ann", Role::Consultant).await;
+    let first = start(&*store, &ann, NOON).await;
+    let mut newest = first;
+    for number in 1..=i64::from(MAX_SESSIONS_PER_PERSON) {
+        newest = start(&*store, &ann, after_s(number)).await;
+    }
+    let alive = store.sessions_of(ann.id, TIMES, after_s(60)).await.unwrap();
+    assert_eq!(alive.len(), MAX_SESSIONS_PER_PERSON as usize);
+    assert!(!is_open(&*store, first, after_s(60)).await && is_open(&*store, newest, after_s(60)).await);
+}
+
+pub async fn a_short_idle_time_is_not_cut_shorter<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let ann = arrive(&*store, "ann", Role::Consultant).await;
+    let session = start(&*store, &ann, NOON).await;
+    let times = SessionTimes { idle: Duration::from_secs(60), max: Duration::from_secs(3600) };
+    for second in [25, 80] {
+        let found = store.signed_in(session, "192.0.2.1", times, after_s(second)).await.unwrap();
+        assert!(found.is_some(), "used {second} seconds after noon");
+    }
+    assert!(store.signed_in(session, "192.0.2.1", times, after_s(140)).await.unwrap().is_none());
 }
 
 pub async fn a_session_tells_its_owner_as_it_is_now<D: TestDatabase>(database: Arc<D>) {
@@ -172,7 +220,12 @@ pub async fn sessions_are_listed_with_place_and_ended_one_by_one_or_all<D: TestD
     assert!(!store.end_session(ben.id, listed[0].id).await.unwrap(), "nobody ends another's");
     assert!(store.end_session(ann.id, listed[0].id).await.unwrap());
     assert!(!is_open(&*store, first, after_s(3)).await && is_open(&*store, second, after_s(3)).await);
-    assert_eq!(store.end_all_sessions(ann.id).await.unwrap(), 1);
+    let third = start(&*store, &ann, after_s(3)).await;
+    let kept = store.sessions_of(ann.id, TIMES, after_s(3)).await.unwrap()[0].id;
+    assert_eq!(store.end_all_sessions(ann.id, Some(kept)).await.unwrap(), 1);
+    assert!(!is_open(&*store, second, after_s(3)).await && is_open(&*store, third, after_s(3)).await);
+    assert_eq!(store.end_all_sessions(ann.id, None).await.unwrap(), 1);
+    assert!(!is_open(&*store, third, after_s(3)).await);
     assert!(!is_open(&*store, second, after_s(3)).await && is_open(&*store, bens, after_s(3)).await);
 }
 
@@ -207,80 +260,219 @@ fn half(subject: &str, secret: &SecretToken, code: &str) -> HalfSignIn {
         identity: identity(subject),
         email: address(&format!("{subject}@example.com")),
         return_to: LocalPath::parse("/").unwrap(),
-        code: MailedCode { hash: secret.hash_with(code), expires_at: after_s(600), sent: 1, sent_at: NOON },
+        code: MailedCode {
+            hash: secret.hash_with(code),
+            expires_at: after_s(600),
+            sent: 1,
+            sent_at: Some(NOON),
+        },
     }
+}
+
+async fn begin(store: &dyn Store, subject: &str, now: UnixMillis) -> (SecretToken, CodeSending) {
+    let secret = SecretToken::generate(&OsRandomness);
+    let mut half = half(subject, &secret, "123456");
+    half.code.expires_at = UnixMillis(now.0 + 600_000);
+    let sending = store.begin_half_sign_in(secret.hash(), half, now).await.unwrap();
+    (secret, sending)
+}
+
+async fn begun(store: &dyn Store, subject: &str) -> SecretToken {
+    let (secret, sending) = begin(store, subject, NOON).await;
+    assert_eq!(sending, CodeSending::Yes);
+    secret
+}
+
+async fn try_code(store: &dyn Store, secret: &SecretToken, code: &str, now: UnixMillis) -> CodeTry {
+    store.try_code(secret.hash(), secret.hash_with(code), now).await.unwrap()
 }
 
 pub async fn the_right_code_passes_once_and_a_late_one_never<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let secret = SecretToken::generate(&OsRandomness);
-    store.begin_half_sign_in(secret.hash(), half("ann", &secret, "123456")).await.unwrap();
-    let late = store.try_code(secret.hash(), secret.hash_with("123456"), after_s(600)).await.unwrap();
-    assert!(matches!(late, CodeTry::Gone));
-    let wrong = store.try_code(secret.hash(), secret.hash_with("123457"), NOON).await.unwrap();
-    assert!(matches!(wrong, CodeTry::Wrong { left: 4 }));
-    let right = store.try_code(secret.hash(), secret.hash_with("123456"), NOON).await.unwrap();
+    let secret = begun(&*store, "ann").await;
+    assert!(matches!(try_code(&*store, &secret, "123456", after_s(600)).await, CodeTry::Gone));
+    assert!(matches!(try_code(&*store, &secret, "123457", NOON).await, CodeTry::Wrong { left: 4 }));
+    let found = store.half_sign_in(secret.hash(), NOON).await.unwrap().unwrap();
+    assert_eq!((found.email, found.code.sent_at), (address("ann@example.com"), Some(NOON)));
+    let right = try_code(&*store, &secret, "123456", NOON).await;
     assert!(matches!(right, CodeTry::Right(half) if half.identity == identity("ann")));
-    let again = store.try_code(secret.hash(), secret.hash_with("123456"), NOON).await.unwrap();
-    assert!(matches!(again, CodeTry::Gone));
-    assert!(store.has_tries_left(&identity("ann"), NOON).await.unwrap());
+    assert!(matches!(try_code(&*store, &secret, "123456", NOON).await, CodeTry::Gone));
+}
+
+pub async fn of_many_racing_with_one_right_code_one_passes<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let secret = begun(&*store, "ann").await;
+    let racing: Vec<_> = (0..12)
+        .map(|_| {
+            let (store, secret) = (Arc::clone(&store), secret.clone());
+            tokio::spawn(async move { try_code(&*store, &secret, "123456", NOON).await })
+        })
+        .collect();
+    let mut passed = 0;
+    for outcome in racing {
+        match outcome.await.unwrap() {
+            CodeTry::Right(_) => passed += 1,
+            CodeTry::Gone => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(passed, 1);
 }
 
 pub async fn wrong_codes_count_over_all_sign_ins_of_one_identity_however_many_race<D: TestDatabase>(
     database: Arc<D>,
 ) {
     let store = database.open().await;
-    let secrets: Vec<_> = (0..20).map(|_| SecretToken::generate(&OsRandomness)).collect();
-    for secret in &secrets {
-        store.begin_half_sign_in(secret.hash(), half("ann", secret, "123456")).await.unwrap();
+    let mut secrets = Vec::new();
+    for _ in 0..20 {
+        secrets.push(begun(&*store, "ann").await);
     }
-    let other = SecretToken::generate(&OsRandomness);
-    store.begin_half_sign_in(other.hash(), half("ben", &other, "654321")).await.unwrap();
+    let other = begun(&*store, "ben").await;
     let racing: Vec<_> = secrets
         .iter()
         .map(|secret| {
             let (store, secret) = (Arc::clone(&store), secret.clone());
-            tokio::spawn(async move {
-                store.try_code(secret.hash(), secret.hash_with("000000"), NOON).await.unwrap()
-            })
+            tokio::spawn(async move { try_code(&*store, &secret, "000000", NOON).await })
         })
         .collect();
-    let (mut wrong, mut news) = (0, 0);
+    let (mut wrong, mut news) = (Vec::new(), 0);
     for outcome in racing {
         match outcome.await.unwrap() {
-            CodeTry::Wrong { .. } => wrong += 1,
+            CodeTry::Wrong { left } => wrong.push(left),
             CodeTry::Destroyed { is_news, .. } => news += u32::from(is_news),
             CodeTry::Gone => {}
             CodeTry::Right(_) => panic!("a wrong code passed"),
         }
     }
-    assert_eq!((wrong, news), (MAX_CODE_TRIES - 1, 1));
+    wrong.sort_unstable();
+    assert_eq!((wrong.as_slice(), news), (&[1, 2, 3, 4][..], 1));
     for secret in &secrets {
-        let right = store.try_code(secret.hash(), secret.hash_with("123456"), NOON).await.unwrap();
-        assert!(matches!(right, CodeTry::Gone | CodeTry::Destroyed { is_news: false, .. }));
+        assert!(matches!(try_code(&*store, secret, "123456", NOON).await, CodeTry::Gone));
     }
-    assert!(!store.has_tries_left(&identity("ann"), NOON).await.unwrap());
-    let later = UnixMillis(NOON.0 + CODE_TRIES_MEMORY.as_millis() as i64);
-    assert!(store.has_tries_left(&identity("ann"), later).await.unwrap());
-    let bens = store.try_code(other.hash(), other.hash_with("654321"), NOON).await.unwrap();
-    assert!(matches!(bens, CodeTry::Right(_)), "others are not touched");
+    let until = UnixMillis(NOON.0 + CODE_TRIES_MEMORY.as_millis() as i64);
+    let (late, refused) = begin(&*store, "ann", after_s(300)).await;
+    assert_eq!(refused, CodeSending::NoTriesLeft { until });
+    assert!(matches!(try_code(&*store, &late, "123456", after_s(300)).await, CodeTry::Gone));
+    assert_eq!(begin(&*store, "ann", until).await.1, CodeSending::Yes);
+    assert!(matches!(try_code(&*store, &other, "654321", NOON).await, CodeTry::Wrong { left: 4 }));
+    assert!(
+        matches!(try_code(&*store, &other, "123456", NOON).await, CodeTry::Right(_)),
+        "others are not touched"
+    );
+    assert_eq!(MAX_CODE_TRIES, 5);
 }
 
-pub async fn a_new_code_takes_the_place_of_the_last<D: TestDatabase>(database: Arc<D>) {
+pub async fn new_sign_ins_and_new_codes_give_no_new_tries<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let secret = SecretToken::generate(&OsRandomness);
-    store.begin_half_sign_in(secret.hash(), half("ann", &secret, "123456")).await.unwrap();
-    let new = MailedCode {
-        hash: secret.hash_with("777777"),
-        expires_at: after_s(660),
-        sent: 2,
-        sent_at: after_s(60),
+    for left in [4, 3] {
+        let secret = begun(&*store, "ann").await;
+        let wrong = try_code(&*store, &secret, "000000", NOON).await;
+        assert!(matches!(wrong, CodeTry::Wrong { left: now } if now == left), "{wrong:?}");
+    }
+    let secret = begun(&*store, "ann").await;
+    let after_pause = UnixMillis(NOON.0 + CODE_PAUSE.as_millis() as i64);
+    let hash = secret.hash_with("777777");
+    let sending = store.replace_code(secret.hash(), hash, after_s(700), after_pause).await.unwrap();
+    assert_eq!(sending, CodeSending::Yes);
+    assert!(matches!(try_code(&*store, &secret, "123456", after_pause).await, CodeTry::Wrong { left: 2 }));
+    assert!(matches!(try_code(&*store, &secret, "123456", after_pause).await, CodeTry::Wrong { left: 1 }));
+    let last = try_code(&*store, &secret, "123456", after_pause).await;
+    assert!(matches!(last, CodeTry::Destroyed { is_news: true, .. }), "{last:?}");
+}
+
+pub async fn the_owners_coming_in_gives_a_guesser_no_new_tries<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let (guesser, owner) = (begun(&*store, "ann").await, begun(&*store, "ann").await);
+    for _ in 0..3 {
+        assert!(matches!(try_code(&*store, &guesser, "000000", NOON).await, CodeTry::Wrong { .. }));
+    }
+    assert!(matches!(try_code(&*store, &owner, "123457", NOON).await, CodeTry::Wrong { left: 1 }));
+    assert!(matches!(try_code(&*store, &owner, "123456", NOON).await, CodeTry::Right(_)));
+    let wrong = try_code(&*store, &guesser, "000000", NOON).await;
+    assert!(
+        matches!(wrong, CodeTry::Wrong { left: 1 }),
+        "the owner's own slip is forgiven, the guesses are not: {wrong:?}"
+    );
+    assert!(matches!(try_code(&*store, &guesser, "000000", NOON).await, CodeTry::Destroyed { .. }));
+}
+
+pub async fn a_new_code_takes_the_place_of_the_last_and_letters_are_bounded<D: TestDatabase>(
+    database: Arc<D>,
+) {
+    let store = database.open().await;
+    let secret = begun(&*store, "ann").await;
+    let new_code = async |code: &str, now| {
+        let expires_at = UnixMillis(now + 600_000);
+        let hash = secret.hash_with(code);
+        store.replace_code(secret.hash(), hash, expires_at, UnixMillis(now)).await.unwrap()
     };
-    assert!(store.replace_code(secret.hash(), new).await.unwrap());
-    assert!(!store.replace_code(secret.hash(), new).await.unwrap(), "of two at once, one sends");
-    let old = store.try_code(secret.hash(), secret.hash_with("123456"), after_s(60)).await.unwrap();
-    assert!(matches!(old, CodeTry::Wrong { .. }));
-    let right = store.try_code(secret.hash(), secret.hash_with("777777"), after_s(650)).await.unwrap();
-    assert!(matches!(right, CodeTry::Right(_)));
-    assert_eq!(store.forget_old_sign_ins(after_s(10_000), 100).await.unwrap(), 0);
+    let pause_ms = CODE_PAUSE.as_millis() as i64;
+    let soonest = UnixMillis(NOON.0 + pause_ms);
+    assert_eq!(new_code("777777", NOON.0 + pause_ms - 1).await, CodeSending::NotBefore(soonest));
+    let mut now = NOON.0;
+    for number in 2..=MAX_CODES_PER_SIGN_IN {
+        now += pause_ms;
+        assert_eq!(new_code("777777", now).await, CodeSending::Yes, "letter {number}");
+        assert!(matches!(new_code("888888", now).await, CodeSending::NotBefore(_) | CodeSending::NoMore));
+    }
+    assert_eq!(new_code("888888", now + pause_ms).await, CodeSending::NoMore);
+    let now = UnixMillis(now);
+    assert!(matches!(try_code(&*store, &secret, "123456", now).await, CodeTry::Wrong { .. }));
+    assert!(matches!(try_code(&*store, &secret, "777777", now).await, CodeTry::Right(_)));
+    assert_eq!(new_code("888888", now.0 + pause_ms).await, CodeSending::Gone);
+}
+
+pub async fn a_letter_that_could_not_be_sent_need_not_be_waited_for<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let secret = begun(&*store, "ann").await;
+    store.code_was_not_sent(secret.hash(), secret.hash_with("999999")).await.unwrap();
+    let found = store.half_sign_in(secret.hash(), NOON).await.unwrap().unwrap();
+    assert_eq!(found.code.sent_at, Some(NOON), "that was another code");
+    store.code_was_not_sent(secret.hash(), secret.hash_with("123456")).await.unwrap();
+    let found = store.half_sign_in(secret.hash(), NOON).await.unwrap().unwrap();
+    assert_eq!((found.code.sent_at, found.code.sent), (None, 0));
+    let hash = secret.hash_with("777777");
+    let sending = store.replace_code(secret.hash(), hash, after_s(600), NOON).await.unwrap();
+    assert_eq!(sending, CodeSending::Yes);
+    assert!(matches!(try_code(&*store, &secret, "777777", NOON).await, CodeTry::Right(_)));
+}
+
+pub async fn letters_to_one_identity_are_bounded_until_one_is_used_or_time_has_passed<D: TestDatabase>(
+    database: Arc<D>,
+) {
+    let store = database.open().await;
+    let mut last = begun(&*store, "ann").await;
+    for _ in 1..MAX_CODES_PER_IDENTITY {
+        last = begun(&*store, "ann").await;
+    }
+    let until = UnixMillis(NOON.0 + CODES_MEMORY.as_millis() as i64);
+    assert_eq!(begin(&*store, "ann", after_s(60)).await.1, CodeSending::NotBefore(until));
+    assert_eq!(begin(&*store, "ben", after_s(60)).await.1, CodeSending::Yes);
+    assert!(matches!(try_code(&*store, &last, "123456", after_s(60)).await, CodeTry::Right(_)));
+    for _ in 0..MAX_CODES_PER_IDENTITY {
+        assert_eq!(begin(&*store, "ann", after_s(60)).await.1, CodeSending::Yes);
+    }
+    assert!(matches!(begin(&*store, "ann", after_s(60)).await.1, CodeSending::NotBefore(_)));
+    assert_eq!(begin(&*store, "ann", until).await.1, CodeSending::Yes);
+}
+
+pub async fn old_sign_ins_are_forgotten_a_little_at_a_time<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    for number in 0..5 {
+        let sign_in = SignIn {
+            state: number.to_string(),
+            nonce: "nonce".to_owned(),
+            pkce_verifier: "verifier".to_owned(),
+            return_to: LocalPath::parse("/").unwrap(),
+            expires_at: after_s(600),
+        };
+        store.begin_sign_in(token(), sign_in).await.unwrap();
+        begun(&*store, &format!("person{number}")).await;
+    }
+    assert_eq!(store.forget_old_sign_ins(after_s(599), 100).await.unwrap(), 0);
+    assert_eq!(store.forget_old_sign_ins(after_s(600), 3).await.unwrap(), 6);
+    assert_eq!(store.forget_old_sign_ins(after_s(600), 3).await.unwrap(), 4);
+    let all_forgotten = UnixMillis(NOON.0 + CODES_MEMORY.as_millis() as i64);
+    assert_eq!(store.forget_old_sign_ins(all_forgotten, 100).await.unwrap(), 5, "the counts");
+    assert_eq!(store.forget_old_sign_ins(all_forgotten, 100).await.unwrap(), 0);
 }

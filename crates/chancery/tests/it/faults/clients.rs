@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+/// How soon the replies that a case waits for come where nothing is in the way, on a loaded machine.
+pub const REPLIES_WITHIN: Duration = Duration::from_secs(60);
+
 /// A client sends at most so many requests, should nobody stop it.
 const MAX_TURNS: usize = 100_000;
 

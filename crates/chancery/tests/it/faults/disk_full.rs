@@ -2,7 +2,7 @@
 //! who hung up meanwhile is billed when there is room again, and everything goes on without a restart.
 
 use super::asks::{Answer, Call, Outcome, Wanted, in_peace};
-use super::clients::{Clients, Manner, Target, UNAVAILABLE};
+use super::clients::{Clients, Manner, REPLIES_WITHIN, Target, UNAVAILABLE};
 use super::hang_ups::{When, endless, hang_up};
 use super::ledger::{Delivered, assert_explained, assert_verified, deliver, undelivered};
 use super::rounds::{Counts, Draw, rounds};
@@ -12,6 +12,9 @@ use chancery_domain::{HowEnded, UsageRow};
 use std::time::Duration;
 
 const FILLS_A_ROUND: u64 = 3;
+
+/// The last of the room may take some replies yet, and the first that finds none is told after seconds.
+const FULL_WITHIN: Duration = Duration::from_secs(60);
 
 const MANNER: Manner = Manner {
     clients: 4,
@@ -29,22 +32,28 @@ async fn with_a_full_disk_nothing_is_delivered_unbilled_and_with_room_again_all_
 async fn round(draw: Draw, counts: &mut Counts) {
     let disk = SmallDisk::new();
     let key = disk.firm.account_with_key("Hale & Ward");
+    // An account of their own tells the rows of those who hang up from the others.
+    let key_of_cut = disk.firm.account_with_key("Cutler & Sons");
     let mut server = disk.start();
     let (asks, received) = in_peace(&server, &key).await;
     let mut delivered: Delivered = received.into_iter().collect();
     let target = Target { apis: vec![server.api.clone()], key: key.clone(), asks };
     let clients = Clients::start(&target, &MANNER, &draw);
-    let mut unanswered = Vec::new();
+    let (mut unanswered, mut cut_amid_text) = (Vec::new(), 0);
     for _ in 0..FILLS_A_ROUND {
-        clients.more_replies(draw.number(1..=20) as usize, Duration::from_secs(30)).await;
+        clients.more_replies(draw.number(1..=20) as usize, REPLIES_WITHIN).await;
         disk.fill(&server, &draw);
         let probing = until_refused(&target, &mut delivered, &mut unanswered);
-        tokio::time::timeout(Duration::from_secs(60), probing).await.expect("the disk is full");
-        let body = endless(draw.number(0..=1_000_000));
-        let (when, wanted) = (When::After(draw.pause(200..=500)), Wanted::drawn(&draw));
-        hang_up(&server.api, &key, &body, when, wanted).await;
+        tokio::time::timeout(FULL_WITHIN, probing).await.expect("somebody is refused while the disk is full");
+        let wanted = Wanted::drawn(&draw);
+        let when = match wanted {
+            Wanted::Whole => When::After(draw.pause(200..=500)),
+            Wanted::Streamed => When::AfterSomeText(draw.number(1..=8)),
+        };
+        let pieces = hang_up(&server.api, &key_of_cut, &endless(), when, wanted).await;
+        cut_amid_text += usize::from(pieces > 0);
         disk.make_room(&server);
-        clients.more_replies(5, Duration::from_secs(30)).await;
+        clients.more_replies(5, REPLIES_WITHIN).await;
         counts.add("times full", 1);
     }
     let record = clients.stop().await;
@@ -54,10 +63,20 @@ async fn round(draw: Draw, counts: &mut Counts) {
     counts.add("refused with 503", unanswered.len());
     deliver(&mut delivered, &record.replies);
     assert_verified(&disk.firm, &[]);
-    let left = undelivered(&disk.rows().await, &delivered);
-    let (cut, left): (Vec<UsageRow>, Vec<UsageRow>) =
-        left.into_iter().partition(|row| row.ended == HowEnded::Cancelled);
-    assert!(cut.len() <= FILLS_A_ROUND as usize && cut.iter().all(|row| row.output_tokens > 0), "{cut:?}");
+    let rows = disk.rows().await;
+    let left = undelivered(&rows, &delivered);
+    let staying = delivered.keys().next().map(|id| rows[id].account).unwrap();
+    let (left, cut): (Vec<UsageRow>, Vec<UsageRow>) =
+        left.into_iter().partition(|row| row.account == staying);
+    assert!(
+        cut.iter().all(|row| row.ended == HowEnded::Cancelled && row.output_tokens > 0),
+        "who hangs up pays for what was generated until then: {cut:?}"
+    );
+    // Of a whole reply that was given up nobody knows whether it had begun.
+    assert!(
+        (cut_amid_text..=FILLS_A_ROUND as usize).contains(&cut.len()),
+        "{FILLS_A_ROUND} hung up, {cut_amid_text} of them amid the text: {cut:?}"
+    );
     assert_explained(&left, &unanswered);
     counts.add("hung up while it was full, and billed later", cut.len());
     counts.add("refused, and in the ledger", left.len());

@@ -2,12 +2,11 @@
 //! ledger, once, with its tokens and their cost; a row without a reply is of a request that was under way.
 
 use super::asks::{Answer, in_peace};
-use super::clients::{Clients, Manner, Target};
+use super::clients::{Clients, Manner, REPLIES_WITHIN, Target};
 use super::ledger::{Delivered, assert_explained, assert_verified, deliver, rows, undelivered};
 use super::rounds::{Counts, Draw, rounds};
 use crate::postgres::PostgresDatabase;
 use crate::server::Firm;
-use std::time::Duration;
 
 const KILLS_A_ROUND: u64 = 5;
 
@@ -39,7 +38,7 @@ async fn round(firm: Firm, draw: Draw, counts: &mut Counts) {
         target.apis = vec![server.api.clone()];
         let clients = Clients::start(&target, &MANNER, &draw);
         // Sometimes before anybody has a reply; often in the very moment when one has come and others are on their way.
-        clients.more_replies(draw.number(0..=40) as usize, Duration::from_secs(60)).await;
+        clients.more_replies(draw.number(0..=40) as usize, REPLIES_WITHIN).await;
         if draw.number(0..=1) == 0 {
             tokio::time::sleep(draw.pause(0..=20)).await;
         }

@@ -2,7 +2,7 @@
 //! refused meanwhile, served again afterwards, and nobody gets a reply that is not in the ledger or past its limit.
 
 use super::asks::{Ask, Call, Outcome, Wanted, in_peace};
-use super::clients::{Clients, Manner, RATE_LIMITED, Target, UNAVAILABLE};
+use super::clients::{Clients, Manner, RATE_LIMITED, REPLIES_WITHIN, Target, UNAVAILABLE};
 use super::ledger::{Delivered, assert_explained, assert_verified, deliver, rows, undelivered};
 use super::proxy::{Mode, Proxy};
 use super::rounds::{Counts, Draw, rounds};
@@ -49,7 +49,7 @@ async fn without_the_database(draw: Draw, counts: &mut Counts) {
     let target = Target { apis: vec![server.api.clone()], key, asks };
     let clients = Clients::start(&target, &MANNER, &draw);
     for _ in 0..OUTAGES_A_ROUND {
-        clients.more_replies(draw.number(1..=20) as usize, Duration::from_secs(30)).await;
+        clients.more_replies(draw.number(1..=20) as usize, REPLIES_WITHIN).await;
         tokio::time::sleep(draw.pause(0..=30)).await;
         let (mode, pause) = outage(&draw);
         proxy.set(mode);

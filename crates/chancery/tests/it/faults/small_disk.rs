@@ -1,4 +1,4 @@
-//! A data folder that a test can fill to the last byte. Where the machine lets a user mount one, it is a file system of two
+//! A data folder that a test can fill to the last byte. Where the machine lets a user mount one, it is a file system of eight
 //! megabytes in memory, seen only by the processes of the test; elsewhere the server may not make its files longer than
 //! they are, which the operating system enforces as well.
 
@@ -90,7 +90,8 @@ impl SmallDisk {
 
 /// None where the machine does not let this user mount anything.
 fn mount(firm: &Firm) -> Option<Running> {
-    let script = "mount -t tmpfs -o size=2m tmpfs \"$0\" && echo mounted && exec sleep infinity";
+    // The database's log begins anew when it has 4 MB; on a disk with less room than that it fills the disk by itself.
+    let script = "mount -t tmpfs -o size=8m tmpfs \"$0\" && echo mounted && exec sleep infinity";
     let data = firm.data();
     let mut command = Command::new("unshare");
     command.args(["-r", "-m", "sh", "-c", script]).arg(data);

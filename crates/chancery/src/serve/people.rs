@@ -1,0 +1,158 @@
+//! The two surfaces that people use, the portal and the built-in identity provider, made from the configuration: their
+//! addresses, and the secret by which the one knows the other.
+
+use super::listener::Listener;
+use crate::config::Config;
+use crate::data_folder::DataFolder;
+use anyhow::{Context, bail};
+use chancery_auth::{Client, Provider, ProviderSettings};
+use chancery_domain::{Clock, Randomness, SecretToken};
+use chancery_mail::Mailer;
+use chancery_portal::{IdentitySettings, Portal, PortalSettings};
+use chancery_store::Store;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Made at the first start with the built-in provider, for the portal to show itself with.
+const CLIENT_SECRET: &str = "portal-client-secret";
+/// A secret in a file is one line; more is another file.
+const MAX_SECRET_BYTES: u64 = 4_096;
+
+/// How browsers reach the surfaces.
+#[derive(Clone, Debug)]
+pub struct Addresses {
+    pub portal: String,
+    pub issuer: String,
+}
+
+impl Addresses {
+    /// A part that runs elsewhere is where the configuration says that it listens.
+    pub fn new(config: &Config, portal: Option<&Listener>, auth: Option<&Listener>) -> Self {
+        let port = |listener: Option<&Listener>, configured: SocketAddr| {
+            listener.map_or(configured, Listener::address).port()
+        };
+        // Cookies ignore ports: the two have different host names, so that neither ever sees the other's.
+        let portal = config
+            .portal
+            .public_url
+            .clone()
+            .unwrap_or_else(|| format!("http://localhost:{}", port(portal, config.portal.listen)));
+        let issuer = config
+            .identity
+            .issuer
+            .clone()
+            .unwrap_or_else(|| format!("http://127.0.0.1:{}", port(auth, config.auth.listen)));
+        Self { portal, issuer }
+    }
+
+    fn redirect_uri(&self) -> String {
+        format!("{}/auth/callback", self.portal)
+    }
+}
+
+/// What both surfaces stand on.
+pub struct Ground {
+    pub store: Arc<dyn Store>,
+    pub mailer: Arc<Mailer>,
+    pub clock: Arc<dyn Clock>,
+    pub randomness: Arc<dyn Randomness>,
+    /// None: the portal is a public client.
+    client_secret: Option<String>,
+}
+
+impl Ground {
+    pub fn new(
+        config: &Config,
+        data: &DataFolder,
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        randomness: Arc<dyn Randomness>,
+    ) -> anyhow::Result<Self> {
+        let mailer =
+            Mailer::new(&config.mail.route, &config.mail.from, &config.portal.firm_name, Arc::clone(&clock));
+        let mailer = Arc::new(mailer.context("mail.smtp cannot be used")?);
+        let client_secret = client_secret(config, data, randomness.as_ref())?;
+        Ok(Self { store, mailer, clock, randomness, client_secret })
+    }
+
+    pub fn portal(&self, config: &Config, addresses: &Addresses) -> Portal {
+        let settings = PortalSettings {
+            public_url: addresses.portal.clone(),
+            firm_name: config.portal.firm_name.clone(),
+            company_domain: config.portal.company_domain.clone(),
+            second_factor: config.portal.second_factor,
+            partners: config.portal.partners.clone(),
+            session_times: config.portal.session_times,
+            identity: IdentitySettings {
+                issuer: addresses.issuer.clone(),
+                client_id: config.identity.client_id.clone(),
+                client_secret: self.client_secret.clone(),
+            },
+        };
+        Portal {
+            settings,
+            store: Arc::clone(&self.store),
+            mailer: Arc::clone(&self.mailer),
+            clock: Arc::clone(&self.clock),
+            randomness: Arc::clone(&self.randomness),
+        }
+    }
+
+    pub fn provider(&self, config: &Config, addresses: &Addresses) -> Provider {
+        let portal = Client {
+            id: config.identity.client_id.clone(),
+            name: format!("{} client portal", config.portal.firm_name),
+            secret: self.client_secret.clone(),
+            redirect_uris: vec![addresses.redirect_uri()],
+            post_logout_redirect_uris: vec![format!("{}/", addresses.portal)],
+        };
+        let settings = ProviderSettings {
+            issuer: addresses.issuer.clone(),
+            firm_name: config.portal.firm_name.clone(),
+            company_domain: config.portal.company_domain.clone(),
+            clients: vec![portal],
+        };
+        Provider {
+            settings,
+            store: Arc::clone(&self.store),
+            mailer: Arc::clone(&self.mailer),
+            clock: Arc::clone(&self.clock),
+            randomness: Arc::clone(&self.randomness),
+        }
+    }
+}
+
+/// The file that the configuration names; else, with the built-in provider, one of our own making.
+fn client_secret(
+    config: &Config,
+    data: &DataFolder,
+    randomness: &dyn Randomness,
+) -> anyhow::Result<Option<String>> {
+    if let Some(path) = &config.identity.client_secret_file {
+        let read = read_secret(path)
+            .with_context(|| format!("identity.client_secret_file: {} cannot be used", path.display()))?;
+        return Ok(Some(read));
+    }
+    if !config.auth.is_enabled {
+        return Ok(None);
+    }
+    let path = data.join(CLIENT_SECRET);
+    if !path.exists() {
+        data.write_private(CLIENT_SECRET, SecretToken::generate(randomness).reveal().as_bytes())?;
+    }
+    Ok(Some(read_secret(&path).with_context(|| format!("{} cannot be used", path.display()))?))
+}
+
+fn read_secret(path: &Path) -> anyhow::Result<String> {
+    let bytes = std::fs::metadata(path)?.len();
+    if bytes > MAX_SECRET_BYTES {
+        bail!("it has {bytes} bytes; a secret is one line");
+    }
+    let text = std::fs::read_to_string(path)?;
+    let secret = text.trim_end_matches(['\r', '\n']);
+    if secret.is_empty() || secret.chars().any(char::is_control) {
+        bail!("it must have one line, the secret");
+    }
+    Ok(secret.to_owned())
+}

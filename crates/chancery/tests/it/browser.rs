@@ -1,0 +1,233 @@
+//! Debian's Chromium without a window, driven over the WebDriver protocol. The few calls that the tests make are plain JSON
+//! over HTTP, so they are made here: the libraries for it switch on features of `serde_json` in the binary under test,
+//! or bring thirty crates along.
+
+use crate::server::{Running, clean_command, client, eventually};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD as BASE64;
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+/// What a page may take to appear, on a machine that does much else.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How WebDriver names an element in its replies.
+const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
+
+pub struct Browser {
+    driver: Running,
+    pid: rustix::process::Pid,
+    session: String,
+    /// Everything that it writes.
+    folder: tempfile::TempDir,
+    http: reqwest::Client,
+}
+
+#[derive(Clone, Copy)]
+pub enum Screen {
+    Desktop,
+    Phone,
+}
+
+#[derive(Clone, Copy)]
+pub enum Scheme {
+    Light,
+    Dark,
+}
+
+impl Browser {
+    /// A browser that has never been anywhere, with a desktop's screen.
+    pub async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut driver = clean_command("chromedriver");
+        driver.args(["--port=0", "--log-level=WARNING"]).stdout(Stdio::piped());
+        driver.env("TMPDIR", folder.path()).env("XDG_CONFIG_HOME", folder.path()); // else it leaves files behind
+        let driver = driver.spawn();
+        let mut driver = Running(driver.expect(
+            "run `make test`, which installs Chromium and its driver, or install Debian's chromium-driver",
+        ));
+        let mut lines = BufReader::new(driver.0.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let started = lines.find(|line| line.contains("started successfully on port"));
+        let started = started.expect("chromedriver ended without saying its port");
+        let port: u16 = started.trim_end_matches('.').rsplit(' ').next().unwrap().parse().unwrap();
+
+        let arguments = [
+            "--headless",
+            "--no-sandbox", // root has no other way
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--disable-extensions",
+            "--window-size=1280,900",
+            "--remote-debugging-pipe", // the browser ends when its driver does, however that ends
+            // Pages that name other hosts fail at once, in place of waiting for a network that may not be there.
+            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1",
+            &format!("--user-data-dir={}/profile", folder.path().display()),
+        ];
+        let http = client();
+        let capabilities = json!({"capabilities": {"alwaysMatch": {
+            "browserName": "chrome",
+            "goog:chromeOptions": {"args": arguments},
+            "timeouts": {"implicit": PATIENCE.as_millis(), "pageLoad": PATIENCE.as_millis()},
+        }}});
+        let sessions = format!("http://127.0.0.1:{port}/session");
+        let session = call(http.post(&sessions).json(&capabilities)).await.unwrap();
+        let pid = session["capabilities"]["goog:processID"].as_i64().unwrap();
+        let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
+        let session = format!("{sessions}/{}", session["sessionId"].as_str().unwrap());
+        Self { driver, pid, session, folder, http }
+    }
+
+    pub async fn open(&self, url: &str) {
+        self.post("url", &json!({"url": url})).await;
+    }
+
+    /// Where it is now.
+    pub async fn url(&self) -> reqwest::Url {
+        self.get("url").await.as_str().unwrap().parse().unwrap()
+    }
+
+    /// Waits until it is at an address that begins so; gives the whole of it.
+    pub async fn arrive(&self, beginning: &str) -> reqwest::Url {
+        eventually(&format!("the browser is at {beginning}"), PATIENCE, async || {
+            self.url().await.as_str().starts_with(beginning)
+        })
+        .await;
+        self.url().await
+    }
+
+    /// Waits for the element, empties it and types into it.
+    pub async fn fill(&self, css: &str, text: &str) {
+        let element = self.find(css).await;
+        self.post(&format!("element/{element}/clear"), &json!({})).await;
+        self.post(&format!("element/{element}/value"), &json!({"text": text})).await;
+    }
+
+    /// Waits for the element and clicks on it.
+    pub async fn press(&self, css: &str) {
+        let element = self.find(css).await;
+        self.post(&format!("element/{element}/click"), &json!({})).await;
+    }
+
+    /// Waits for the element; gives the text that a person sees in it.
+    pub async fn text(&self, css: &str) -> String {
+        let element = self.find(css).await;
+        self.get(&format!("element/{element}/text")).await.as_str().unwrap().to_owned()
+    }
+
+    /// What a script gives with `return`.
+    pub async fn script(&self, script: &str) -> Value {
+        self.post("execute/sync", &json!({"script": script, "args": []})).await
+    }
+
+    pub async fn show_on(&self, screen: Screen, scheme: Scheme) {
+        let (width, height, pixel_ratio, is_mobile) = match screen {
+            Screen::Desktop => (1280, 900, 1, false),
+            Screen::Phone => (390, 844, 2, true),
+        };
+        let size =
+            json!({"width": width, "height": height, "deviceScaleFactor": pixel_ratio, "mobile": is_mobile});
+        self.devtools("Emulation.setDeviceMetricsOverride", size).await;
+        let scheme = match scheme {
+            Scheme::Light => "light",
+            Scheme::Dark => "dark",
+        };
+        let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        self.devtools("Emulation.setEmulatedMedia", features).await;
+    }
+
+    /// The whole page as a picture, as `target/tmp/screenshots/NAME.png`.
+    pub async fn screenshot(&self, name: &str) -> PathBuf {
+        let page = self.devtools("Page.captureScreenshot", json!({"captureBeyondViewport": true})).await;
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("screenshots");
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join(format!("{name}.png"));
+        std::fs::write(&path, BASE64.decode(page["data"].as_str().unwrap()).unwrap()).unwrap();
+        path
+    }
+
+    async fn find(&self, css: &str) -> String {
+        let request = self.http.post(format!("{}/element", self.session));
+        let reply = call(request.json(&json!({"using": "css selector", "value": css}))).await;
+        let Ok(element) = reply else {
+            let page = self.script("return document.body.innerText").await;
+            panic!("no {css} at {}, which shows:\n{}", self.url().await, page.as_str().unwrap_or_default());
+        };
+        element[ELEMENT].as_str().unwrap().to_owned()
+    }
+
+    async fn devtools(&self, command: &str, parameters: Value) -> Value {
+        self.post("goog/cdp/execute", &json!({"cmd": command, "params": parameters})).await
+    }
+
+    async fn get(&self, what: &str) -> Value {
+        call(self.http.get(format!("{}/{what}", self.session))).await.unwrap()
+    }
+
+    async fn post(&self, what: &str, body: &Value) -> Value {
+        call(self.http.post(format!("{}/{what}", self.session)).json(body)).await.unwrap()
+    }
+}
+
+impl Drop for Browser {
+    /// Ends both, and waits for the browser's last writes, so that its folder can be removed.
+    fn drop(&mut self) {
+        let _ = rustix::process::kill_process(self.pid, rustix::process::Signal::KILL);
+        let _ = self.driver.0.kill();
+        for _ in 0..200 {
+            if processes_that_name(self.folder.path()) == 0 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// Sends one command; gives the value of the reply, or the driver's message.
+async fn call(request: reqwest::RequestBuilder) -> Result<Value, String> {
+    let response = request.send().await.unwrap();
+    let is_done = response.status().is_success();
+    let mut reply: Value = response.json().await.unwrap();
+    let value = reply["value"].take();
+    if is_done { Ok(value) } else { Err(value["message"].to_string()) }
+}
+
+#[tokio::test]
+async fn the_browser_shows_a_page_as_a_person_would_see_it() {
+    let browser = Browser::start().await;
+    browser
+        .open("data:text/html,<meta name=viewport content=width=device-width><p>Good morning</p><input>")
+        .await;
+    assert_eq!(browser.text("p").await, "Good morning");
+    let wide_and_light = "return [innerWidth, matchMedia('(prefers-color-scheme: dark)').matches]";
+    browser.show_on(Screen::Phone, Scheme::Dark).await;
+    assert_eq!(browser.script(wide_and_light).await, json!([390, true]));
+    let picture = std::fs::read(browser.screenshot("browser").await).unwrap();
+    assert!(picture.starts_with(b"\x89PNG"), "not a picture");
+    browser.show_on(Screen::Desktop, Scheme::Light).await;
+    assert_eq!(browser.script(wide_and_light).await, json!([1280, false]));
+}
+
+#[tokio::test]
+async fn no_browser_outlives_its_test() {
+    let browser = Browser::start().await;
+    let folder = browser.folder.path().to_owned();
+    assert!(processes_that_name(&folder) > 0, "it does not run");
+    drop(browser);
+    assert_eq!(processes_that_name(&folder), 0);
+    assert!(!folder.exists(), "its folder stayed");
+}
+
+fn processes_that_name(path: &Path) -> usize {
+    let name = path.to_str().unwrap();
+    let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
+    lines.filter(|line| String::from_utf8_lossy(line).contains(name)).count()
+}

@@ -1,0 +1,52 @@
+"""PyPI's canaille with its own server, hypercorn: one client, one person, everything in memory, keys that it makes itself.
+It prints its issuer when it serves."""
+
+import asyncio
+import os
+import socket
+
+from canaille.app import models
+from canaille.backends import Backend
+from canaille.hypercorn.app import create_app
+from hypercorn.asyncio import serve
+from hypercorn.config import Config
+
+listener = socket.create_server(("127.0.0.1", 0))
+address = "127.0.0.1:%d" % listener.getsockname()[1]
+
+settings = {
+    "SECRET_KEY": "a key of the tests",
+    "SERVER_NAME": address,
+    "PREFERRED_URL_SCHEME": "http",
+    "CANAILLE": {"DATABASE": "memory", "SMTP": None},
+    "CANAILLE_OIDC": {"TRUSTED_DOMAINS": []},  # without this a client on loopback needs no consent
+}
+application = create_app(config=settings, env_file=None)
+with application.wsgi_application.app_context():
+    person = models.User(
+        user_name=os.environ["LOGIN"],
+        formatted_name="Ada Hale",
+        family_name="Hale",
+        emails=[os.environ["EMAIL"]],
+        password=os.environ["PASSWORD"],
+    )
+    Backend.instance.save(person)
+    client = models.Client(
+        client_id=os.environ["CLIENT_ID"],
+        client_secret=os.environ["CLIENT_SECRET"],
+        client_name="The portal",
+        redirect_uris=[os.environ["REDIRECT_URI"]],
+        grant_types=["authorization_code"],
+        response_types=["code"],
+        scope=["openid", "email"],
+        token_endpoint_auth_method="client_secret_basic",
+        id_token_signed_response_alg="RS256",  # the standard's default; without it canaille takes the longest it has
+    )
+    Backend.instance.save(client)
+    client.audience = [client]
+    Backend.instance.save(client)
+
+print(f"issuer http://{address}", flush=True)
+config = Config()
+config.bind = [f"fd://{listener.fileno()}"]
+asyncio.run(serve(application, config))

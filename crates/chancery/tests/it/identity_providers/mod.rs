@@ -1,0 +1,131 @@
+//! Identity providers that nobody here wrote, each started on loopback with one client and one person, and driven through its
+//! own pages. `scripts/sign-in-peers` fetches them.
+
+mod canaille;
+mod code_flow;
+mod glewlwyd;
+mod oidc_provider;
+
+use crate::browser::Browser;
+use crate::server::{Running, client, eventually};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+/// Python with all its libraries takes seconds to start; a loaded machine gets a minute.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    Canaille,
+    Glewlwyd,
+    OidcProvider,
+}
+
+const CLIENT_ID: &str = "chancery-portal";
+const CLIENT_SECRET: &str = "the-portal-proves-itself-with-this";
+const LOGIN: &str = "ada";
+const EMAIL: &str = "ada@example.com";
+const PASSWORD: &str = "correct horse battery staple 7";
+
+/// A provider that runs until it is dropped, and the one client and the one person that it knows.
+pub struct Provider {
+    pub issuer: String,
+    pub client_id: &'static str,
+    pub client_secret: &'static str,
+    pub login: &'static str,
+    pub email: &'static str,
+    pub password: &'static str,
+    kind: Kind,
+    _process: Running,
+    folder: tempfile::TempDir,
+}
+
+impl Provider {
+    /// Starts it; it sends browsers back to `redirect_uri`, and nowhere else.
+    pub async fn start(kind: Kind, redirect_uri: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = match kind {
+            Kind::Canaille => canaille::command(),
+            Kind::Glewlwyd => glewlwyd::command(),
+            Kind::OidcProvider => oidc_provider::command(),
+        };
+        let log = folder.path().join("log");
+        let output = File::create(&log).unwrap();
+        command
+            .current_dir(folder.path())
+            .envs([
+                ("CLIENT_ID", CLIENT_ID),
+                ("CLIENT_SECRET", CLIENT_SECRET),
+                ("REDIRECT_URI", redirect_uri),
+            ])
+            .envs([("LOGIN", LOGIN), ("EMAIL", EMAIL), ("PASSWORD", PASSWORD)])
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().unwrap())
+            .stderr(output);
+        let mut process = Running(command.spawn().unwrap());
+        let http = client();
+        let mut issuer = String::new();
+        eventually(&format!("{kind:?} serves"), START_TIMEOUT, async || {
+            let log = std::fs::read_to_string(&log).unwrap();
+            assert!(process.0.try_wait().unwrap().is_none(), "{kind:?} ended: {log}");
+            let Some(line) = log.lines().find_map(|line| line.strip_prefix("issuer ")) else { return false };
+            issuer = line.to_owned();
+            http.get(discovery_url(&issuer)).send().await.is_ok_and(|response| response.status().is_success())
+        })
+        .await;
+        Self {
+            issuer,
+            client_id: CLIENT_ID,
+            client_secret: CLIENT_SECRET,
+            login: LOGIN,
+            email: EMAIL,
+            password: PASSWORD,
+            kind,
+            _process: process,
+            folder,
+        }
+    }
+
+    /// Signs the person in and consents, on the provider's own pages, where the browser must be now.
+    pub async fn sign_in(&self, browser: &Browser) {
+        match self.kind {
+            Kind::Canaille => canaille::sign_in(browser, self).await,
+            Kind::Glewlwyd => glewlwyd::sign_in(browser, self).await,
+            Kind::OidcProvider => oidc_provider::sign_in(browser, self).await,
+        }
+    }
+
+    /// What it has written, for the message of a test that fails.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap()
+    }
+
+    /// Whether it says of the address that it is verified.
+    pub fn verifies_email(&self) -> bool {
+        match self.kind {
+            Kind::Canaille => false,
+            Kind::Glewlwyd | Kind::OidcProvider => true,
+        }
+    }
+}
+
+fn discovery_url(issuer: &str) -> String {
+    format!("{issuer}/.well-known/openid-configuration")
+}
+
+/// Where `scripts/sign-in-peers` has put them.
+pub fn peers() -> PathBuf {
+    let folder = std::env::var_os("CHANCERY_TEST_SIGN_IN_PEERS");
+    let folder = folder.expect(
+        "run `make test`, which fetches what sign-in is tested with, or set CHANCERY_TEST_SIGN_IN_PEERS to what \
+         `scripts/sign-in-peers` prints",
+    );
+    folder.into()
+}
+
+/// A file beside this one.
+fn beside(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/identity_providers").join(name)
+}

@@ -1,0 +1,122 @@
+//! What every page has, whichever it is.
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Method, Request, StatusCode};
+use axum::response::Response;
+use axum::routing::{get, post};
+use chancery_domain::{ManualClock, SeededRandomness, UnixMillis};
+use chancery_pages::{Refusal, STYLESHEET_PATH, Surroundings, surround};
+use http_body_util::BodyExt;
+use std::sync::Arc;
+use tower_service::Service;
+
+fn surface(public_url: &str) -> Router {
+    let routes = Router::new()
+        .route("/", get(async || "a page"))
+        .route("/deed", post(async || "done"))
+        .route("/open", post(async || "done"))
+        .route("/panic", get(async || -> &'static str { panic!("a defect") }))
+        .route("/refused", get(async || Refusal::too_many("Too many <tries>.", 7).logged("secret detail")));
+    let surroundings = Surroundings {
+        surface: "test",
+        firm_name: "Marlow & Finch".to_owned(),
+        public_url: public_url.to_owned(),
+        form_targets: vec!["http://localhost:8081".to_owned()],
+        open_to_other_sites: &["/open"],
+        clock: Arc::new(ManualClock::at(UnixMillis(1_800_000_000_000))),
+        randomness: Arc::new(SeededRandomness::new(1)),
+    };
+    surround(routes, surroundings)
+}
+
+async fn ask(method: Method, path: &str, headers: &[(&str, &str)]) -> Response {
+    let mut request = Request::builder().method(method).uri(path).header("host", "localhost:8081");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    surface("http://localhost:8081").call(request.body(Body::empty()).unwrap()).await.unwrap()
+}
+
+async fn text(response: Response) -> String {
+    String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+fn header<'a>(response: &'a Response, name: &str) -> &'a str {
+    response.headers().get(name).map_or("", |value| value.to_str().unwrap())
+}
+
+#[tokio::test]
+async fn every_reply_has_the_security_headers_refusals_and_panics_too() {
+    for (path, status) in [("/", 200), ("/nowhere", 404), ("/refused", 429), ("/panic", 500), ("/deed", 405)]
+    {
+        let response = ask(Method::GET, path, &[]).await;
+        assert_eq!(response.status().as_u16(), status, "{path}");
+        let policy = header(&response, "content-security-policy");
+        assert!(
+            policy.starts_with("default-src 'none';") && policy.contains("frame-ancestors 'none'"),
+            "{policy}"
+        );
+        assert!(!policy.contains("unsafe"), "{policy}");
+        assert!(policy.contains("form-action 'self' http://localhost:8081;"), "{policy}");
+        assert_eq!(header(&response, "x-content-type-options"), "nosniff");
+        assert_eq!(header(&response, "referrer-policy"), "same-origin");
+        assert_eq!(header(&response, "cache-control"), "no-store");
+        assert_eq!(header(&response, "strict-transport-security"), "", "there is no TLS here");
+        assert!(header(&response, "x-request-id").starts_with("req_"));
+    }
+    let request = Request::builder().uri("/").body(Body::empty()).unwrap();
+    let response = surface("https://portal.example.com").call(request).await.unwrap();
+    assert_eq!(header(&response, "strict-transport-security"), "max-age=31536000");
+}
+
+#[tokio::test]
+async fn what_another_site_sends_is_stopped_unless_the_path_is_open_to_programs() {
+    let foreign = [("sec-fetch-site", "cross-site"), ("origin", "https://evil.example")];
+    let response = ask(Method::POST, "/deed", &foreign).await;
+    assert_eq!(response.status(), StatusCode::FORBIDDEN);
+    assert!(text(response).await.contains("This came from another site"));
+    assert_eq!(ask(Method::POST, "/open", &foreign).await.status(), StatusCode::OK);
+    assert_eq!(
+        ask(Method::POST, "/deed", &[("sec-fetch-site", "same-origin")]).await.status(),
+        StatusCode::OK
+    );
+    assert_eq!(
+        ask(Method::POST, "/deed", &[("origin", "http://localhost:8081")]).await.status(),
+        StatusCode::OK
+    );
+}
+
+#[tokio::test]
+async fn a_refusal_is_a_page_for_people_and_json_for_programs_and_tells_nothing_internal() {
+    let page = ask(Method::GET, "/refused", &[("accept", "text/html,application/json;q=0.5")]).await;
+    assert_eq!(header(&page, "retry-after"), "7");
+    let page = text(page).await;
+    assert!(page.contains("Too many &#60;tries&#62;.") || page.contains("Too many &lt;tries&gt;."), "{page}");
+    assert!(page.contains("Marlow &#38; Finch") || page.contains("Marlow &amp; Finch"), "{page}");
+    assert!(!page.contains("secret detail"), "{page}");
+    let json = text(ask(Method::GET, "/refused", &[("accept", "application/json")]).await).await;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        json,
+        serde_json::json!({"error": {"code": "too_many_requests", "reason": "Too many <tries>."}})
+    );
+}
+
+#[tokio::test]
+async fn a_panic_fails_one_request_and_says_nothing_of_itself() {
+    let page = text(ask(Method::GET, "/panic", &[]).await).await;
+    assert!(page.contains("Something went wrong on our side") && !page.contains("a defect"), "{page}");
+}
+
+#[tokio::test]
+async fn the_stylesheet_may_be_kept_for_ever() {
+    let response = ask(Method::GET, STYLESHEET_PATH, &[]).await;
+    assert_eq!(header(&response, "content-type"), "text/css; charset=utf-8");
+    assert_eq!(header(&response, "cache-control"), "public, max-age=31536000, immutable");
+    let sheet = text(response).await;
+    assert!(
+        sheet.contains("prefers-color-scheme: dark") && !sheet.contains("http"),
+        "nothing from elsewhere"
+    );
+}

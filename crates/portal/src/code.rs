@@ -1,0 +1,120 @@
+//! `/auth/code`: the page that asks for the six digits from the letter. The session begins with the reply that accepts them.
+
+use crate::arrival::{Newcomer, let_in};
+use crate::failure::refused_by_store;
+use crate::half_sign_in::{self, CODE_COOKIE, CODE_LASTS};
+use crate::letters;
+use crate::state::Portal;
+use crate::visitor::Visitor;
+use crate::when::clock_time;
+use askama::Template;
+use axum::Form;
+use axum::extract::State;
+use axum::extract::rejection::FormRejection;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use chancery_domain::MailCode;
+use chancery_pages::{Refusal, page};
+use chancery_store::{CodeTry, HalfSignIn};
+use std::sync::Arc;
+
+/// More than anybody types; the rest is not shown again.
+const MAX_TYPED_CHARS: usize = 20;
+
+#[derive(Template)]
+#[template(path = "code.html")]
+pub(crate) struct CodePage<'a> {
+    firm_name: &'a str,
+    email: (&'a str, &'a str),
+    /// None where the letter could not be sent.
+    sent_at: Option<String>,
+    is_resent: bool,
+    lasts_min: u64,
+    typed: &'a str,
+    error: Option<String>,
+    notice: Option<String>,
+}
+
+impl<'a> CodePage<'a> {
+    pub(crate) fn new(portal: &'a Portal, half: &'a HalfSignIn) -> Self {
+        Self {
+            firm_name: &portal.settings.firm_name,
+            email: half.email.as_str().split_once('@').unwrap_or((half.email.as_str(), "")),
+            sent_at: half.code.sent_at.map(clock_time),
+            is_resent: half.code.sent > 1,
+            lasts_min: CODE_LASTS.as_secs() / 60,
+            typed: "",
+            error: None,
+            notice: None,
+        }
+    }
+
+    /// Something about the letters, above the form.
+    pub(crate) fn notice(mut self, notice: String) -> Self {
+        self.notice = Some(notice);
+        self
+    }
+
+    fn error(mut self, typed: &'a str, error: String) -> Self {
+        let end = typed.char_indices().nth(MAX_TYPED_CHARS).map_or(typed.len(), |(at, _)| at);
+        self.typed = &typed[..end];
+        self.error = Some(error);
+        self
+    }
+}
+
+pub(crate) async fn show(State(portal): State<Arc<Portal>>, headers: HeaderMap) -> Result<Response, Refusal> {
+    let (_, half) = half_sign_in::of_browser(&portal, &headers).await?;
+    page(StatusCode::OK, &CodePage::new(&portal, &half))
+}
+
+#[derive(serde::Deserialize)]
+pub(crate) struct Typed {
+    #[serde(default)]
+    code: String,
+}
+
+pub(crate) async fn submit(
+    State(portal): State<Arc<Portal>>,
+    visitor: Visitor,
+    headers: HeaderMap,
+    form: Result<Form<Typed>, FormRejection>,
+) -> Result<Response, Refusal> {
+    let Form(Typed { code: typed }) = form.map_err(|_| Refusal::bad_form("The form was not sent whole."))?;
+    let (token, half) = half_sign_in::of_browser(&portal, &headers).await?;
+    let Some(code) = MailCode::parse(&typed) else {
+        let error = "Type the six digits from the newest letter.".to_owned();
+        return page(StatusCode::UNPROCESSABLE_ENTITY, &CodePage::new(&portal, &half).error(&typed, error));
+    };
+    let hash = token.hash_with(code.reveal());
+    let tried = portal.store.try_code(token.hash(), hash, portal.clock.now()).await;
+    match tried.map_err(|error| refused_by_store(&error))? {
+        CodeTry::Right(HalfSignIn { identity, email, return_to, .. }) => {
+            let newcomer = Newcomer { identity, email, return_to };
+            let refused = |refusal: Refusal| refusal.with_cookie(CODE_COOKIE.take_back());
+            let_in(&portal, newcomer, &visitor, CODE_COOKIE.take_back()).await.map_err(refused)
+        }
+        CodeTry::Wrong { left } => {
+            let tries = if left == 1 { "1 try".to_owned() } else { format!("{left} tries") };
+            let error = format!(
+                "That code is not right. Check the newest letter and try again; you have {tries} left."
+            );
+            page(StatusCode::UNPROCESSABLE_ENTITY, &CodePage::new(&portal, &half).error(&typed, error))
+        }
+        CodeTry::Destroyed { half, is_news } => {
+            if is_news {
+                tell_of_lockout(&portal, &half, &visitor).await;
+            }
+            Err(half_sign_in::destroyed())
+        }
+        CodeTry::Gone => Err(half_sign_in::over()),
+    }
+}
+
+/// Once for each lockout. Where the letter does not go out, the log has it: the lockout stands all the same.
+async fn tell_of_lockout(portal: &Portal, half: &HalfSignIn, visitor: &Visitor) {
+    let letter = letters::lockout(&half.email, &portal.settings.identity.host(), visitor);
+    if let Err(error) = portal.mailer.send(&letter).await {
+        tracing::error!(%error, "the owner of an account could not be told of a lockout");
+    }
+}

@@ -1,0 +1,66 @@
+//! `POST /auth/code/resend`: a new code in a new letter, within bounds.
+
+use crate::code::CodePage;
+use crate::failure::refused_by_store;
+use crate::half_sign_in::{self, Posted};
+use crate::state::Portal;
+use crate::visitor::Visitor;
+use crate::when::seconds_until;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Redirect, Response};
+use chancery_domain::{MailCode, UnixMillis};
+use chancery_pages::{Refusal, page};
+use chancery_store::{CodeSending, MAX_CODES_PER_SIGN_IN};
+use std::sync::Arc;
+
+pub(crate) async fn handle(
+    State(portal): State<Arc<Portal>>,
+    visitor: Visitor,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let (token, half) = half_sign_in::of_browser(&portal, &headers).await?;
+    let code = MailCode::generate(portal.randomness.as_ref());
+    let now = portal.clock.now();
+    let hash = token.hash_with(code.reveal());
+    let replaced = portal.store.replace_code(token.hash(), hash, half_sign_in::expiry(now), now).await;
+    let mut response = match replaced.map_err(|error| refused_by_store(&error))? {
+        CodeSending::Yes => match half_sign_in::post(&portal, &half.email, &token, &code, &visitor).await? {
+            Posted::Yes => Redirect::to("/auth/code").into_response(),
+            Posted::No => {
+                let (_, half) = half_sign_in::of_browser(&portal, &headers).await?;
+                page(StatusCode::SERVICE_UNAVAILABLE, &CodePage::new(&portal, &half))?
+            }
+        },
+        CodeSending::NotBefore(at) => {
+            let notice = format!(
+                "The last letter went out a moment ago. Give it time to arrive; a new one can be sent in {}.",
+                in_words(at, now)
+            );
+            let mut again =
+                page(StatusCode::TOO_MANY_REQUESTS, &CodePage::new(&portal, &half).notice(notice))?;
+            again.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds_until(at, now)));
+            again
+        }
+        CodeSending::NoMore => {
+            let notice = format!(
+                "{MAX_CODES_PER_SIGN_IN} letters were sent for this sign-in, and no more will be. Use the newest code, or \
+                 sign in again."
+            );
+            page(StatusCode::TOO_MANY_REQUESTS, &CodePage::new(&portal, &half).notice(notice))?
+        }
+        CodeSending::NoTriesLeft { until } => return Err(half_sign_in::no_tries_left(until, now)),
+        CodeSending::Gone => return Err(half_sign_in::over()),
+    };
+    // The new code lasts longer than the cookie would.
+    response.headers_mut().append(header::SET_COOKIE, half_sign_in::cookie(&token)?);
+    Ok(response)
+}
+
+fn in_words(at: UnixMillis, now: UnixMillis) -> String {
+    match seconds_until(at, now) {
+        1 => "1 second".to_owned(),
+        seconds if seconds < 120 => format!("{seconds} seconds"),
+        seconds => format!("{} minutes", seconds.div_ceil(60)),
+    }
+}

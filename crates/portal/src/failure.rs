@@ -1,0 +1,22 @@
+//! What a page says when the store refuses.
+
+use axum::http::StatusCode;
+use chancery_pages::Refusal;
+use chancery_store::StoreError;
+
+pub(crate) fn refused_by_store(error: &StoreError) -> Refusal {
+    match error {
+        StoreError::PersonRemoved(_) | StoreError::NoSuchPerson(_) => Refusal::new(
+            StatusCode::FORBIDDEN,
+            "person_removed",
+            "You are no longer in this portal",
+            "The firm has taken you out of its client portal, so you cannot sign in.",
+        )
+        .advice("If that is a mistake, ask a partner of the firm.")
+        .logged(error.to_string()),
+        StoreError::Unavailable(_) | StoreError::DiskFull(_) | StoreError::ReadOnly(_) => {
+            Refusal::unavailable(error.to_string())
+        }
+        _ => Refusal::internal(error.to_string()),
+    }
+}

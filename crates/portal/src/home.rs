@@ -1,0 +1,34 @@
+//! `GET /`: one button for those who are signed out; the others are past it.
+
+use crate::session::MaybeSignedIn;
+use crate::state::Portal;
+use askama::Template;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Redirect, Response};
+use chancery_pages::{Refusal, page};
+use std::sync::Arc;
+
+#[derive(Template)]
+#[template(path = "home.html")]
+struct HomePage<'a> {
+    firm_name: &'a str,
+    provider_host: String,
+    company_domain: String,
+}
+
+pub(crate) async fn handle(
+    State(portal): State<Arc<Portal>>,
+    MaybeSignedIn(signed_in): MaybeSignedIn,
+) -> Result<Response, Refusal> {
+    if signed_in.is_some() {
+        return Ok(Redirect::to("/clients").into_response());
+    }
+    let settings = &portal.settings;
+    let home = HomePage {
+        firm_name: &settings.firm_name,
+        provider_host: settings.identity.host(),
+        company_domain: settings.company_domain.to_string(),
+    };
+    page(StatusCode::OK, &home)
+}

@@ -1,0 +1,120 @@
+//! The session in a browser's cookie: an opaque token of 256 random bits, of which the store keeps a hash. Whether it is
+//! alive, whose it is and what that person's role is, is asked anew for every request.
+
+use crate::failure::refused_by_store;
+use crate::state::Portal;
+use crate::visitor::{self, Visitor};
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Redirect, Response};
+use chancery_domain::{LocalPath, Person, PersonId, SecretToken, Session, TokenHash};
+use chancery_pages::{Cookie, Refusal, SentCookie, sent_cookie};
+use chancery_store::NewSession;
+use openidconnect::url::form_urlencoded;
+use serde_json::json;
+use std::sync::Arc;
+
+/// It goes with the browser; how long it works, the store knows.
+pub(crate) const SESSION_COOKIE: Cookie = Cookie { name: "session", path: "/" };
+
+/// A handler that takes this is for people who are signed in. Anybody else gets on to signing in, or a 401.
+#[derive(Debug)]
+pub(crate) struct SignedIn {
+    pub(crate) session: Session,
+    pub(crate) person: Person,
+}
+
+impl FromRequestParts<Arc<Portal>> for SignedIn {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, portal: &Arc<Portal>) -> Result<Self, Response> {
+        match MaybeSignedIn::from_request_parts(parts, portal).await {
+            Ok(MaybeSignedIn(Some(signed_in))) => Ok(signed_in),
+            Ok(MaybeSignedIn(None)) => Err(not_signed_in(parts)),
+            Err(refusal) => Err(refusal.into_response()),
+        }
+    }
+}
+
+/// For handlers that are for everybody.
+pub(crate) struct MaybeSignedIn(pub(crate) Option<SignedIn>);
+
+impl FromRequestParts<Arc<Portal>> for MaybeSignedIn {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, portal: &Arc<Portal>) -> Result<Self, Refusal> {
+        if sent_cookie(&parts.headers, SESSION_COOKIE.name) == SentCookie::Several {
+            return Err(two_sessions());
+        }
+        let Some(token) = sent_token(&parts.headers) else { return Ok(Self(None)) };
+        let (place, times) = (visitor::place(parts), portal.settings.session_times);
+        let found = portal.store.signed_in(token, &place, times, portal.clock.now()).await;
+        let found = found.map_err(|error| refused_by_store(&error))?;
+        Ok(Self(found.map(|found| SignedIn { session: found.session, person: found.person })))
+    }
+}
+
+/// The session that the browser says is its own, if it says so once.
+pub(crate) fn sent_token(headers: &HeaderMap) -> Option<TokenHash> {
+    match sent_cookie(headers, SESSION_COOKIE.name) {
+        SentCookie::One(value) => SecretToken::parse(value).map(|token| token.hash()),
+        SentCookie::None | SentCookie::Several => None,
+    }
+}
+
+/// Begins a session with a new token, and ends the one that the browser had. Gives the cookie.
+pub(crate) async fn start(
+    portal: &Portal,
+    person: PersonId,
+    visitor: &Visitor,
+) -> Result<HeaderValue, Refusal> {
+    let token = SecretToken::generate(portal.randomness.as_ref());
+    let new = NewSession {
+        token: token.hash(),
+        person,
+        at: portal.clock.now(),
+        place: visitor.place.clone(),
+        browser: visitor.browser.clone(),
+        replaces: visitor.session,
+    };
+    portal.store.start_session(new).await.map_err(|error| refused_by_store(&error))?;
+    let cookie = SESSION_COOKIE.set(token.reveal(), None);
+    cookie.ok_or_else(|| Refusal::internal("a session's token cannot be put into a cookie"))
+}
+
+/// A browser goes on to signing in, and comes back if it was only looking; a program is told.
+fn not_signed_in(parts: &Parts) -> Response {
+    let accept = parts.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    if !accept.is_some_and(|accept| accept.contains("text/html")) {
+        let reason = "Sign in first: open the portal in a browser.";
+        let body = json!({"error": {"code": "not_signed_in", "reason": reason}}).to_string();
+        let json = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+        return (StatusCode::UNAUTHORIZED, json, body).into_response();
+    }
+    let asked = parts.uri.path_and_query().map(|path| path.as_str()).and_then(LocalPath::parse);
+    match asked.filter(|_| matches!(parts.method, Method::GET | Method::HEAD)) {
+        Some(path) => Redirect::to(&sign_in_url(&path)).into_response(),
+        None => Redirect::to("/").into_response(),
+    }
+}
+
+/// Where signing in begins that ends at `return_to`.
+pub(crate) fn sign_in_url(return_to: &LocalPath) -> String {
+    let path: String = form_urlencoded::byte_serialize(return_to.as_str().as_bytes()).collect();
+    format!("/auth/sign-in?return_to={path}")
+}
+
+fn two_sessions() -> Refusal {
+    Refusal::new(
+        StatusCode::BAD_REQUEST,
+        "two_sessions",
+        "Your browser sent two sessions",
+        "It has two cookies named “session” for this site, and one of them is not ours. We cannot tell which, so we took \
+         neither. Nothing was changed.",
+    )
+    .advice("Sign in again. If this page comes back, remove this site's cookies in the browser's settings first.")
+    .way_on("/", "Go to sign-in")
+    .with_cookie(SESSION_COOKIE.take_back())
+    .logged("two cookies named session in one request")
+}

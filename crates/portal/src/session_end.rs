@@ -1,0 +1,56 @@
+//! `POST /sessions/end`: ends one of one's own sessions, all but this one, or all.
+
+use crate::failure::refused_by_store;
+use crate::session::{SESSION_COOKIE, SignedIn};
+use crate::sign_out;
+use crate::state::Portal;
+use axum::Form;
+use axum::extract::State;
+use axum::extract::rejection::FormRejection;
+use axum::http::header;
+use axum::response::{IntoResponse, Redirect, Response};
+use chancery_domain::SessionId;
+use chancery_pages::Refusal;
+use std::sync::Arc;
+
+#[derive(serde::Deserialize)]
+pub(crate) struct Chosen {
+    /// A session's number, `others`, or `everywhere`.
+    end: String,
+}
+
+pub(crate) async fn handle(
+    State(portal): State<Arc<Portal>>,
+    signed_in: SignedIn,
+    form: Result<Form<Chosen>, FormRejection>,
+) -> Result<Response, Refusal> {
+    let unclear = || Refusal::bad_form("It does not say which session is to end.");
+    let Form(Chosen { end }) = form.map_err(|_| unclear())?;
+    let (person, this) = (signed_in.person.id, signed_in.session.id);
+    let refused = |error| refused_by_store(&error);
+    match end.as_str() {
+        "others" => {
+            portal.store.end_all_sessions(person, Some(this)).await.map_err(refused)?;
+            Ok(Redirect::to("/sessions?ended=others").into_response())
+        }
+        "everywhere" => {
+            portal.store.end_all_sessions(person, None).await.map_err(refused)?;
+            Ok(signed_out())
+        }
+        number => {
+            let session = SessionId(number.parse().map_err(|_| unclear())?);
+            // One that has ended meanwhile is as good as one that ends now; nobody ends another person's.
+            portal.store.end_session(person, session).await.map_err(refused)?;
+            Ok(match session == this {
+                true => signed_out(),
+                false => Redirect::to("/sessions?ended=one").into_response(),
+            })
+        }
+    }
+}
+
+fn signed_out() -> Response {
+    let mut response = Redirect::to(sign_out::SIGNED_OUT_PATH).into_response();
+    response.headers_mut().extend(SESSION_COOKIE.take_back().map(|cookie| (header::SET_COOKIE, cookie)));
+    response
+}

@@ -1,0 +1,52 @@
+//! `POST /auth/sign-out` ends the session on the server and in the browser. The page after it says what is still open: the
+//! identity provider may know the browser yet, and would let the next person in without asking.
+
+use crate::failure::refused_by_store;
+use crate::session::{MaybeSignedIn, SESSION_COOKIE};
+use crate::state::Portal;
+use askama::Template;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Redirect, Response};
+use chancery_pages::{Refusal, page};
+use std::sync::Arc;
+
+pub(crate) const SIGNED_OUT_PATH: &str = "/signed-out";
+
+/// Also for a browser whose session is over: it wanted to be signed out, and is.
+pub(crate) async fn handle(
+    State(portal): State<Arc<Portal>>,
+    MaybeSignedIn(signed_in): MaybeSignedIn,
+) -> Result<Response, Refusal> {
+    if let Some(signed_in) = signed_in {
+        let ended = portal.store.end_session(signed_in.person.id, signed_in.session.id).await;
+        ended.map_err(|error| refused_by_store(&error))?;
+    }
+    let mut response = Redirect::to(SIGNED_OUT_PATH).into_response();
+    response.headers_mut().extend(SESSION_COOKIE.take_back().map(|cookie| (header::SET_COOKIE, cookie)));
+    Ok(response)
+}
+
+#[derive(Template)]
+#[template(path = "signed_out.html")]
+struct SignedOutPage<'a> {
+    firm_name: &'a str,
+    provider_host: String,
+    /// Where to sign out at the identity provider, if it has such a place.
+    provider_sign_out: Option<String>,
+}
+
+pub(crate) async fn show_signed_out(
+    State(portal): State<Arc<Portal>>,
+    MaybeSignedIn(signed_in): MaybeSignedIn,
+) -> Result<Response, Refusal> {
+    if signed_in.is_some() {
+        return Ok(Redirect::to("/clients").into_response());
+    }
+    let signed_out = SignedOutPage {
+        firm_name: &portal.settings.firm_name,
+        provider_host: portal.settings.identity.host(),
+        provider_sign_out: None,
+    };
+    page(StatusCode::OK, &signed_out)
+}

@@ -1,0 +1,119 @@
+//! Who asks, as far as the connection and the browser tell: enough for people to recognise their own sessions by.
+
+use crate::session;
+use axum::extract::{ConnectInfo, FromRequestParts};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
+use chancery_domain::TokenHash;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Visitor {
+    /// An IP address.
+    pub(crate) place: String,
+    /// Such as `Firefox on Linux`.
+    pub(crate) browser: String,
+    /// What the browser says is its session. Nobody has looked whether it is one.
+    pub(crate) session: Option<TokenHash>,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Visitor {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self {
+            place: place(parts),
+            browser: browser(&parts.headers),
+            session: session::sent_token(&parts.headers),
+        })
+    }
+}
+
+/// An IPv4 address is written as one, also where it comes over an IPv6 socket.
+pub(crate) fn place(parts: &Parts) -> String {
+    let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
+    peer.map_or_else(
+        || "an unknown place".to_owned(),
+        |ConnectInfo(peer)| peer.ip().to_canonical().to_string(),
+    )
+}
+
+fn browser(headers: &HeaderMap) -> String {
+    let text = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    in_words(text)
+}
+
+/// Browsers pretend to be each other: Edge says that it is Chrome, and Chrome that it is Safari. So the first that is
+/// found in this order counts.
+const BROWSERS: [(&str, &str); 8] = [
+    ("Edg", "Edge"),
+    ("OPR/", "Opera"),
+    ("SamsungBrowser/", "Samsung Internet"),
+    ("Firefox/", "Firefox"),
+    ("FxiOS/", "Firefox"),
+    ("Chrome/", "Chrome"),
+    ("CriOS/", "Chrome"),
+    ("Safari/", "Safari"),
+];
+const SYSTEMS: [(&str, &str); 7] = [
+    ("iPhone", "iPhone"),
+    ("iPad", "iPad"),
+    ("Android", "Android"),
+    ("Windows", "Windows"),
+    ("CrOS", "ChromeOS"),
+    ("Mac OS X", "macOS"),
+    ("Linux", "Linux"),
+];
+/// Of what is no browser, this much is shown.
+const MAX_NAME_CHARS: usize = 40;
+
+fn in_words(user_agent: &str) -> String {
+    let find = |names: &[(&str, &'static str)]| {
+        names.iter().find(|(mark, _)| user_agent.contains(mark)).map(|(_, name)| *name)
+    };
+    match (find(&BROWSERS), find(&SYSTEMS)) {
+        (Some(browser), Some(system)) => format!("{browser} on {system}"),
+        (Some(browser), None) => browser.to_owned(),
+        (None, system) => {
+            let plain = |sign: &char| sign.is_ascii_alphanumeric() || "-_. ".contains(*sign);
+            let name: String = user_agent.chars().take_while(plain).take(MAX_NAME_CHARS).collect();
+            match (name.trim(), system) {
+                ("" | "Mozilla", Some(system)) => format!("A browser on {system}"),
+                ("" | "Mozilla", None) => "An unknown browser".to_owned(),
+                (name, _) => name.to_owned(),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn browsers_are_named_as_people_know_them() {
+        for (user_agent, words) in [
+            ("Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0", "Firefox on Linux"),
+            (
+                "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/141.0.0.0 Safari/537.36 Edg/141.0.0.0",
+                "Edge on Windows",
+            ),
+            (
+                "Mozilla/5.0 (Linux; Android 10; K) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/141.0.0.0 Mobile Safari/537.36",
+                "Chrome on Android",
+            ),
+            (
+                "Mozilla/5.0 (iPhone; CPU iPhone OS 18_6 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/18.6 Mobile/15E148 Safari/604.1",
+                "Safari on iPhone",
+            ),
+            ("curl/8.14.1", "curl"),
+            ("Mozilla/5.0 (compatible)", "An unknown browser"),
+            ("", "An unknown browser"),
+            ("<script>alert(1)</script>", "An unknown browser"),
+        ] {
+            assert_eq!(in_words(user_agent), words, "{user_agent}");
+        }
+        assert_eq!(in_words(&"x".repeat(4_000)).len(), MAX_NAME_CHARS);
+    }
+}

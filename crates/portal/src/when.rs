@@ -1,0 +1,64 @@
+//! Times as people read them. The portal does not know where they are, so it says UTC.
+
+use chancery_domain::UnixMillis;
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+
+/// `09:14 UTC`
+pub(crate) fn clock_time(at: UnixMillis) -> String {
+    written(at, "%H:%M UTC")
+}
+
+/// `today, 09:14`, `yesterday, 09:14`, `13 Nov, 09:14`, with the year where it is not this one.
+pub(crate) fn day_and_time(at: UnixMillis, now: UnixMillis) -> String {
+    let (Some(day), Some(today)) = (date(at), date(now)) else { return String::new() };
+    let time = written(at, "%H:%M UTC");
+    match day {
+        day if day == today => format!("today, {time}"),
+        day if day.tomorrow().is_ok_and(|next| next == today) => format!("yesterday, {time}"),
+        day if day.year() == today.year() => format!("{}, {time}", written(at, "%-d %b")),
+        _ => format!("{}, {time}", written(at, "%-d %b %Y")),
+    }
+}
+
+/// Whole seconds to wait, never fewer than it takes.
+pub(crate) fn seconds_until(at: UnixMillis, now: UnixMillis) -> u32 {
+    let wait_ms = u64::try_from(at.0.saturating_sub(now.0)).unwrap_or(0);
+    u32::try_from(wait_ms.div_ceil(1000)).unwrap_or(u32::MAX).max(1)
+}
+
+fn date(at: UnixMillis) -> Option<Date> {
+    Timestamp::from_millisecond(at.0).ok().map(|at| at.to_zoned(TimeZone::UTC).date())
+}
+
+fn written(at: UnixMillis, format: &str) -> String {
+    let at = Timestamp::from_millisecond(at.0).ok();
+    at.map_or_else(String::new, |at| at.to_zoned(TimeZone::UTC).strftime(format).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_are_named_as_people_name_them() {
+        let at = |text: &str| UnixMillis(text.parse::<Timestamp>().unwrap().as_millisecond());
+        let now = at("2026-11-13T09:20:00Z");
+        for (then, words) in [
+            ("2026-11-13T00:00:00Z", "today, 00:00 UTC"),
+            ("2026-11-12T23:59:59Z", "yesterday, 23:59 UTC"),
+            ("2026-11-02T08:05:00Z", "2 Nov, 08:05 UTC"),
+            ("2025-12-31T08:05:00Z", "31 Dec 2025, 08:05 UTC"),
+        ] {
+            assert_eq!(day_and_time(at(then), now), words);
+        }
+        assert_eq!(clock_time(at("2026-11-13T09:14:59Z")), "09:14 UTC");
+    }
+
+    #[test]
+    fn a_wait_is_rounded_up() {
+        assert_eq!(seconds_until(UnixMillis(1_001), UnixMillis(0)), 2);
+        assert_eq!(seconds_until(UnixMillis(0), UnixMillis(5_000)), 1);
+    }
+}

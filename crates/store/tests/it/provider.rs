@@ -1,0 +1,265 @@
+//! Conformance: the identity provider's accounts and sessions, mailboxes that are being proved, and counted attempts.
+
+use crate::databases::TestDatabase;
+use crate::samples::NOON;
+use chancery_domain::{
+    EmailAddress, LocalPath, OsRandomness, SecretToken, SessionTimes, TokenHash, UnixMillis,
+};
+use chancery_store::{
+    Attempts, Counted, MailboxProof, MailboxProofs, MailedCode, NewProviderAccount, NewProviderSession,
+    PasswordHash, ProofPurpose, ProviderAccount, ProviderAccounts, ProviderSessions, Store, StoreError,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+const TIMES: SessionTimes =
+    SessionTimes { idle: Duration::from_secs(30 * 60), max: Duration::from_secs(12 * 3600) };
+
+fn after_s(seconds: i64) -> UnixMillis {
+    UnixMillis(NOON.0 + seconds * 1000)
+}
+
+fn address(text: &str) -> EmailAddress {
+    text.parse().unwrap()
+}
+
+fn token() -> TokenHash {
+    SecretToken::generate(&OsRandomness).hash()
+}
+
+fn hash(text: &str) -> PasswordHash {
+    PasswordHash(text.to_owned())
+}
+
+async fn account(store: &dyn Store, name: &str) -> ProviderAccount {
+    let new = NewProviderAccount {
+        subject: format!("subject of {name}"),
+        email: address(&format!("{name}@example.com")),
+        password_hash: hash("first"),
+        at: NOON,
+    };
+    store.create_provider_account(new).await.unwrap()
+}
+
+async fn start(store: &dyn Store, account: &ProviderAccount, at: UnixMillis) -> TokenHash {
+    let token = token();
+    let new = NewProviderSession {
+        token,
+        subject: account.subject.clone(),
+        password_version: account.password_version,
+        at,
+    };
+    store.start_provider_session(new).await.unwrap();
+    token
+}
+
+async fn is_open(store: &dyn Store, token: TokenHash, now: UnixMillis) -> bool {
+    store.provider_session(token, TIMES, now).await.unwrap().is_some()
+}
+
+pub async fn an_account_is_found_by_address_and_by_subject<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let maya = account(&*store, "maya").await;
+    assert_eq!(maya.email, address("MAYA@example.com"));
+    assert_eq!((maya.created_at, &maya.password_hash), (NOON, &hash("first")));
+    let found = store.provider_account_with_email(&address("maya@example.com")).await.unwrap();
+    assert_eq!(found, Some(maya.clone()));
+    assert_eq!(store.provider_account(&maya.subject).await.unwrap(), Some(maya));
+    assert_eq!(store.provider_account("maya@example.com").await.unwrap(), None);
+    assert_eq!(store.provider_account_with_email(&address("omar@example.com")).await.unwrap(), None);
+}
+
+pub async fn of_many_signing_up_with_one_address_one_gets_the_account<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let racing: Vec<_> = (0..8)
+        .map(|number| {
+            let store = Arc::clone(&store);
+            let new = NewProviderAccount {
+                subject: format!("subject {number}"),
+                email: address("maya@example.com"),
+                password_hash: hash(&format!("hash {number}")),
+                at: NOON,
+            };
+            tokio::spawn(async move { store.create_provider_account(new).await })
+        })
+        .collect();
+    let mut made = Vec::new();
+    for outcome in racing {
+        match outcome.await.unwrap() {
+            Ok(account) => made.push(account),
+            Err(StoreError::EmailTaken(email)) => assert_eq!(email, address("maya@example.com")),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert_eq!(made.len(), 1);
+    assert_eq!(store.provider_account(&made[0].subject).await.unwrap().as_ref(), made.first());
+}
+
+pub async fn a_provider_session_tells_whose_it_is_until_it_is_ended<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let maya = account(&*store, "maya").await;
+    let (one, other) = (start(&*store, &maya, NOON).await, start(&*store, &maya, after_s(5)).await);
+    let found = store.provider_session(other, TIMES, after_s(10)).await.unwrap().unwrap();
+    assert_eq!((found.account, found.started_at), (maya.clone(), after_s(5)));
+    assert!(store.end_provider_session(one).await.unwrap());
+    assert!(!store.end_provider_session(one).await.unwrap());
+    assert!(!is_open(&*store, one, after_s(10)).await && is_open(&*store, other, after_s(10)).await);
+    assert_eq!(store.end_provider_sessions_of(&maya.subject).await.unwrap(), 1);
+    assert!(!is_open(&*store, other, after_s(10)).await);
+    assert!(!is_open(&*store, token(), after_s(10)).await);
+}
+
+pub async fn a_provider_session_ends_idle_and_old_and_lives_while_used<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let maya = account(&*store, "maya").await;
+    let idle = start(&*store, &maya, NOON).await;
+    assert!(is_open(&*store, idle, after_s(29 * 60)).await, "and this use counts");
+    assert!(is_open(&*store, idle, after_s(58 * 60)).await);
+    assert!(!is_open(&*store, idle, after_s((58 + 30) * 60)).await, "idle");
+
+    let old = start(&*store, &maya, NOON).await;
+    for minutes in (20..12 * 60).step_by(20) {
+        assert!(is_open(&*store, old, after_s(minutes * 60)).await, "{minutes}");
+    }
+    assert!(!is_open(&*store, old, after_s(12 * 3600)).await, "old, though it was used");
+
+    let now = after_s(12 * 3600);
+    let young = start(&*store, &maya, now).await;
+    assert_eq!(store.forget_ended_provider_sessions(TIMES, now, 1).await.unwrap(), 1);
+    assert_eq!(store.forget_ended_provider_sessions(TIMES, now, 10).await.unwrap(), 1);
+    assert!(is_open(&*store, young, now).await);
+}
+
+pub async fn a_new_password_ends_every_session_and_those_begun_with_the_old_one<D: TestDatabase>(
+    database: Arc<D>,
+) {
+    let store = database.open().await;
+    let (maya, omar) = (account(&*store, "maya").await, account(&*store, "omar").await);
+    let (hers, his) = (start(&*store, &maya, NOON).await, start(&*store, &omar, NOON).await);
+    let changed = store.set_password(&maya.email, &hash("second")).await.unwrap().unwrap();
+    assert_eq!((&changed.subject, &changed.password_hash), (&maya.subject, &hash("second")));
+    assert_ne!(changed.password_version, maya.password_version);
+    assert!(!is_open(&*store, hers, after_s(1)).await);
+    assert!(is_open(&*store, his, after_s(1)).await, "another's stays");
+    let late = start(&*store, &maya, after_s(1)).await;
+    assert!(!is_open(&*store, late, after_s(1)).await, "the old password was checked before it was changed");
+    let new = start(&*store, &changed, after_s(1)).await;
+    assert!(is_open(&*store, new, after_s(1)).await);
+    assert_eq!(store.set_password(&address("x@example.com"), &hash("third")).await.unwrap(), None);
+}
+
+fn proof(purpose: ProofPurpose, name: &str, code: TokenHash) -> MailboxProof {
+    MailboxProof {
+        purpose,
+        email: address(&format!("{name}@example.com")),
+        return_to: LocalPath::parse("/authorize?client_id=x&state=y").unwrap(),
+        code: MailedCode { hash: code, expires_at: after_s(600), sent: 1, sent_at: NOON },
+    }
+}
+
+pub async fn a_proof_is_found_in_time_and_taken_once_however_many_race<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let (sign_up, new_password, code) = (token(), token(), token());
+    let begun = proof(ProofPurpose::SignUp(hash("chosen")), "maya", code);
+    store.begin_proof(sign_up, begun.clone()).await.unwrap();
+    store.begin_proof(new_password, proof(ProofPurpose::NewPassword, "omar", code)).await.unwrap();
+    let found = store.proof(sign_up, after_s(599)).await.unwrap().unwrap();
+    assert_eq!(
+        (&found.purpose, &found.email, &found.return_to),
+        (&begun.purpose, &begun.email, &begun.return_to)
+    );
+    assert!(found.code.hash.matches(&code));
+    assert_eq!((found.code.sent, found.code.sent_at, found.code.expires_at), (1, NOON, after_s(600)));
+    assert_eq!(store.proof(new_password, NOON).await.unwrap().unwrap().purpose, ProofPurpose::NewPassword);
+    assert!(store.proof(sign_up, after_s(600)).await.unwrap().is_none(), "late");
+
+    assert!(!store.take_proof(sign_up, token()).await.unwrap(), "another code");
+    let racing: Vec<_> = (0..8)
+        .map(|_| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move { store.take_proof(sign_up, code).await.unwrap() })
+        })
+        .collect();
+    let mut taken = 0;
+    for outcome in racing {
+        taken += u32::from(outcome.await.unwrap());
+    }
+    assert_eq!(taken, 1);
+    assert!(store.proof(sign_up, NOON).await.unwrap().is_none());
+}
+
+pub async fn a_new_code_replaces_the_last_one_of_a_proof_once<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let (key, first, second) = (token(), token(), token());
+    store.begin_proof(key, proof(ProofPurpose::NewPassword, "maya", first)).await.unwrap();
+    let new = MailedCode { hash: second, expires_at: after_s(660), sent: 2, sent_at: after_s(60) };
+    assert!(store.replace_proof_code(key, new).await.unwrap());
+    assert!(!store.replace_proof_code(key, new).await.unwrap(), "somebody was quicker");
+    assert!(!store.take_proof(key, first).await.unwrap(), "the first code is no good any more");
+    let found = store.proof(key, after_s(650)).await.unwrap().unwrap();
+    assert_eq!((found.code.sent, found.code.sent_at), (2, after_s(60)));
+    assert!(store.take_proof(key, second).await.unwrap());
+}
+
+pub async fn proofs_of_one_mailbox_are_destroyed_together_and_old_ones_forgotten<D: TestDatabase>(
+    database: Arc<D>,
+) {
+    let store = database.open().await;
+    let (one, two, other) = (token(), token(), token());
+    store.begin_proof(one, proof(ProofPurpose::NewPassword, "maya", token())).await.unwrap();
+    store.begin_proof(two, proof(ProofPurpose::SignUp(hash("x")), "maya", token())).await.unwrap();
+    store.begin_proof(other, proof(ProofPurpose::NewPassword, "omar", token())).await.unwrap();
+    assert_eq!(store.destroy_proofs(&address("maya@example.com")).await.unwrap(), 2);
+    assert!(store.proof(one, NOON).await.unwrap().is_none());
+    assert!(store.proof(other, NOON).await.unwrap().is_some());
+    assert_eq!(store.forget_old_proofs(after_s(599), 10).await.unwrap(), 0);
+    assert_eq!(store.forget_old_proofs(after_s(600), 10).await.unwrap(), 1);
+}
+
+pub async fn racing_attempts_each_get_a_number_of_their_own<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let key = token();
+    let racing: Vec<_> = (0..12)
+        .map(|_| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move { store.count_attempt(key, NOON, after_s(900)).await.unwrap() })
+        })
+        .collect();
+    let mut numbers = Vec::new();
+    for outcome in racing {
+        let counted = outcome.await.unwrap();
+        assert_eq!(counted.forgotten_at, after_s(900));
+        numbers.push(counted.attempts);
+    }
+    numbers.sort_unstable();
+    assert_eq!(numbers, (1..=12).collect::<Vec<_>>());
+}
+
+pub async fn attempts_are_forgotten_when_the_first_ones_time_is_over<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let (key, other) = (token(), token());
+    assert_eq!(store.attempts(key, NOON).await.unwrap(), None);
+    store.count_attempt(key, NOON, after_s(900)).await.unwrap();
+    store.count_attempt(other, NOON, after_s(900)).await.unwrap();
+    let later = store.count_attempt(key, after_s(899), after_s(899 + 900)).await.unwrap();
+    assert_eq!(later, Counted { attempts: 2, forgotten_at: after_s(900) }, "trying on does not lengthen it");
+    assert_eq!(store.attempts(key, after_s(899)).await.unwrap(), Some(later));
+    assert_eq!(store.attempts(key, after_s(900)).await.unwrap(), None);
+    let anew = store.count_attempt(key, after_s(900), after_s(1800)).await.unwrap();
+    assert_eq!(anew, Counted { attempts: 1, forgotten_at: after_s(1800) });
+    assert_eq!(store.forget_old_attempts(after_s(900), 10).await.unwrap(), 1, "the other's");
+    assert_eq!(store.attempts(key, after_s(900)).await.unwrap(), Some(anew));
+}
+
+pub async fn an_attempt_can_be_taken_back_and_all_be_forgotten<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let key = token();
+    store.take_back_attempt(key).await.unwrap();
+    for _ in 0..3 {
+        store.count_attempt(key, NOON, after_s(900)).await.unwrap();
+    }
+    store.take_back_attempt(key).await.unwrap();
+    assert_eq!(store.attempts(key, NOON).await.unwrap().unwrap().attempts, 2);
+    store.forget_attempts(key).await.unwrap();
+    assert_eq!(store.attempts(key, NOON).await.unwrap(), None);
+}
