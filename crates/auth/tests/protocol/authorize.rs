@@ -1,0 +1,155 @@
+//! `/authorize`: who is told what, and when nobody is asked anything.
+
+use crate::served::{Browser, CALLBACK, Served, authorize_path, claims, encoded};
+use std::time::Duration;
+
+#[tokio::test]
+async fn a_wrong_application_or_address_gets_a_page_and_no_redirect() {
+    let served = Served::start().await;
+    let (_, browser) = served.consenting("ann@example.com").await;
+    for changes in [
+        [("client_id", "")],
+        [("client_id", "nobody")],
+        [("redirect_uri", "")],
+        [("redirect_uri", "https://evil.example/")],
+        [("redirect_uri", "http://localhost:8081/auth/callback/")],
+        [("redirect_uri", "http://localhost:8081/auth/callback?a=b")],
+    ] {
+        let reply = served.get(&browser, &authorize_path(&changes)).await;
+        assert_eq!(reply.status, 400, "{changes:?}");
+        assert_eq!(reply.header("location"), "");
+        assert!(reply.body.contains("This sign-in cannot go on"), "{}", reply.body);
+        assert!(reply.body.contains(changes[0].0), "the page names the parameter: {}", reply.body);
+        assert!(!reply.body.contains("evil.example"));
+    }
+    let twice = format!("{}&{}", authorize_path(&[]), encoded(&[("redirect_uri", CALLBACK)]));
+    assert_eq!(served.get(&browser, &twice).await.status, 400);
+}
+
+#[tokio::test]
+async fn every_other_fault_returns_to_the_application_with_state_and_issuer() {
+    let served = Served::start().await;
+    for (changes, error) in [
+        ([("response_type", "")], "invalid_request"),
+        ([("response_type", "id_token")], "unsupported_response_type"),
+        ([("scope", "email")], "invalid_scope"),
+        ([("code_challenge", "")], "invalid_request"),
+        ([("code_challenge_method", "plain")], "invalid_request"),
+        ([("response_mode", "form_post")], "invalid_request"),
+        ([("request", "e30.e30.")], "request_not_supported"),
+        ([("request_uri", "https://a.example/b")], "request_uri_not_supported"),
+        ([("registration", "{}")], "registration_not_supported"),
+        ([("id_token_hint", "not a token")], "invalid_request"),
+        ([("prompt", "none")], "login_required"),
+    ] {
+        let returned = served.get(&Browser::default(), &authorize_path(&changes)).await.returned();
+        assert_eq!(returned["error"], error, "{changes:?}");
+        assert_eq!(returned["state"], "the state");
+        assert!(!returned["error_description"].is_empty());
+        assert!(!returned.contains_key("code"));
+    }
+}
+
+#[tokio::test]
+async fn whoever_is_not_signed_in_signs_in_and_comes_back_to_the_same_request() {
+    let served = Served::start().await;
+    let reply = served.get(&Browser::default(), &authorize_path(&[])).await;
+    let (place, parameters) = reply.leads_to();
+    assert_eq!(place, "/sign-in");
+    let (_, browser) = served.consenting("ann@example.com").await;
+    let returned = served.get(&browser, &parameters["return_to"]).await.returned();
+    assert_eq!(returned["state"], "the state");
+    assert_eq!(returned["code"].len(), 43);
+}
+
+#[tokio::test]
+async fn a_request_that_is_too_long_is_refused_plainly() {
+    let served = Served::start().await;
+    let long = "x".repeat(3_000);
+    let reply = served.get(&Browser::default(), &authorize_path(&[("state", &long)])).await;
+    assert_eq!(reply.status, 400);
+    assert!(reply.body.contains("too long"), "{}", reply.body);
+    let longer = "x".repeat(20_000);
+    assert_eq!(served.get(&Browser::default(), &authorize_path(&[("state", &longer)])).await.status, 400);
+}
+
+#[tokio::test]
+async fn a_posted_request_becomes_a_link_wherever_it_came_from() {
+    let served = Served::start().await;
+    let (_, browser) = served.consenting("ann@example.com").await;
+    let path = authorize_path(&[]);
+    let (_, query) = path.split_once('?').unwrap();
+    // Another site's form comes without our cookie.
+    let reply = served.post_from("cross-site", &Browser::default(), "/authorize", query).await;
+    assert_eq!(reply.status, 303);
+    assert_eq!(reply.header("location"), path);
+    assert!(served.get(&browser, reply.header("location")).await.returned().contains_key("code"));
+    let bad = served.post_from("cross-site", &Browser::default(), "/authorize", "a=\u{e9}").await;
+    assert_eq!(bad.status, 400);
+    let large = served.post_from("cross-site", &Browser::default(), "/authorize", &"x".repeat(16_385)).await;
+    assert_eq!(large.status, 413);
+}
+
+#[tokio::test]
+async fn prompt_none_asks_nothing_and_says_what_is_missing() {
+    let served = Served::start().await;
+    let account = served.account("ann@example.com").await;
+    let browser = served.sign_in(&account).await;
+    let silent = authorize_path(&[("prompt", "none")]);
+    assert_eq!(served.get(&browser, &silent).await.returned()["error"], "consent_required");
+    served.allow(&browser, &authorize_path(&[])).await;
+    assert!(served.get(&browser, &silent).await.returned().contains_key("code"));
+}
+
+#[tokio::test]
+async fn prompt_login_and_max_age_make_a_signed_in_person_sign_in_again() {
+    let served = Served::start().await;
+    let (account, browser) = served.consenting("ann@example.com").await;
+    served.clock.advance(Duration::from_secs(100));
+    for changes in
+        [[("prompt", "login")], [("prompt", "select_account")], [("max_age", "99")], [("max_age", "0")]]
+    {
+        let (place, parameters) = served.get(&browser, &authorize_path(&changes)).await.leads_to();
+        assert_eq!(place, "/sign-in", "{changes:?}");
+        let again = served.get(&browser, &parameters["return_to"]).await.leads_to();
+        assert_eq!(again.0, "/sign-in", "coming back without having signed in changes nothing");
+        served.clock.advance(Duration::from_secs(5));
+        let fresh = served.sign_in(&account).await;
+        served.clock.advance(Duration::from_secs(5));
+        let returned = served.get(&fresh, &parameters["return_to"]).await.returned();
+        assert!(returned.contains_key("code"), "{changes:?}: {returned:?}");
+    }
+    let recent = served.get(&browser, &authorize_path(&[("max_age", "100000")])).await;
+    assert!(recent.returned().contains_key("code"));
+}
+
+#[tokio::test]
+async fn max_age_zero_with_no_prompt_allowed_is_login_required() {
+    let served = Served::start().await;
+    let (_, browser) = served.consenting("ann@example.com").await;
+    served.clock.advance(Duration::from_secs(1));
+    let silent = authorize_path(&[("prompt", "none"), ("max_age", "0")]);
+    assert_eq!(served.get(&browser, &silent).await.returned()["error"], "login_required");
+}
+
+#[tokio::test]
+async fn a_hint_of_another_person_is_not_answered_with_this_one() {
+    let served = Served::start().await;
+    let (_, ann) = served.consenting("ann@example.com").await;
+    let code = served.code(&ann, &[]).await;
+    let id_token = served.exchange(&code).await.json()["id_token"].as_str().unwrap().to_owned();
+    let (ben_account, ben) = served.consenting("ben@example.com").await;
+    assert_ne!(claims(&id_token)["sub"], ben_account.subject.as_str());
+
+    let hinted = authorize_path(&[("id_token_hint", &id_token)]);
+    assert!(served.get(&ann, &hinted).await.returned().contains_key("code"));
+    let (place, parameters) = served.get(&ben, &hinted).await.leads_to();
+    assert_eq!(place, "/sign-in");
+    let ben = served.sign_in(&ben_account).await;
+    let returned = served.get(&ben, &parameters["return_to"]).await.returned();
+    assert_eq!(returned["error"], "login_required", "no endless asking");
+    let silent = authorize_path(&[("id_token_hint", &id_token), ("prompt", "none")]);
+    assert_eq!(served.get(&ben, &silent).await.returned()["error"], "login_required");
+    let for_another_client = authorize_path(&[("id_token_hint", &id_token), ("client_id", "public")]);
+    assert_eq!(served.get(&ann, &for_another_client).await.returned()["error"], "invalid_request");
+}

@@ -1,0 +1,104 @@
+//! The consent page and its form.
+
+use crate::served::{Browser, Served, authorize_path};
+use std::time::Duration;
+
+#[tokio::test]
+async fn the_page_names_what_the_application_learns_and_nothing_more() {
+    let served = Served::start().await;
+    let browser = served.sign_in(&served.account("ann@example.com").await).await;
+    let page = served.get(&browser, &authorize_path(&[])).await;
+    assert_eq!(page.status, 200);
+    for text in [
+        "Client &#60;portal&#62;",
+        "that it is you",
+        "your e-mail address, ann@<wbr>example.com",
+        "localhost:8081",
+    ] {
+        assert!(page.body.contains(text), "{text}: {}", page.body);
+    }
+    assert!(page.header("content-security-policy").contains("form-action 'self' http://localhost:8081"));
+    assert_eq!(page.header("cache-control"), "no-store");
+    let little = served.get(&browser, &authorize_path(&[("scope", "openid")])).await;
+    assert!(!little.body.contains("your e-mail address"), "{}", little.body);
+}
+
+#[tokio::test]
+async fn who_allowed_once_is_not_asked_again_for_as_much_or_less() {
+    let served = Served::start().await;
+    let account = served.account("ann@example.com").await;
+    let browser = served.sign_in(&account).await;
+    let returned = served.allow(&browser, &authorize_path(&[("scope", "openid")])).await.returned();
+    assert!(returned.contains_key("code"));
+    assert!(
+        served.get(&browser, &authorize_path(&[("scope", "openid")])).await.returned().contains_key("code")
+    );
+    assert_eq!(served.get(&browser, &authorize_path(&[])).await.status, 200, "the address is more");
+    served.allow(&browser, &authorize_path(&[])).await;
+    let later = served.sign_in(&account).await;
+    assert!(served.get(&later, &authorize_path(&[])).await.returned().contains_key("code"));
+    let other_client = served.get(&browser, &authorize_path(&[("client_id", "public")])).await;
+    assert_eq!(other_client.status, 200, "another application is another question");
+    let asked = served.get(&browser, &authorize_path(&[("prompt", "consent")])).await;
+    assert_eq!(asked.status, 200, "unless the application wants it");
+}
+
+#[tokio::test]
+async fn a_refusal_goes_back_as_access_denied_and_is_not_remembered() {
+    let served = Served::start().await;
+    let browser = served.sign_in(&served.account("ann@example.com").await).await;
+    let question = served.get(&browser, &authorize_path(&[])).await.hidden("question");
+    let form = [("question", question.as_str()), ("decision", "refuse")];
+    let returned = served.post(&browser, "/consent", &form).await.returned();
+    assert_eq!((returned["error"].as_str(), returned["state"].as_str()), ("access_denied", "the state"));
+    assert_eq!(served.get(&browser, &authorize_path(&[])).await.status, 200, "asked again");
+}
+
+#[tokio::test]
+async fn the_form_works_once_in_its_own_session_and_in_time() {
+    let served = Served::start().await;
+    let account = served.account("ann@example.com").await;
+    let browser = served.sign_in(&account).await;
+    let ask =
+        async || served.get(&browser, &authorize_path(&[("prompt", "consent")])).await.hidden("question");
+    let answer = async |browser: &Browser, question: &str| {
+        served.post(browser, "/consent", &[("question", question), ("decision", "allow")]).await
+    };
+
+    let question = ask().await;
+    assert!(answer(&browser, &question).await.returned().contains_key("code"));
+    assert_eq!(answer(&browser, &question).await.status, 410, "once");
+
+    let question = ask().await;
+    let elsewhere = served.sign_in(&account).await;
+    assert_eq!(answer(&elsewhere, &question).await.status, 410, "another session of the same person");
+    let question = ask().await;
+    let ben = served.sign_in(&served.account("ben@example.com").await).await;
+    assert_eq!(answer(&ben, &question).await.status, 410, "another person");
+    let question = ask().await;
+    assert_eq!(answer(&Browser::default(), &question).await.status, 410, "nobody");
+    assert_eq!(answer(&browser, &"x".repeat(43)).await.status, 410, "a question that was never asked");
+    assert_eq!(answer(&browser, "").await.status, 410);
+
+    let question = ask().await;
+    let form = format!("question={question}&decision=allow");
+    let reply = served.post_from("cross-site", &browser, "/consent", &form).await;
+    assert_eq!(reply.status, 403, "another site's form");
+    assert_eq!(served.post(&browser, "/consent", &[("question", &question)]).await.status, 400, "no answer");
+    served.clock.advance(Duration::from_secs(29 * 60));
+    served.get(&browser, &authorize_path(&[])).await;
+    served.clock.advance(Duration::from_secs(29 * 60));
+    served.get(&browser, &authorize_path(&[])).await;
+    served.clock.advance(Duration::from_secs(2 * 60));
+    assert_eq!(answer(&browser, &question).await.status, 410, "after an hour");
+}
+
+#[tokio::test]
+async fn another_account_can_be_used_instead() {
+    let served = Served::start().await;
+    let browser = served.sign_in(&served.account("ann@example.com").await).await;
+    let page = served.get(&browser, &authorize_path(&[])).await;
+    let (_, rest) = page.body.split_once("Not you? <a href=\"").unwrap();
+    let link = rest.split('"').next().unwrap().replace("&#38;", "&");
+    assert_eq!(served.get(&browser, &link).await.leads_to().0, "/sign-in");
+}

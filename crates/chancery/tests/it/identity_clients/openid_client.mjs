@@ -1,0 +1,113 @@
+// npm's `openid-client`, as its users have it, signs somebody in at our identity provider and out again.
+//
+//     ISSUER=… CLIENT_ID=… CLIENT_SECRET=… REDIRECT_URI=… POST_LOGOUT_REDIRECT_URI=… EMAIL=… PASSWORD=… node openid_client.mjs
+//
+// The person is played by plain HTTP: forms are filled in and sent as they stand on the provider's pages. The package is
+// looked for in the folder that NODE_MODULES names, or else where Node looks by itself.
+
+import assert from "node:assert/strict";
+import { createRequire } from "node:module";
+import path from "node:path";
+import { pathToFileURL } from "node:url";
+
+const from = process.env.NODE_MODULES ? path.join(process.env.NODE_MODULES, "here.js") : import.meta.url;
+const client = await import(pathToFileURL(createRequire(from).resolve("openid-client")));
+
+const { ISSUER, CLIENT_ID, CLIENT_SECRET, REDIRECT_URI, POST_LOGOUT_REDIRECT_URI, EMAIL, PASSWORD } = process.env;
+
+/** A browser without scripts: cookies, redirects, forms. */
+class Browser {
+  cookies = new Map();
+
+  /** Follows redirects until a page is shown, or until it is led away from the provider. */
+  async visit(url, options = {}) {
+    for (let hops = 0; hops < 10; hops++) {
+      if (!url.startsWith(ISSUER)) return { url, html: "" };
+      const cookie = [...this.cookies].map(([name, value]) => `${name}=${value}`).join("; ");
+      const reply = await fetch(url, { ...options, redirect: "manual", headers: { cookie, ...options.headers } });
+      for (const line of reply.headers.getSetCookie()) {
+        const [, name, value] = line.match(/^([^=]+)=([^;]*)/);
+        if (value === "") this.cookies.delete(name);
+        else this.cookies.set(name, value);
+      }
+      const html = await reply.text();
+      if (reply.status !== 303) {
+        assert.equal(reply.status, 200, `${url}: ${html}`);
+        return { url, html };
+      }
+      url = new URL(reply.headers.get("location"), url).href;
+      options = {};
+    }
+    assert.fail("too many redirects");
+  }
+
+  /** Sends the page's first form, as pressing its first button does. */
+  async submit({ url, html }, typed = {}) {
+    const [form] = html.match(/<form[^>]*method="post"[\s\S]*?<\/form>/) ?? assert.fail(html);
+    const fields = new URLSearchParams();
+    for (const [tag] of form.matchAll(/<input[^>]*>/g)) {
+      const name = attribute(tag, "name");
+      if (name) fields.append(name, typed[attribute(tag, "type")] ?? attribute(tag, "value") ?? "");
+    }
+    const [button] = form.match(/<button[^>]*>/);
+    if (attribute(button, "name")) fields.append(attribute(button, "name"), attribute(button, "value"));
+    const action = new URL(attribute(form, "action") ?? url, url).href;
+    const headers = { "content-type": "application/x-www-form-urlencoded", origin: new URL(url).origin };
+    return this.visit(action, { method: "POST", body: fields.toString(), headers });
+  }
+}
+
+function attribute(tag, name) {
+  const value = tag.match(new RegExp(` ${name}="([^"]*)"`))?.[1];
+  return value?.replace(/&#(\d+);/g, (_, code) => String.fromCodePoint(code)).replaceAll("&amp;", "&");
+}
+
+async function signIn(authentication) {
+  const metadata = { redirect_uris: [REDIRECT_URI] };
+  const options = { execute: [client.allowInsecureRequests] };
+  const config = await client.discovery(new URL(ISSUER), CLIENT_ID, metadata, authentication, options);
+  assert.equal(config.serverMetadata().issuer, ISSUER);
+
+  const pkceCodeVerifier = client.randomPKCECodeVerifier();
+  const [expectedState, expectedNonce] = [client.randomState(), client.randomNonce()];
+  const address = client.buildAuthorizationUrl(config, {
+    redirect_uri: REDIRECT_URI,
+    scope: "openid email",
+    code_challenge: await client.calculatePKCECodeChallenge(pkceCodeVerifier),
+    code_challenge_method: "S256",
+    state: expectedState,
+    nonce: expectedNonce,
+    prompt: "consent",
+    max_age: "3600",
+  });
+
+  const browser = new Browser();
+  let page = await browser.visit(address.href);
+  page = await browser.submit(page, { email: EMAIL, password: PASSWORD });
+  assert.match(page.html, /e-mail address/, "the consent page names what is learnt");
+  page = await browser.submit(page);
+  assert.ok(page.url.startsWith(`${REDIRECT_URI}?`), `${page.url} ${page.html}`);
+
+  const checks = { pkceCodeVerifier, expectedState, expectedNonce, idTokenExpected: true, maxAge: 3600 };
+  const tokens = await client.authorizationCodeGrant(config, new URL(page.url), checks);
+  const claims = tokens.claims();
+  assert.equal(claims.email, EMAIL);
+  assert.equal(claims.email_verified, true);
+  const userinfo = await client.fetchUserInfo(config, tokens.access_token, claims.sub);
+  assert.deepEqual(userinfo, { sub: claims.sub, email: EMAIL, email_verified: true });
+
+  await assert.rejects(client.authorizationCodeGrant(config, new URL(page.url), checks), { error: "invalid_grant" });
+  await assert.rejects(client.fetchUserInfo(config, tokens.access_token, claims.sub), "the replay has revoked it");
+
+  const logout = client.buildEndSessionUrl(config, {
+    id_token_hint: tokens.id_token, post_logout_redirect_uri: POST_LOGOUT_REDIRECT_URI, state: expectedState,
+  });
+  page = await browser.visit(logout.href);
+  assert.equal(page.url, `${POST_LOGOUT_REDIRECT_URI}?state=${expectedState}`);
+  page = await browser.visit(address.href);
+  assert.match(page.html, /type="password"/, "signed out: the provider asks for the password again");
+}
+
+await signIn(client.ClientSecretBasic(CLIENT_SECRET));
+await signIn(client.ClientSecretPost(CLIENT_SECRET));
+console.log("every call did what it should");
