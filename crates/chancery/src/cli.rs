@@ -1,6 +1,6 @@
 //! The command line as its users see it. Every command has an example in its help.
 
-use chancery_domain::{AccountName, AmountError, Day};
+use chancery_domain::{AccountName, AmountError, Day, EmailAddress, Role};
 use chancery_store::{CapChange, UsageBy};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -40,6 +40,10 @@ pub enum Command {
     #[command(subcommand, arg_required_else_help = true)]
     #[command(after_help = "Example:\n  chancery key create --account \"Hale & Ward\" --label backend")]
     Key(Key),
+    /// The people of the portal: who they are, what they may do, and where they are signed in
+    #[command(subcommand, arg_required_else_help = true)]
+    #[command(after_help = "Example:\n  chancery user role ruth@example.com partner")]
+    User(User),
     /// Tokens and cost, summed from the ledger
     #[command(
         after_help = "Example:\n  chancery usage --account \"Hale & Ward\" --from 2026-11-01 --to 2026-11-30"
@@ -159,6 +163,50 @@ pub enum Key {
         /// The key's prefix, as `chancery key list` shows it
         prefix: String,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum User {
+    /// Show everybody who has signed in and was not removed
+    #[command(after_help = "Example:\n  chancery user list --json")]
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make somebody a consultant or a partner, from their next request on; the last partner stays one
+    #[command(after_help = "Example:\n  chancery user role ruth@example.com partner")]
+    Role {
+        #[command(flatten)]
+        who: Who,
+        #[arg(value_name = "consultant|partner")]
+        role: Role,
+    },
+    /// End all sessions of somebody, from their next request on
+    #[command(after_help = "Example:\n  chancery user sign-out ann@example.com")]
+    SignOut {
+        #[command(flatten)]
+        who: Who,
+    },
+    /// Take somebody out of the portal for good: their sessions end, and they cannot sign in again; the last partner stays
+    #[command(after_help = "Example:\n  chancery user remove ann@example.com")]
+    Remove {
+        #[command(flatten)]
+        who: Who,
+    },
+}
+
+/// Which person. An address may be that of several identities, which are then told apart by subject and issuer.
+#[derive(Clone, Debug, Args)]
+pub struct Who {
+    /// The address, as `chancery user list` shows it
+    pub email: EmailAddress,
+    /// Which of several people with this address: the identity provider's own name for them
+    #[arg(long, value_name = "SUBJECT")]
+    pub subject: Option<String>,
+    /// Which of several people with this address and subject: the identity provider
+    #[arg(long, value_name = "URL")]
+    pub issuer: Option<String>,
 }
 
 fn cap_change(text: &str) -> Result<CapChange, AmountError> {

@@ -73,9 +73,9 @@ impl MailCode {
         Self(text)
     }
 
-    /// Blanks and hyphens between digits are how people and mail programs write it.
+    /// Blanks and hyphens between digits are how people and mail programs write it, and pasting brings line ends along.
     pub fn parse(typed: &str) -> Option<Self> {
-        let digits: String = typed.chars().filter(|sign| !matches!(sign, ' ' | '-' | '\u{a0}')).collect();
+        let digits: String = typed.chars().filter(|sign| !sign.is_whitespace() && *sign != '-').collect();
         let is_code = digits.len() == Self::DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit());
         is_code.then_some(Self(digits))
     }
@@ -114,7 +114,8 @@ mod tests {
         let code = MailCode::generate(&SeededRandomness::new(3));
         assert_eq!(code.reveal().len(), 6);
         let (first, second) = code.reveal().split_at(3);
-        for typed in [format!("{first} {second}"), format!(" {first}-{second} "), code.reveal().to_owned()] {
+        for typed in [format!("{first} {second}"), format!(" {first}-{second}\r\n"), code.reveal().to_owned()]
+        {
             assert_eq!(MailCode::parse(&typed), Some(code.clone()));
         }
         for typed in ["", "12345", "1234567", "12345a", "１２３４５６", "12 34 5"] {

@@ -2,7 +2,7 @@
 
 use crate::outbox;
 use crate::{MailRoute, MailRouteError};
-use chancery_domain::{Clock, EmailAddress};
+use chancery_domain::{Clock, EmailAddress, OsRandomness, SecretToken};
 use lettre::message::Mailbox;
 use lettre::message::header::ContentType;
 use lettre::{Address, AsyncSmtpTransport, AsyncTransport, Message, Tokio1Executor};
@@ -30,6 +30,8 @@ pub struct MailError(String);
 
 pub struct Mailer {
     from: Mailbox,
+    /// Letters are named after the sender's domain, as mail servers expect it.
+    id_domain: String,
     transport: Transport,
     clock: Arc<dyn Clock>,
 }
@@ -57,7 +59,8 @@ impl Mailer {
                 Transport::Smtp(builder.timeout(Some(STEP_TIMEOUT)).build())
             }
         };
-        Ok(Self { from: Mailbox::new(Some(from_name.to_owned()), address), transport, clock })
+        let id_domain = address.domain().to_owned();
+        Ok(Self { from: Mailbox::new(Some(one_line(from_name)), address), id_domain, transport, clock })
     }
 
     /// Returns when the mail server, or the outbox, has taken the letter.
@@ -67,8 +70,12 @@ impl Mailer {
         let message = Message::builder()
             .from(self.from.clone())
             .to(Mailbox::new(None, to))
-            .subject(letter.subject.as_str())
-            .message_id(None)
+            .subject(one_line(&letter.subject))
+            .message_id(Some(format!(
+                "<{}@{}>",
+                SecretToken::generate(&OsRandomness).reveal(),
+                self.id_domain
+            )))
             .header(ContentType::TEXT_PLAIN)
             .body(letter.text.clone())
             .map_err(|error| failed(&error))?;
@@ -85,5 +92,122 @@ impl Mailer {
                 kept.await.map_err(|error| failed(&error))?.map_err(|error| failed(&error))
             }
         }
+    }
+}
+
+/// Nothing that could begin another header, and nothing that lettre stumbles over.
+fn one_line(text: &str) -> String {
+    text.chars().map(|sign| if sign.is_control() { ' ' } else { sign }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chancery_domain::{ManualClock, UnixMillis};
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
+    fn mailer(folder: &Path, from_name: &str) -> Mailer {
+        let clock = Arc::new(ManualClock::at(UnixMillis(1_800_000_000_000)));
+        let from = "portal@example.com".parse().unwrap();
+        Mailer::new(&MailRoute::Outbox(folder.to_owned()), &from, from_name, clock).unwrap()
+    }
+
+    fn letter(subject: &str, text: &str) -> Letter {
+        let to = "ann@example.com".parse().unwrap();
+        Letter { to, subject: subject.to_owned(), text: text.to_owned() }
+    }
+
+    fn kept(folder: &Path) -> Vec<PathBuf> {
+        let mut files: Vec<_> =
+            std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        files.sort();
+        files
+    }
+
+    #[tokio::test]
+    async fn letters_in_the_outbox_are_for_its_owner_alone() {
+        let data = tempfile::tempdir().unwrap();
+        let outbox = data.path().join("outbox");
+        let mailer = mailer(&outbox, "Marlow & Finch");
+        mailer.send(&letter("Your code", "123456\n")).await.unwrap();
+        mailer.send(&letter("Your code", "654321\n")).await.unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&outbox), 0o700);
+        let files = kept(&outbox);
+        assert_eq!(files.len(), 2, "no letter takes another's place, and nothing else is left there");
+        for file in files {
+            assert_eq!(mode(&file), 0o600);
+            let name = file.file_name().unwrap().to_str().unwrap().to_owned();
+            assert!(name.starts_with("1800000000000-") && name.ends_with(".eml"), "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_letter_is_plain_text_with_sender_receiver_subject_and_date() {
+        let outbox = tempfile::tempdir().unwrap();
+        mailer(outbox.path(), "Marlow & Finch")
+            .send(&letter("Your code", "It is\n\n123456\n"))
+            .await
+            .unwrap();
+        let text = std::fs::read_to_string(&kept(outbox.path())[0]).unwrap();
+        let (headers, body) = text.split_once("\r\n\r\n").unwrap();
+        for header in [
+            "From: =?utf-8?b?TWFybG93ICYgRmluY2g=?= <portal@example.com>",
+            "To: ann@example.com",
+            "Subject: Your code",
+            "Content-Type: text/plain; charset=utf-8",
+            "Content-Transfer-Encoding: 7bit",
+        ] {
+            assert!(headers.lines().any(|line| line == header), "{header}: {headers}");
+        }
+        assert!(
+            headers.lines().any(|line| line.starts_with("Message-ID: <") && line.ends_with("@example.com>"))
+                && headers.contains("Date: "),
+            "{headers}"
+        );
+        assert_eq!(body.trim_end(), "It is\r\n\r\n123456");
+    }
+
+    #[tokio::test]
+    async fn no_subject_or_name_can_add_a_header_or_a_receiver() {
+        let outbox = tempfile::tempdir().unwrap();
+        for evil in [
+            "x\r\nBcc: eve@evil.example",
+            "x\nBcc: eve@evil.example",
+            "x\rBcc: eve@evil.example",
+            "x\r\n\r\nBcc: y",
+        ] {
+            mailer(outbox.path(), evil).send(&letter(evil, "hello\n")).await.unwrap();
+        }
+        assert_eq!(kept(outbox.path()).len(), 4);
+        for file in kept(outbox.path()) {
+            let bytes = std::fs::read(&file).unwrap();
+            let text = String::from_utf8_lossy(&bytes);
+            let (headers, _) = text.split_once("\r\n\r\n").unwrap();
+            let starts: Vec<_> = headers.split(['\r', '\n']).filter(|line| line.starts_with("Bcc")).collect();
+            assert!(starts.is_empty(), "{headers}");
+            assert_eq!(headers.matches("\r\nTo: ").count(), 1, "{headers}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_of_any_script_is_written_so_that_every_mail_server_takes_it() {
+        let outbox = tempfile::tempdir().unwrap();
+        mailer(outbox.path(), "Müller & Søn 法律").send(&letter("Grüße", "plain\n")).await.unwrap();
+        let bytes = std::fs::read(&kept(outbox.path())[0]).unwrap();
+        assert!(bytes.is_ascii());
+        let text = String::from_utf8(bytes).unwrap();
+        assert!(text.contains("From: \"=?utf-8?b?") || text.contains("From: =?utf-8?b?"), "{text}");
+        assert!(text.contains("<portal@example.com>"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn an_outbox_that_cannot_be_written_is_an_error_and_not_a_lost_letter() {
+        let data = tempfile::tempdir().unwrap();
+        let outbox = data.path().join("outbox");
+        std::fs::write(&outbox, "in the way").unwrap();
+        let error = mailer(&outbox, "Firm").send(&letter("Your code", "123456\n")).await.unwrap_err();
+        assert!(error.to_string().contains("a letter could not be sent"), "{error}");
     }
 }

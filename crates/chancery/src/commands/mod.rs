@@ -6,6 +6,7 @@ mod generate;
 mod key;
 mod model;
 mod usage;
+mod user;
 mod verify;
 
 pub use key::create_key;
@@ -25,6 +26,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Serve(options) => serve::run(&place, &options)?,
         Command::Account(command) => quick(account::run(&place, command))?,
         Command::Key(command) => quick(key::run(&place, command))?,
+        Command::User(command) => quick(user::run(&place, command))?,
         Command::Usage(options) => quick(usage::run(&place, options))?,
         Command::Model(command) => model::run(&place, command)?,
         Command::Generate(options) => quick(generate::run(options))?,

@@ -29,4 +29,5 @@ mod several_models;
 mod shutdown;
 mod smtp;
 mod start_up;
+mod users;
 mod v1;

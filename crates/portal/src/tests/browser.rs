@@ -1,0 +1,124 @@
+//! A browser as far as the portal can tell: it keeps cookies, and says where it is.
+
+use crate::arrival::Proven;
+use crate::tests::ISSUER;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::{HeaderMap, Method, Request, StatusCode, header};
+use chancery_domain::{Identity, LocalPath};
+use http_body_util::BodyExt;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use tower_service::Service;
+
+pub(super) struct Browser {
+    routes: Router,
+    arrivals: Router,
+    pub(super) cookies: BTreeMap<String, String>,
+    pub(super) accept: &'static str,
+    pub(super) user_agent: &'static str,
+    /// Whose page it is on, as it says.
+    pub(super) site: &'static str,
+    pub(super) address: SocketAddr,
+}
+
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: String,
+}
+
+impl Reply {
+    pub(super) fn location(&self) -> &str {
+        self.headers.get(header::LOCATION).map_or("", |location| location.to_str().unwrap())
+    }
+
+    pub(super) fn set_cookies(&self) -> Vec<&str> {
+        self.headers.get_all(header::SET_COOKIE).iter().map(|cookie| cookie.to_str().unwrap()).collect()
+    }
+
+    pub(super) fn has_session(&self) -> bool {
+        self.set_cookies()
+            .iter()
+            .any(|cookie| cookie.starts_with("session=") && !cookie.starts_with("session=;"))
+    }
+}
+
+/// What an identity provider might say.
+pub(super) fn claims(subject: &str, email: &str) -> Proven {
+    Proven {
+        identity: Identity { issuer: ISSUER.to_owned(), subject: subject.to_owned() },
+        email: Some(email.to_owned()),
+        is_email_verified: true,
+        return_to: LocalPath::parse("/clients").unwrap(),
+    }
+}
+
+impl Browser {
+    pub(super) fn new(routes: Router, arrivals: Router) -> Self {
+        Self {
+            routes,
+            arrivals,
+            cookies: BTreeMap::new(),
+            accept: "text/html,application/xhtml+xml,*/*;q=0.8",
+            user_agent: "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0",
+            site: "same-origin",
+            address: "192.0.2.7:50000".parse().unwrap(),
+        }
+    }
+
+    pub(super) async fn get(&mut self, path: &str) -> Reply {
+        let routes = self.routes.clone();
+        self.send(routes, Method::GET, path, "", None).await
+    }
+
+    pub(super) async fn post(&mut self, path: &str, form: &str) -> Reply {
+        let routes = self.routes.clone();
+        self.send(routes, Method::POST, path, form, None).await
+    }
+
+    /// Back from the identity provider.
+    pub(super) async fn come_back(&mut self, proven: Proven) -> Reply {
+        let arrivals = self.arrivals.clone();
+        self.send(arrivals, Method::GET, "/test/come-back", "", Some(proven)).await
+    }
+
+    async fn send(
+        &mut self,
+        mut routes: Router,
+        method: Method,
+        path: &str,
+        form: &str,
+        proven: Option<Proven>,
+    ) -> Reply {
+        let mut request = Request::builder().method(method).uri(path).header(header::ACCEPT, self.accept);
+        request = request.header(header::USER_AGENT, self.user_agent);
+        request = request.header("sec-fetch-site", self.site).header(header::HOST, "localhost:8081");
+        if !self.cookies.is_empty() {
+            let cookies: Vec<_> =
+                self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            request = request.header(header::COOKIE, cookies.join("; "));
+        }
+        request = request.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+        let mut request = request.body(Body::from(form.to_owned())).unwrap();
+        request.extensions_mut().insert(ConnectInfo(self.address));
+        if let Some(proven) = proven {
+            request.extensions_mut().insert(proven);
+        }
+        let (parts, body) = routes.call(request).await.unwrap().into_parts();
+        let body = String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap();
+        let reply = Reply { status: parts.status, headers: parts.headers, body };
+        for cookie in reply.set_cookies() {
+            let (name, rest) = cookie.split_once('=').unwrap();
+            let (value, attributes) = rest.split_once(';').unwrap();
+            if attributes.contains("Max-Age=0") {
+                self.cookies.remove(name);
+            } else {
+                self.cookies.insert(name.to_owned(), value.to_owned());
+            }
+        }
+        reply
+    }
+}

@@ -1,0 +1,143 @@
+//! The portal's pages as a browser meets them, on a real store, with letters in a real outbox and a clock set by hand.
+
+mod arrivals;
+mod browser;
+mod codes;
+mod pages;
+mod sessions;
+
+use crate::arrival::{Proven, Visitor, arrive};
+use crate::{IdentitySettings, Portal, PortalSettings, SecondFactor, router};
+use axum::extract::State;
+use axum::response::Response;
+use axum::routing::get;
+use axum::{Extension, Router};
+use browser::Browser;
+use chancery_domain::{ManualClock, OsRandomness, SessionTimes, UnixMillis};
+use chancery_mail::{MailRoute, Mailer};
+use chancery_pages::{Refusal, Surroundings, surround};
+use chancery_store::{SqliteStore, Store};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// 13 November 2026, 09:14 UTC.
+const MORNING: UnixMillis = UnixMillis(1_794_561_240_000);
+const ISSUER: &str = "https://id.example.com/firm";
+
+/// A portal of a firm at `company.com`, whose partner is `ruth@company.com`.
+struct Desk {
+    portal: Arc<Portal>,
+    clock: Arc<ManualClock>,
+    routes: Router,
+    arrivals: Router,
+    folder: TempDir,
+}
+
+impl Desk {
+    async fn open() -> Self {
+        Self::open_with(SecondFactor::None).await
+    }
+
+    async fn open_with(second_factor: SecondFactor) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::at(MORNING));
+        let store: Arc<dyn Store> =
+            Arc::new(SqliteStore::open(&folder.path().join("chancery.db")).await.unwrap());
+        let route = MailRoute::Outbox(folder.path().join("outbox"));
+        let from = "portal@company.com".parse().unwrap();
+        let mailer = Mailer::new(&route, &from, "Marlow & Finch", clock.clone()).unwrap();
+        let portal = Arc::new(portal(settings(second_factor), store, mailer, clock.clone()));
+        let (routes, arrivals) = (router(Arc::clone(&portal)), arrivals_route(&portal));
+        Self { portal, clock, routes, arrivals, folder }
+    }
+
+    fn browser(&self) -> Browser {
+        Browser::new(self.routes.clone(), self.arrivals.clone())
+    }
+
+    fn pass(&self, time: Duration) {
+        self.clock.advance(time);
+    }
+
+    fn outbox(&self) -> PathBuf {
+        self.folder.path().join("outbox")
+    }
+
+    /// What was sent, the oldest first.
+    fn letters(&self) -> Vec<String> {
+        let Ok(files) = std::fs::read_dir(self.outbox()) else { return Vec::new() };
+        let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
+        files.sort_by_key(|file| std::fs::metadata(file).unwrap().modified().unwrap());
+        files.iter().map(|file| std::fs::read_to_string(file).unwrap()).collect()
+    }
+
+    /// The code in the newest letter that has one.
+    fn newest_code(&self) -> String {
+        let is_code = |line: &&str| line.len() == 6 && line.bytes().all(|byte| byte.is_ascii_digit());
+        let codes = self.letters().into_iter().rev();
+        codes
+            .filter_map(|letter| letter.lines().map(str::trim).find(is_code).map(str::to_owned))
+            .next()
+            .unwrap()
+    }
+
+    /// A code that is certainly not the one in the newest letter.
+    fn wrong_code(&self) -> String {
+        let right: u32 = self.newest_code().parse().unwrap();
+        format!("{:06}", (right + 1) % 1_000_000)
+    }
+
+    async fn people(&self) -> Vec<(String, String)> {
+        let people = self.portal.store.list_people().await.unwrap();
+        people.into_iter().map(|person| (person.email.to_string(), person.role.to_string())).collect()
+    }
+}
+
+fn settings(second_factor: SecondFactor) -> PortalSettings {
+    PortalSettings {
+        public_url: "http://localhost:8081".to_owned(),
+        firm_name: "Marlow & Finch".to_owned(),
+        company_domain: "company.com".parse().unwrap(),
+        second_factor,
+        partners: vec!["ruth@company.com".parse().unwrap()],
+        session_times: SessionTimes { idle: Duration::from_secs(1_800), max: Duration::from_secs(43_200) },
+        identity: IdentitySettings {
+            issuer: ISSUER.to_owned(),
+            client_id: "chancery-portal".to_owned(),
+            client_secret: None,
+        },
+    }
+}
+
+fn portal(
+    settings: PortalSettings,
+    store: Arc<dyn Store>,
+    mailer: Mailer,
+    clock: Arc<ManualClock>,
+) -> Portal {
+    Portal { settings, store, mailer: Arc::new(mailer), clock, randomness: Arc::new(OsRandomness) }
+}
+
+/// In the place of the identity provider's answer: what a request carries is taken for proven.
+fn arrivals_route(portal: &Arc<Portal>) -> Router {
+    async fn come_back(
+        State(portal): State<Arc<Portal>>,
+        visitor: Visitor,
+        Extension(proven): Extension<Proven>,
+    ) -> Result<Response, Refusal> {
+        arrive(&portal, proven, &visitor).await
+    }
+    let surroundings = Surroundings {
+        surface: "portal",
+        firm_name: portal.settings.firm_name.clone(),
+        public_url: portal.settings.public_url.clone(),
+        form_targets: Vec::new(),
+        open_to_other_sites: &[],
+        clock: portal.clock.clone(),
+        randomness: portal.randomness.clone(),
+    };
+    let routes = Router::new().route("/test/come-back", get(come_back)).with_state(Arc::clone(portal));
+    surround(routes, surroundings)
+}

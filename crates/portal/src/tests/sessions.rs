@@ -1,0 +1,188 @@
+//! Sessions, from the first cookie to the last.
+
+use super::Desk;
+use super::browser::{Browser, claims};
+use crate::upkeep::tidy;
+use axum::http::{StatusCode, header};
+use std::time::Duration;
+
+async fn signed_in(desk: &Desk, subject: &str) -> Browser {
+    let mut browser = desk.browser();
+    let reply = browser.come_back(claims(subject, &format!("{subject}@company.com"))).await;
+    assert!(reply.has_session(), "{reply:?}");
+    browser
+}
+
+async fn is_open(browser: &mut Browser) -> bool {
+    browser.get("/clients").await.status == StatusCode::OK
+}
+
+#[tokio::test]
+async fn a_browser_that_is_signed_out_goes_to_sign_in_and_comes_back_and_a_program_is_told() {
+    let desk = Desk::open().await;
+    let mut browser = desk.browser();
+    let reply = browser.get("/clients?page=2&q=a%20b").await;
+    assert_eq!(reply.status, StatusCode::SEE_OTHER);
+    assert_eq!(reply.location(), "/auth/sign-in?return_to=%2Fclients%3Fpage%3D2%26q%3Da%2520b");
+    let reply = browser.post("/sessions/end", "end=others").await;
+    assert_eq!((reply.status, reply.location()), (StatusCode::SEE_OTHER, "/"));
+    for accept in ["application/json", "*/*", ""] {
+        browser.accept = accept;
+        for path in ["/clients", "/sessions"] {
+            let reply = browser.get(path).await;
+            assert_eq!(reply.status, StatusCode::UNAUTHORIZED);
+            assert_eq!(reply.headers[header::CONTENT_TYPE], "application/json");
+            let body: serde_json::Value = serde_json::from_str(&reply.body).unwrap();
+            assert_eq!(body["error"]["code"], "not_signed_in");
+            assert!(body["error"]["reason"].is_string());
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_sign_in_has_a_new_session_and_ends_the_one_this_browser_had() {
+    let desk = Desk::open().await;
+    let mut browser = signed_in(&desk, "ann").await;
+    let mut elsewhere = signed_in(&desk, "ann").await;
+    let mut old = desk.browser();
+    old.cookies = browser.cookies.clone();
+    browser.come_back(claims("ben", "ben@company.com")).await;
+    assert_ne!(old.cookies, browser.cookies);
+    assert!(!is_open(&mut old).await, "what somebody copied is worth nothing");
+    assert!(is_open(&mut browser).await && is_open(&mut elsewhere).await);
+    let planted = "a".repeat(43);
+    let mut fixed = desk.browser();
+    fixed.cookies.insert("session".to_owned(), planted.clone());
+    fixed.come_back(claims("ann", "ann@company.com")).await;
+    assert_ne!(fixed.cookies["session"], planted, "a token is ours or none");
+}
+
+#[tokio::test]
+async fn only_a_hash_of_the_session_is_kept() {
+    let desk = Desk::open().await;
+    let browser = signed_in(&desk, "ann").await;
+    let token = browser.cookies["session"].as_bytes().to_vec();
+    for file in std::fs::read_dir(desk.folder.path()).unwrap() {
+        let bytes = std::fs::read(file.unwrap().path()).unwrap();
+        assert!(!bytes.windows(token.len()).any(|window| window == token));
+    }
+}
+
+#[tokio::test]
+async fn a_session_ends_half_an_hour_after_its_last_use_and_twelve_hours_after_its_start() {
+    let desk = Desk::open().await;
+    let (mut idle, mut used) = (signed_in(&desk, "ann").await, signed_in(&desk, "ann").await);
+    desk.pass(Duration::from_secs(1_790));
+    assert!(is_open(&mut used).await);
+    desk.pass(Duration::from_secs(10));
+    assert!(!is_open(&mut idle).await);
+    for _ in 0..24 {
+        desk.pass(Duration::from_secs(1_700));
+        assert!(is_open(&mut used).await);
+    }
+    desk.pass(Duration::from_secs(1_700));
+    assert!(!is_open(&mut used).await, "12 hours and more");
+    assert_eq!(tidy(&desk.portal).await.unwrap(), 2);
+}
+
+#[tokio::test]
+async fn two_session_cookies_in_one_request_are_refused_and_taken_back() {
+    let desk = Desk::open().await;
+    let mut browser = signed_in(&desk, "ann").await;
+    let token = browser.cookies.remove("session").unwrap();
+    for (first, second) in [(token.as_str(), token.as_str()), (&token, "x"), ("x", &token)] {
+        for path in ["/clients", "/sessions", "/"] {
+            browser.cookies.insert("session".to_owned(), format!("{first}; session={second}"));
+            let reply = browser.get(path).await;
+            assert_eq!(reply.status, StatusCode::BAD_REQUEST, "{path}");
+            assert!(reply.body.contains("two cookies named") && reply.body.contains("remove this site"));
+            assert_eq!(reply.set_cookies(), ["session=; Path=/; Max-Age=0; HttpOnly; Secure; SameSite=Lax"]);
+        }
+    }
+    browser.cookies.insert("session".to_owned(), token);
+    assert!(is_open(&mut browser).await, "nobody can end a session by planting another");
+}
+
+#[tokio::test]
+async fn signing_out_ends_the_session_on_the_server_and_in_the_browser() {
+    let desk = Desk::open().await;
+    let (mut browser, mut elsewhere) = (signed_in(&desk, "ann").await, signed_in(&desk, "ann").await);
+    let mut copy = desk.browser();
+    copy.cookies = browser.cookies.clone();
+    assert_eq!(browser.get("/auth/sign-out").await.status, StatusCode::METHOD_NOT_ALLOWED);
+    let reply = browser.post("/auth/sign-out", "").await;
+    assert_eq!((reply.status, reply.location()), (StatusCode::SEE_OTHER, "/signed-out"));
+    assert!(browser.cookies.is_empty());
+    assert!(browser.get("/signed-out").await.body.contains("You are signed out"));
+    assert!(!is_open(&mut copy).await && is_open(&mut elsewhere).await);
+    let again = copy.post("/auth/sign-out", "").await;
+    assert_eq!(again.status, StatusCode::SEE_OTHER, "whoever is out already is out");
+}
+
+fn numbers(page: &str) -> Vec<String> {
+    let buttons = page.split("name=\"end\" value=\"").skip(1);
+    buttons.map(|rest| rest.split('"').next().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_person_sees_their_own_sessions_and_ends_any_of_them() {
+    let desk = Desk::open().await;
+    let (mut here, mut there) = (signed_in(&desk, "ann").await, signed_in(&desk, "ann").await);
+    let mut bens = signed_in(&desk, "ben").await;
+    there.address = "[2001:db8::7]:1".parse().unwrap();
+    desk.pass(Duration::from_secs(600));
+    assert!(is_open(&mut there).await);
+    desk.pass(Duration::from_secs(60));
+    let listed = here.get("/sessions").await;
+    for part in [
+        "2001:db8::7",
+        "192.0.2.7",
+        "Firefox on Linux",
+        "This browser",
+        "today, 09:14 UTC",
+        "today, 09:24 UTC",
+        "30 minutes after its last use, and 12 hours",
+    ] {
+        assert!(listed.body.contains(part), "{part}: {}", listed.body);
+    }
+    let own = numbers(&listed.body);
+    assert_eq!(own.len(), 4, "two sessions, all others, everywhere: {own:?}");
+    assert_eq!(&own[2..], ["others", "everywhere"]);
+
+    let bens_own = numbers(&bens.get("/sessions").await.body);
+    here.post("/sessions/end", &format!("end={}", bens_own[0])).await;
+    assert!(is_open(&mut bens).await, "nobody ends another's");
+
+    let reply = here.post("/sessions/end", "end=others").await;
+    assert_eq!((reply.status, reply.location()), (StatusCode::SEE_OTHER, "/sessions?ended=others"));
+    assert!(!is_open(&mut there).await && is_open(&mut here).await);
+    assert!(here.get("/sessions?ended=others").await.body.contains("All other sessions have ended."));
+
+    let mut there = signed_in(&desk, "ann").await;
+    let mine = numbers(&there.get("/sessions").await.body);
+    let theirs = numbers(&here.get("/sessions").await.body);
+    assert_eq!(mine, theirs);
+    // The last used is listed first, and that is the new one.
+    let reply = there.post("/sessions/end", &format!("end={}", mine[1])).await;
+    assert_eq!(reply.location(), "/sessions?ended=one");
+    assert!(!is_open(&mut here).await && is_open(&mut there).await);
+
+    let mut third = signed_in(&desk, "ann").await;
+    let reply = there.post("/sessions/end", "end=everywhere").await;
+    assert_eq!(reply.location(), "/signed-out");
+    assert!(there.cookies.is_empty() && !is_open(&mut third).await);
+    assert!(is_open(&mut bens).await);
+    assert_eq!(bens.post("/sessions/end", "end=no").await.status, StatusCode::BAD_REQUEST);
+    assert_eq!(bens.post("/sessions/end", "").await.status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn another_site_cannot_sign_a_person_out() {
+    let desk = Desk::open().await;
+    let mut browser = signed_in(&desk, "ann").await;
+    browser.site = "cross-site";
+    for path in ["/auth/sign-out", "/sessions/end", "/auth/code", "/auth/code/resend"] {
+        assert_eq!(browser.post(path, "end=everywhere").await.status, StatusCode::FORBIDDEN, "{path}");
+    }
+    assert!(is_open(&mut browser).await);
+}
