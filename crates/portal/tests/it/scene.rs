@@ -1,0 +1,217 @@
+//! A portal with the hostile provider as its own, a browser, and the portal's log.
+
+use crate::hostile_provider::{ACCESS_TOKEN, CLIENT_ID, CLIENT_SECRET, HostileProvider, Ways};
+use axum::http::StatusCode;
+use chancery_domain::{ManualClock, OsRandomness, SessionTimes, UnixMillis};
+use chancery_mail::{MailRoute, Mailer};
+use chancery_portal::{IdentitySettings, Portal, PortalSettings, SecondFactor, router};
+use chancery_store::SqliteStore;
+use openidconnect::url::Url;
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tracing_subscriber::fmt::MakeWriter;
+
+pub struct Scene {
+    pub provider: HostileProvider,
+    pub portal: Arc<Portal>,
+    pub portal_url: String,
+    pub clock: Arc<ManualClock>,
+    log: Log,
+    _folder: tempfile::TempDir,
+    _logging: tracing::subscriber::DefaultGuard,
+}
+
+/// One browser: it keeps cookies, and follows nothing by itself.
+pub struct Browser {
+    client: reqwest::Client,
+    pub cookies: HashMap<String, String>,
+}
+
+#[derive(Debug)]
+pub struct Reply {
+    pub status: StatusCode,
+    pub location: Option<String>,
+    pub set_cookies: Vec<String>,
+    pub retry_after: Option<String>,
+    pub page: String,
+}
+
+impl Scene {
+    pub async fn begin() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    pub async fn with(change: impl FnOnce(&mut IdentitySettings)) -> Self {
+        let log = Log::default();
+        let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).finish();
+        let logging = tracing::subscriber::set_default(subscriber);
+        let clock = Arc::new(ManualClock::at(UnixMillis(1_800_000_000_000)));
+        let provider = HostileProvider::start(clock.clone()).await;
+        let mut identity = IdentitySettings {
+            issuer: provider.issuer.clone(),
+            client_id: CLIENT_ID.to_owned(),
+            client_secret: Some(CLIENT_SECRET.to_owned()),
+        };
+        change(&mut identity);
+
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let portal_url = format!("http://{}", listener.local_addr().unwrap());
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(SqliteStore::open(&folder.path().join("chancery.db")).await.unwrap());
+        let from = "portal@example.com".parse().unwrap();
+        let outbox = MailRoute::Outbox(folder.path().join("outbox"));
+        let mailer = Arc::new(Mailer::new(&outbox, &from, "Hale & Partners", clock.clone()).unwrap());
+        let settings = PortalSettings {
+            public_url: portal_url.clone(),
+            firm_name: "Hale & Partners".to_owned(),
+            company_domain: "example.com".parse().unwrap(),
+            second_factor: SecondFactor::None,
+            partners: Vec::new(),
+            session_times: SessionTimes {
+                idle: Duration::from_secs(1_800),
+                max: Duration::from_secs(43_200),
+            },
+            identity,
+        };
+        let portal = Portal::new(settings, store, mailer, clock.clone(), Arc::new(OsRandomness)).unwrap();
+        let portal = Arc::new(portal);
+        let routes = router(Arc::clone(&portal)).into_make_service_with_connect_info::<SocketAddr>();
+        tokio::spawn(async move { axum::serve(listener, routes).await });
+        Self { provider, portal, portal_url, clock, log, _folder: folder, _logging: logging }
+    }
+
+    /// Presses the button and follows, in a browser that was never here, until the portal has answered the callback.
+    pub async fn sign_in(&self) -> Reply {
+        let mut browser = Browser::new();
+        let callback = self.callback_url(&mut browser).await;
+        browser.get(&callback).await
+    }
+
+    /// Signs in at the provider; what is left is to open the address that is returned.
+    pub async fn callback_url(&self, browser: &mut Browser) -> String {
+        let begun = browser.get(&self.url("/auth/sign-in?return_to=/clients/7")).await;
+        assert_eq!(begun.status, StatusCode::SEE_OTHER, "{}", begun.page);
+        let at_provider = Browser::new().get(&begun.location.unwrap()).await;
+        at_provider.location.unwrap()
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.portal_url)
+    }
+
+    pub fn ways(&self, change: impl FnOnce(&mut Ways)) {
+        change(&mut self.provider.ways());
+    }
+
+    /// What the portal logged so far. It must never hold a secret.
+    pub fn log(&self) -> String {
+        let log = String::from_utf8(self.log.0.lock().unwrap().clone()).unwrap();
+        for secret in [ACCESS_TOKEN, CLIENT_SECRET, "code-1", "code_verifier=", "eyJ"] {
+            assert!(!log.contains(secret), "{secret} is in the log: {log}");
+        }
+        log
+    }
+
+    /// The reply is a page with this status and these words and a way to begin again; there is no session; the log says why.
+    #[track_caller]
+    pub fn assert_refused(&self, reply: &Reply, status: u16, words: &str, logged: &str) {
+        assert_eq!(reply.status.as_u16(), status, "{reply:?}\n{}", self.log());
+        assert!(!reply.starts_session(), "{reply:?}");
+        assert!(reply.page.contains(words), "{reply:?}");
+        assert!(reply.page.contains("href=\"/auth/sign-in?return_to=%2Fclients"), "{reply:?}");
+        assert!(self.log().contains(logged), "{logged:?} is not in {}", self.log());
+        let lines = self.log().lines().filter(|line| line.contains("internal=")).count();
+        assert!(lines >= 1, "{}", self.log());
+    }
+
+    #[track_caller]
+    pub fn assert_signed_in(&self, reply: &Reply) {
+        assert_eq!(reply.status, StatusCode::SEE_OTHER, "{reply:?}\n{}", self.log());
+        assert_eq!(reply.location.as_deref(), Some("/clients/7"));
+        assert!(reply.starts_session(), "{reply:?}");
+    }
+}
+
+impl Browser {
+    pub fn new() -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .timeout(Duration::from_secs(30));
+        Self { client: client.build().unwrap(), cookies: HashMap::new() }
+    }
+
+    pub async fn get(&mut self, url: &str) -> Reply {
+        let cookies: Vec<_> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let mut request = self.client.get(Url::parse(url).unwrap()).header("accept", "text/html");
+        if !cookies.is_empty() {
+            request = request.header("cookie", cookies.join("; "));
+        }
+        let reply = request.send().await.unwrap();
+        let text = |name: &str| reply.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
+        let set_cookies = reply.headers().get_all("set-cookie").iter();
+        let set_cookies: Vec<_> = set_cookies.map(|value| value.to_str().unwrap().to_owned()).collect();
+        for cookie in &set_cookies {
+            let (name, value) = cookie.split(';').next().unwrap().split_once('=').unwrap();
+            self.cookies.insert(name.to_owned(), value.to_owned());
+        }
+        Reply {
+            status: reply.status(),
+            location: text("location"),
+            retry_after: text("retry-after"),
+            set_cookies,
+            page: reply.text().await.unwrap(),
+        }
+    }
+}
+
+impl Reply {
+    pub fn starts_session(&self) -> bool {
+        self.set_cookies.iter().any(|cookie| cookie.starts_with("session="))
+    }
+}
+
+/// A sign-in with a provider that was changed like this comes to nothing: what it answered is not trusted, for this reason.
+#[track_caller]
+pub fn not_trusted(change: impl FnOnce(&mut Ways), logged: &str) -> impl Future<Output = ()> {
+    let logged = logged.to_owned();
+    async move {
+        let scene = Scene::begin().await;
+        scene.ways(change);
+        let reply = scene.sign_in().await;
+        scene.assert_refused(&reply, 502, "answer cannot be trusted", &logged);
+    }
+}
+
+/// A sign-in with a provider that was changed like this still works.
+pub async fn signs_in(change: impl FnOnce(&mut Ways)) -> Scene {
+    let scene = Scene::begin().await;
+    scene.ways(change);
+    scene.assert_signed_in(&scene.sign_in().await);
+    scene
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
