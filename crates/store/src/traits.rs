@@ -425,6 +425,8 @@ pub struct HalfSignIn {
     pub email: EmailAddress,
     pub return_to: LocalPath,
     pub code: MailedCode,
+    /// Not where the last letter could not be sent.
+    pub is_code_sent: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -433,8 +435,7 @@ pub struct MailedCode {
     pub expires_at: UnixMillis,
     /// How many were sent for this sign-in, this one included.
     pub sent: u32,
-    /// None where the letter could not be sent.
-    pub sent_at: Option<UnixMillis>,
+    pub sent_at: UnixMillis,
 }
 
 /// Whether a code may go out.
