@@ -5,6 +5,7 @@
 //! browser alone.
 
 use crate::arrival::Visitor;
+use crate::failure::refused_by_store;
 use crate::identity::Secrets;
 use crate::sign_ins_begun::Flood;
 use crate::state::Portal;
@@ -55,7 +56,7 @@ pub(crate) async fn handle(
         expires_at: UnixMillis(portal.clock.now().0.saturating_add(lasts_ms)),
     };
     let begun = portal.store.begin_sign_in(browser.hash_with(state.reveal()), sign_in).await;
-    begun.map_err(|error| Refusal::unavailable(format!("a sign-in cannot be begun: {error}")))?;
+    begun.map_err(|error| refused_by_store(&error))?;
 
     let unsendable = |what: &str| Refusal::internal(format!("{what} cannot be put into a header"));
     let location = HeaderValue::from_str(&url).map_err(|_| unsendable("the provider's address"))?;

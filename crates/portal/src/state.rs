@@ -85,8 +85,8 @@ impl Portal {
     }
 
     /// Where a browser that signed out here signs out at the identity provider too, coming back to the portal's start. None
-    /// where the provider has no such place, or cannot be asked for it.
-    pub async fn end_session_url(&self) -> Option<String> {
-        self.identity.end_session_url().await
+    /// where the provider has no such place, or was never asked; signing out here must not wait for it.
+    pub fn end_session_url(&self) -> Option<String> {
+        self.identity.end_session_url()
     }
 }

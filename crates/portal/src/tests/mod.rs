@@ -117,7 +117,7 @@ fn portal(
     mailer: Mailer,
     clock: Arc<ManualClock>,
 ) -> Portal {
-    Portal { settings, store, mailer: Arc::new(mailer), clock, randomness: Arc::new(OsRandomness) }
+    Portal::new(settings, store, Arc::new(mailer), clock, Arc::new(OsRandomness)).unwrap()
 }
 
 /// In the place of the identity provider's answer: what a request carries is taken for proven.
