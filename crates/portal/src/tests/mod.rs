@@ -24,7 +24,8 @@ use tempfile::TempDir;
 
 /// 13 November 2026, 09:14 UTC.
 const MORNING: UnixMillis = UnixMillis(1_794_561_240_000);
-const ISSUER: &str = "https://id.example.com/firm";
+/// Nothing answers there, and at once.
+const ISSUER: &str = "http://127.0.0.1:9/firm";
 
 /// A portal of a firm at `company.com`, whose partner is `ruth@company.com`.
 struct Desk {
