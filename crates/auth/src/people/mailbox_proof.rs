@@ -17,7 +17,7 @@ use crate::{Provider, refused};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use chancery_domain::{EmailAddress, LocalPath, MailCode, SecretToken, UnixMillis};
 use chancery_pages::{Cookie, Refusal, SentCookie, sent_cookie};
-use chancery_store::{MailboxProof, PasswordHash, ProofCode, ProofPurpose};
+use chancery_store::{MailboxProof, MailedCode, PasswordHash, ProofPurpose};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -86,10 +86,10 @@ pub(crate) async fn begin(
     cookie.ok_or_else(|| Refusal::internal("a proof's token does not fit a header"))
 }
 
-fn draw_code(provider: &Provider, token: &SecretToken, sent: u32) -> (MailCode, ProofCode) {
+fn draw_code(provider: &Provider, token: &SecretToken, sent: u32) -> (MailCode, MailedCode) {
     let code = MailCode::generate(provider.randomness.as_ref());
     let now = provider.clock.now();
-    let mailed = ProofCode {
+    let mailed = MailedCode {
         hash: token.hash_with(code.reveal()),
         expires_at: UnixMillis(now.0.saturating_add(millis(CODE_LASTS))),
         sent,
@@ -206,7 +206,7 @@ impl UnderWay {
 
     /// Sends another code, which takes the place of the last.
     pub(crate) async fn resend(&self, provider: &Arc<Provider>, place: Place) -> Result<(), Refusal> {
-        let ProofCode { sent, sent_at, .. } = self.proof.code;
+        let MailedCode { sent, sent_at, .. } = self.proof.code;
         let pause_ms = sent_at.0.saturating_add(millis(RESEND_PAUSE)).saturating_sub(provider.clock.now().0);
         if pause_ms > 0 {
             return Err(throttle::wait(
