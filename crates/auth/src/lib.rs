@@ -3,14 +3,17 @@
 
 mod limits;
 mod passwords;
+mod people;
 mod protocol;
 mod signed_in;
 mod state;
+mod upkeep;
 
 pub use passwords::{HashingError, PasswordProblem};
 pub use protocol::protocol_upkeep;
 pub use signed_in::{AddAccountError, add_account};
 pub use state::{Client, Provider, ProviderSettings};
+pub use upkeep::keep_tidy;
 
 use axum::Router;
 use chancery_pages::{Refusal, Surroundings, surround};
@@ -28,7 +31,8 @@ pub fn router(provider: Arc<Provider>) -> Router {
         clock: Arc::clone(&provider.clock),
         randomness: Arc::clone(&provider.randomness),
     };
-    surround(protocol::routes().with_state(provider), surroundings)
+    let routes = protocol::routes().merge(people::routes());
+    surround(routes.with_state(provider), surroundings)
 }
 
 /// The store does not do as it should: the reader is told that nothing was changed, the log what it was.

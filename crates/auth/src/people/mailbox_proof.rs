@@ -1,0 +1,242 @@
+//! Proof that a mailbox is the person's, before an account is made or gets a new password.
+//!
+//! 1. A form names an address. Letters to it, and from this place, are counted; so is it known whether codes may be tried.
+//! 2. A proof is begun: a random token in a cookie of the browser, and a row with hashes of the token and of a code of six
+//!    digits. The row is there **whether or not the address has an account**, and the reply is the same.
+//! 3. In the background, it is looked up whether there is an account. Then the code is sent, or a letter without one, or
+//!    nothing (`letters`); the code that was not sent is known to nobody.
+//! 4. The code is typed. The try is counted, for the address over all its proofs and for this place, and only then
+//!    compared. The fifth wrong one destroys all proofs of the address. The right one is taken once, however many race.
+//! 5. Only now is it looked at again whether there is an account, and the account made or changed.
+
+use super::letters::{self, Room};
+use super::place::Place;
+use super::throttle::{self, Tried, Turn};
+use crate::limits::{CODE_LASTS, CODES_PER_PROOF, RESEND_PAUSE};
+use crate::{Provider, refused};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use chancery_domain::{EmailAddress, LocalPath, MailCode, SecretToken, UnixMillis};
+use chancery_pages::{Cookie, Refusal, SentCookie, sent_cookie};
+use chancery_store::{MailboxProof, MailedCode, PasswordHash, ProofPurpose};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What differs between the two reasons to prove a mailbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Errand {
+    SignUp,
+    NewPassword,
+}
+
+impl Errand {
+    pub(crate) fn cookie(self) -> Cookie {
+        match self {
+            Self::SignUp => Cookie { name: "sign_up", path: "/sign-up" },
+            Self::NewPassword => Cookie { name: "new_password", path: "/forgotten-password" },
+        }
+    }
+
+    /// Where one starts again.
+    pub(crate) fn start(self) -> &'static str {
+        match self {
+            Self::SignUp => "/sign-up",
+            Self::NewPassword => "/forgotten-password",
+        }
+    }
+
+    fn is_of(self, purpose: &ProofPurpose) -> bool {
+        match self {
+            Self::SignUp => matches!(purpose, ProofPurpose::SignUp(_)),
+            Self::NewPassword => matches!(purpose, ProofPurpose::NewPassword),
+        }
+    }
+}
+
+/// Whether a letter may be sent at all; counts it. Before any costly work.
+pub(crate) async fn ask_for_letter(
+    provider: &Provider,
+    place: Place,
+    email: &EmailAddress,
+) -> Result<Room, Refusal> {
+    throttle::count(provider, Tried::LetterFrom(place)).await?;
+    throttle::check(provider, Tried::CodeOf(email)).await?;
+    throttle::check(provider, Tried::CodeOfInADay(email)).await?;
+    throttle::count(provider, Tried::LetterTo(email)).await?;
+    Room::take()
+}
+
+/// Begins a proof and has its letter sent. Gives the browser's cookie.
+pub(crate) async fn begin(
+    provider: &Arc<Provider>,
+    room: Room,
+    purpose: ProofPurpose,
+    email: EmailAddress,
+    return_to: LocalPath,
+) -> Result<HeaderValue, Refusal> {
+    let errand = match purpose {
+        ProofPurpose::SignUp(_) => Errand::SignUp,
+        ProofPurpose::NewPassword => Errand::NewPassword,
+    };
+    let token = SecretToken::generate(provider.randomness.as_ref());
+    let (code, mailed) = draw_code(provider, &token, 1);
+    let proof = MailboxProof { purpose, email: email.clone(), return_to, code: mailed };
+    provider.store.begin_proof(token.hash(), proof).await.map_err(|error| refused(&error))?;
+    send(provider, room, errand, email, code);
+    let cookie = errand.cookie().set(token.reveal(), Some(CODE_LASTS * CODES_PER_PROOF));
+    cookie.ok_or_else(|| Refusal::internal("a proof's token does not fit a header"))
+}
+
+fn draw_code(provider: &Provider, token: &SecretToken, sent: u32) -> (MailCode, MailedCode) {
+    let code = MailCode::generate(provider.randomness.as_ref());
+    let now = provider.clock.now();
+    let mailed = MailedCode {
+        hash: token.hash_with(code.reveal()),
+        expires_at: UnixMillis(now.0.saturating_add(millis(CODE_LASTS))),
+        sent,
+        sent_at: now,
+    };
+    (code, mailed)
+}
+
+fn millis(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn send(provider: &Arc<Provider>, room: Room, errand: Errand, email: EmailAddress, code: MailCode) {
+    letters::send_in_background(provider, room, email, move |to, account| match (errand, account) {
+        (Errand::SignUp, None) => Some(letters::sign_up_code(to, &code)),
+        (Errand::SignUp, Some(_)) => Some(letters::already_an_account(to)),
+        (Errand::NewPassword, Some(_)) => Some(letters::new_password_code(to, &code)),
+        (Errand::NewPassword, None) => None,
+    });
+}
+
+/// The proof that this browser has under way.
+pub(crate) struct UnderWay {
+    token: SecretToken,
+    pub proof: MailboxProof,
+    errand: Errand,
+}
+
+/// None where there is none, where its time is over, or where it is for something else.
+pub(crate) async fn under_way(
+    provider: &Provider,
+    errand: Errand,
+    headers: &HeaderMap,
+) -> Result<Option<UnderWay>, Refusal> {
+    let SentCookie::One(value) = sent_cookie(headers, errand.cookie().name) else { return Ok(None) };
+    let Some(token) = SecretToken::parse(value) else { return Ok(None) };
+    let found =
+        provider.store.proof(token.hash(), provider.clock.now()).await.map_err(|error| refused(&error))?;
+    let found = found.filter(|proof| errand.is_of(&proof.purpose));
+    Ok(found.map(|proof| UnderWay { token, proof, errand }))
+}
+
+/// There is nothing to type a code for any more.
+pub(crate) fn gone(errand: Errand) -> Refusal {
+    Refusal::new(
+        StatusCode::GONE,
+        "code_gone",
+        "This code no longer works",
+        "It was used, it is older than 10 minutes, or this browser did not ask for it.",
+    )
+    .advice("Start again and you get a new one.")
+    .way_on(errand.start(), "Start again")
+    .with_cookie(errand.cookie().take_back())
+}
+
+pub(crate) enum CodeTry {
+    /// The mailbox is the person's. The proof is used up.
+    Right,
+    Wrong {
+        left: u32,
+    },
+}
+
+impl UnderWay {
+    /// Refuses when the tries are used up, or when somebody else was quicker with the code.
+    pub(crate) async fn try_code(
+        &self,
+        provider: &Provider,
+        place: Place,
+        typed: &MailCode,
+    ) -> Result<CodeTry, Refusal> {
+        let email = &self.proof.email;
+        throttle::count(provider, Tried::From(place)).await?;
+        let (this_while, this_day) = (
+            throttle::take_turn(provider, Tried::CodeOf(email)).await?,
+            throttle::take_turn(provider, Tried::CodeOfInADay(email)).await?,
+        );
+        let left = match (this_while, this_day) {
+            (Turn::Within { left }, Turn::Within { left: left_today }) => Some(left.min(left_today)),
+            _ => None,
+        };
+        let is_right = self.proof.code.hash.matches(&self.token.hash_with(typed.reveal()));
+        match left {
+            Some(_) if is_right => {
+                let code = self.proof.code.hash;
+                let taken = provider.store.take_proof(self.token.hash(), code).await;
+                if !taken.map_err(|error| refused(&error))? {
+                    return Err(gone(self.errand));
+                }
+                throttle::forget(provider, Tried::CodeOf(email)).await?;
+                throttle::take_back(provider, Tried::CodeOfInADay(email)).await?;
+                throttle::take_back(provider, Tried::From(place)).await?;
+                Ok(CodeTry::Right)
+            }
+            Some(left) if left > 0 => Ok(CodeTry::Wrong { left }),
+            _ => Err(self.destroy(provider).await?),
+        }
+    }
+
+    /// Ends all that waits for a code to this address.
+    async fn destroy(&self, provider: &Provider) -> Result<Refusal, Refusal> {
+        let email = &self.proof.email;
+        provider.store.destroy_proofs(email).await.map_err(|error| refused(&error))?;
+        // One of the two bounds is reached, and says for how long.
+        let mut refusal = gone(self.errand);
+        for tried in [Tried::CodeOf(email), Tried::CodeOfInADay(email)] {
+            if let Err(too_many) = throttle::check(provider, tried).await {
+                refusal = too_many;
+            }
+        }
+        let cookie = self.errand.cookie().take_back();
+        Ok(refusal.way_on(self.errand.start(), "Start again later").with_cookie(cookie))
+    }
+
+    /// Sends another code, which takes the place of the last.
+    pub(crate) async fn resend(&self, provider: &Arc<Provider>, place: Place) -> Result<(), Refusal> {
+        let MailedCode { sent, sent_at, .. } = self.proof.code;
+        let pause_ms = sent_at.0.saturating_add(millis(RESEND_PAUSE)).saturating_sub(provider.clock.now().0);
+        if pause_ms > 0 {
+            return Err(throttle::wait(
+                "A message was sent just now. It may take a moment to arrive.",
+                pause_ms,
+            ));
+        }
+        if sent >= CODES_PER_PROOF {
+            let mut refusal = Refusal::too_many("No more messages are sent for this.", 0);
+            refusal.retry_after_s = None;
+            return Err(refusal
+                .advice("Look in spam, and check that the address is right. The newest code still works.")
+                .way_on(self.errand.start(), "Start again"));
+        }
+        let email = &self.proof.email;
+        let room = ask_for_letter(provider, place, email).await?;
+        let (code, mailed) = draw_code(provider, &self.token, sent.saturating_add(1));
+        let replaced = provider.store.replace_proof_code(self.token.hash(), mailed).await;
+        // Not replaced: another request of this browser was quicker, and its letter is on its way.
+        if replaced.map_err(|error| refused(&error))? {
+            send(provider, room, self.errand, email.clone(), code);
+        }
+        Ok(())
+    }
+
+    /// The password that was chosen at sign-up.
+    pub(crate) fn chosen_password(&self) -> Option<&PasswordHash> {
+        match &self.proof.purpose {
+            ProofPurpose::SignUp(hash) => Some(hash),
+            ProofPurpose::NewPassword => None,
+        }
+    }
+}

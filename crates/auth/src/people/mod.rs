@@ -1,0 +1,41 @@
+//! The pages for people: signing in and out, signing up, and a forgotten password. What clients are told is elsewhere.
+
+mod forgotten_password;
+mod forgotten_password_code;
+mod form;
+mod home;
+mod letters;
+mod mailbox_proof;
+mod place;
+mod sign_in;
+mod sign_out;
+mod sign_up;
+mod sign_up_code;
+mod throttle;
+
+use crate::Provider;
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::routing::{get, post};
+use std::sync::Arc;
+
+/// More than any form here holds.
+const MAX_FORM_BYTES: usize = 16 * 1024;
+
+pub(crate) fn routes() -> Router<Arc<Provider>> {
+    Router::new()
+        .route("/", get(home::show))
+        .route("/sign-in", get(sign_in::show).post(sign_in::send))
+        .route("/sign-out", post(sign_out::send))
+        .route("/signed-out", get(sign_out::show))
+        .route("/sign-up", get(sign_up::show).post(sign_up::send))
+        .route("/sign-up/code", get(sign_up_code::show).post(sign_up_code::send))
+        .route("/sign-up/code/resend", post(sign_up_code::resend))
+        .route("/forgotten-password", get(forgotten_password::show).post(forgotten_password::send))
+        .route(
+            "/forgotten-password/code",
+            get(forgotten_password_code::show).post(forgotten_password_code::send),
+        )
+        .route("/forgotten-password/code/resend", post(forgotten_password_code::resend))
+        .layer(DefaultBodyLimit::max(MAX_FORM_BYTES))
+}

@@ -1,0 +1,98 @@
+//! `GET` and `POST /sign-up`: the firm's people choose an address and a password; the account is made when the mailbox is
+//! proved (`mailbox_proof`). Whether the address has an account already, only its mailbox is told.
+
+use super::form::{Onward, Posted, Problems, local_path, read_email};
+use super::mailbox_proof::{ask_for_letter, begin};
+use super::place::Place;
+use super::sign_in::unhashed;
+use crate::Provider;
+use crate::limits::MIN_PASSWORD_CHARS;
+use crate::passwords::{self, NewPassword};
+use crate::signed_in::see_other;
+use askama::Template;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::Response;
+use chancery_domain::{CompanyDomain, LocalPath};
+use chancery_pages::{Refusal, page};
+use chancery_store::ProofPurpose;
+use serde::Deserialize;
+use std::sync::Arc;
+
+#[derive(Template)]
+#[template(path = "sign_up.html")]
+struct SignUpPage<'a> {
+    firm_name: &'a str,
+    company_domain: &'a CompanyDomain,
+    problems: Problems,
+    email: &'a str,
+    return_to: &'a LocalPath,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Fields {
+    #[serde(default)]
+    email: String,
+    #[serde(default)]
+    password: String,
+    #[serde(default)]
+    return_to: String,
+}
+
+pub(crate) async fn show(
+    State(provider): State<Arc<Provider>>,
+    Onward(return_to): Onward,
+) -> Result<Response, Refusal> {
+    let template = SignUpPage {
+        firm_name: &provider.settings.firm_name,
+        company_domain: &provider.settings.company_domain,
+        problems: Problems::default(),
+        email: "",
+        return_to: &return_to,
+    };
+    page(StatusCode::OK, &template)
+}
+
+pub(crate) async fn send(
+    State(provider): State<Arc<Provider>>,
+    place: Place,
+    Posted(fields): Posted<Fields>,
+) -> Result<Response, Refusal> {
+    let return_to = local_path(&fields.return_to);
+    let domain = &provider.settings.company_domain;
+    let mut problems = Problems::default();
+    let email = match read_email(&fields.email) {
+        Ok(email) if email.is_at(domain) => Some(email),
+        Ok(_) => {
+            problems.add("email", format!("Only people with an address at {domain} may sign up"));
+            None
+        }
+        Err(text) => {
+            problems.add("email", text);
+            None
+        }
+    };
+    let password = email.as_ref().map(|email| NewPassword::check(&fields.password, email));
+    if let Some(Err(problem)) = &password {
+        problems.add("password", problem.to_string());
+    } else if password.is_none() && fields.password.is_empty() {
+        problems.add("password", passwords::PasswordProblem::TooShort.to_string());
+    }
+    let (Some(email), Some(Ok(password))) = (email, password) else {
+        let template = SignUpPage {
+            firm_name: &provider.settings.firm_name,
+            company_domain: domain,
+            problems,
+            email: fields.email.trim(),
+            return_to: &return_to,
+        };
+        return page(StatusCode::UNPROCESSABLE_ENTITY, &template);
+    };
+    let room = ask_for_letter(&provider, place, &email).await?;
+    let hash =
+        passwords::hash(password, provider.randomness.as_ref()).await.map_err(|error| unhashed(&error))?;
+    let cookie = begin(&provider, room, ProofPurpose::SignUp(hash), email, return_to).await?;
+    let mut response = see_other("/sign-up/code");
+    response.headers_mut().append(header::SET_COOKIE, cookie);
+    Ok(response)
+}
