@@ -40,7 +40,7 @@ impl<'a> CodePage<'a> {
         Self {
             firm_name: &portal.settings.firm_name,
             email: half.email.as_str().split_once('@').unwrap_or((half.email.as_str(), "")),
-            sent_at: half.code.sent_at.map(clock_time),
+            sent_at: half.is_code_sent.then(|| clock_time(half.code.sent_at)),
             is_resent: half.code.sent > 1,
             lasts_min: CODE_LASTS.as_secs() / 60,
             typed: "",

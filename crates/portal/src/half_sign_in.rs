@@ -37,13 +37,9 @@ pub(crate) async fn begin(
     let code = MailCode::generate(portal.randomness.as_ref());
     let now = portal.clock.now();
     let Newcomer { identity, email, return_to } = newcomer;
-    let mailed = MailedCode {
-        hash: token.hash_with(code.reveal()),
-        expires_at: expiry(now),
-        sent: 1,
-        sent_at: Some(now),
-    };
-    let half = HalfSignIn { identity, email: email.clone(), return_to, code: mailed };
+    let mailed =
+        MailedCode { hash: token.hash_with(code.reveal()), expires_at: expiry(now), sent: 1, sent_at: now };
+    let half = HalfSignIn { identity, email: email.clone(), return_to, code: mailed, is_code_sent: true };
     let begun = portal.store.begin_half_sign_in(token.hash(), half, now).await;
     match begun.map_err(|error| refused_by_store(&error))? {
         CodeSending::Yes => {}

@@ -53,9 +53,9 @@ pub use traits::{
     Consent, ConsentQuestion, Counted, FinishedReply, Grant, Grants, HalfSignIn, Health, IdempotencyKeys,
     KeptKey, KeptReply, KeyHolder, KeyOwner, Keys, Leases, Ledger, LimitsChange, MailboxProof, MailboxProofs,
     MailedCode, Months, NewAccount, NewCode, NewKey, NewProviderAccount, NewProviderSession, NewSession,
-    PasswordHash, People, ProofCode, ProofPurpose, ProviderAccount, ProviderAccounts, ProviderSession,
-    ProviderSessions, Redeemed, Reserved, Sessions, Settlement, SignIn, SignIns, SignedIn, SigningKey,
-    SigningKeys, Spending, SpendingReservation, Store,
+    PasswordHash, People, ProofPurpose, ProviderAccount, ProviderAccounts, ProviderSession, ProviderSessions,
+    Redeemed, Reserved, Sessions, Settlement, SignIn, SignIns, SignedIn, SigningKey, SigningKeys, Spending,
+    SpendingReservation, Store,
 };
 pub use url::DatabaseUrl;
 pub use usage::{DayUsage, UsageBy, UsageByError, UsageGroup, UsageQuery, UsageSum, UsageTotals};

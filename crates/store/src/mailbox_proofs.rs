@@ -3,7 +3,7 @@
 use crate::both::{for_both_stores, stored_row};
 use crate::failure::{answer, explain};
 use crate::patience::{COMMAND_PATIENCE, patiently};
-use crate::{MailboxProof, MailboxProofs, PasswordHash, ProofCode, ProofPurpose, StoreError};
+use crate::{MailboxProof, MailboxProofs, MailedCode, PasswordHash, ProofPurpose, StoreError};
 use chancery_domain::{EmailAddress, LocalPath, TokenHash, UnixMillis};
 
 stored_row! {
@@ -35,7 +35,7 @@ impl StoredProof {
             purpose,
             email: self.email.parse().map_err(|error| corrupt("an address", format!("{error}")))?,
             return_to,
-            code: ProofCode {
+            code: MailedCode {
                 hash: TokenHash(code_hash),
                 expires_at: UnixMillis(self.code_expires_at_ms),
                 sent: u32::try_from(self.codes_sent).unwrap_or(u32::MAX),
@@ -84,7 +84,7 @@ for_both_stores! {
             answer(found).await?.map(StoredProof::into_proof).transpose()
         }
 
-        async fn replace_proof_code(&self, token: TokenHash, new: ProofCode) -> Result<bool, StoreError> {
+        async fn replace_proof_code(&self, token: TokenHash, new: MailedCode) -> Result<bool, StoreError> {
             let replaced = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
                 sqlx::query(NEW_CODE)
                     .bind(token.0.as_slice())

@@ -130,8 +130,9 @@ impl StoredHalfSignIn {
                 hash: TokenHash(code_hash),
                 expires_at: UnixMillis(self.code_expires_at_ms),
                 sent: u32::try_from(self.codes_sent).unwrap_or(u32::MAX),
-                sent_at: self.last_sent_at_ms.map(UnixMillis),
+                sent_at: UnixMillis(self.last_sent_at_ms.unwrap_or(0)),
             },
+            is_code_sent: self.last_sent_at_ms.is_some(),
         })
     }
 }

@@ -425,6 +425,8 @@ pub struct HalfSignIn {
     pub email: EmailAddress,
     pub return_to: LocalPath,
     pub code: MailedCode,
+    /// Not where the last letter could not be sent.
+    pub is_code_sent: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -433,8 +435,7 @@ pub struct MailedCode {
     pub expires_at: UnixMillis,
     /// How many were sent for this sign-in, this one included.
     pub sent: u32,
-    /// None where the letter could not be sent.
-    pub sent_at: Option<UnixMillis>,
+    pub sent_at: UnixMillis,
 }
 
 /// Whether a code may go out.
@@ -618,17 +619,7 @@ pub struct MailboxProof {
     pub purpose: ProofPurpose,
     pub email: EmailAddress,
     pub return_to: LocalPath,
-    pub code: ProofCode,
-}
-
-/// The code that was mailed last.
-#[derive(Clone, Copy, Debug)]
-pub struct ProofCode {
-    pub hash: TokenHash,
-    pub expires_at: UnixMillis,
-    /// How many were sent for this proof, this one included.
-    pub sent: u32,
-    pub sent_at: UnixMillis,
+    pub code: MailedCode,
 }
 
 /// Tries are not counted here: whoever compares codes counts them first, with `Attempts`.
@@ -639,7 +630,7 @@ pub trait MailboxProofs: Send + Sync + 'static {
     async fn proof(&self, token: TokenHash, now: UnixMillis) -> Result<Option<MailboxProof>, StoreError>;
 
     /// Whether the new code took the place of the last one; not where another has taken it meanwhile.
-    async fn replace_proof_code(&self, token: TokenHash, new: ProofCode) -> Result<bool, StoreError>;
+    async fn replace_proof_code(&self, token: TokenHash, new: MailedCode) -> Result<bool, StoreError>;
 
     /// Uses the proof up. Whether it was still there, with this code: of many at once, one gets true.
     async fn take_proof(&self, token: TokenHash, code: TokenHash) -> Result<bool, StoreError>;

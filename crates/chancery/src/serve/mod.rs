@@ -165,6 +165,7 @@ impl Server {
         }
         if let Some(listener) = auth_listener {
             let provider = Arc::new(ground.provider(&config, &addresses));
+            tokio::spawn(chancery_auth::keep_tidy(Arc::clone(&provider)));
             listeners.push(tokio::spawn(listener.serve(chancery_auth::router(provider), closing.clone())));
         }
         readiness.set_ready(Serving {

@@ -6,8 +6,8 @@ use chancery_domain::{
     EmailAddress, LocalPath, OsRandomness, SecretToken, SessionTimes, TokenHash, UnixMillis,
 };
 use chancery_store::{
-    Attempts, Counted, MailboxProof, MailboxProofs, NewProviderAccount, NewProviderSession, PasswordHash,
-    ProofCode, ProofPurpose, ProviderAccount, ProviderAccounts, ProviderSessions, Store, StoreError,
+    Attempts, Counted, MailboxProof, MailboxProofs, MailedCode, NewProviderAccount, NewProviderSession,
+    PasswordHash, ProofPurpose, ProviderAccount, ProviderAccounts, ProviderSessions, Store, StoreError,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -153,7 +153,7 @@ fn proof(purpose: ProofPurpose, name: &str, code: TokenHash) -> MailboxProof {
         purpose,
         email: address(&format!("{name}@example.com")),
         return_to: LocalPath::parse("/authorize?client_id=x&state=y").unwrap(),
-        code: ProofCode { hash: code, expires_at: after_s(600), sent: 1, sent_at: NOON },
+        code: MailedCode { hash: code, expires_at: after_s(600), sent: 1, sent_at: NOON },
     }
 }
 
@@ -192,7 +192,7 @@ pub async fn a_new_code_replaces_the_last_one_of_a_proof_once<D: TestDatabase>(d
     let store = database.open().await;
     let (key, first, second) = (token(), token(), token());
     store.begin_proof(key, proof(ProofPurpose::NewPassword, "maya", first)).await.unwrap();
-    let new = ProofCode { hash: second, expires_at: after_s(660), sent: 2, sent_at: after_s(60) };
+    let new = MailedCode { hash: second, expires_at: after_s(660), sent: 2, sent_at: after_s(60) };
     assert!(store.replace_proof_code(key, new).await.unwrap());
     assert!(!store.replace_proof_code(key, new).await.unwrap(), "somebody was quicker");
     assert!(!store.take_proof(key, first).await.unwrap(), "the first code is no good any more");
