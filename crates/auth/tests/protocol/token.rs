@@ -59,6 +59,9 @@ async fn a_public_application_proves_itself_by_its_verifier_alone() {
     assert_eq!(served.token(None, &form).await.status, 200);
 }
 
+/// The header, the form's fields that differ from a right one's, and what is said to it.
+type Case<'a> = (Option<&'a str>, Vec<(&'a str, &'a str)>, u16, &'a str);
+
 #[tokio::test]
 async fn every_fault_has_the_standards_own_words() {
     let served = Served::start().await;
@@ -66,7 +69,7 @@ async fn every_fault_has_the_standards_own_words() {
     let wrong_basic = format!("Basic {}", STANDARD.encode("portal:wrong"));
     let basic = format!("Basic {}", STANDARD.encode(format!("portal:{SECRET}")));
     let other_verifier = "x".repeat(43);
-    let cases: Vec<(Option<&str>, Vec<(&str, &str)>, u16, &str)> = vec![
+    let cases: Vec<Case<'_>> = vec![
         (None, vec![("client_secret", "wrong")], 401, "invalid_client"),
         (None, vec![("client_secret", "")], 401, "invalid_client"),
         (None, vec![("client_id", "nobody")], 401, "invalid_client"),

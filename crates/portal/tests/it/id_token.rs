@@ -162,7 +162,7 @@ async fn a_token_whose_hash_is_of_another_code_is_refused() {
 }
 
 /// The signature's first letter becomes another.
-fn break_signature(token: String) -> String {
+fn break_signature(token: &str) -> String {
     let (signed, signature) = token.rsplit_once('.').unwrap();
     let first = if signature.starts_with('A') { 'B' } else { 'A' };
     format!("{signed}.{first}{}", &signature[1..])
@@ -170,7 +170,11 @@ fn break_signature(token: String) -> String {
 
 #[tokio::test]
 async fn a_bad_es256_signature_is_refused() {
-    not_trusted(|ways| ways.edit_id_token = Box::new(break_signature), "signature does not verify").await;
+    not_trusted(
+        |ways| ways.edit_id_token = Box::new(|token| break_signature(&token)),
+        "signature does not verify",
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -178,7 +182,7 @@ async fn a_bad_rs256_signature_is_refused() {
     let key = SigningKey::rs256(0);
     let change = |ways: &mut crate::hostile_provider::Ways| {
         ways.sign_with(&key, &[&key]);
-        ways.edit_id_token = Box::new(break_signature);
+        ways.edit_id_token = Box::new(|token| break_signature(&token));
     };
     not_trusted(change, "signature does not verify").await;
 }
