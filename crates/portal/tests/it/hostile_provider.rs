@@ -48,7 +48,7 @@ pub struct Ways {
     pub edit_claims: Edit,
     pub edit_header: Edit,
     /// Takes the token as it would be sent.
-    pub edit_id_token: Box<dyn Fn(String) -> String + Send>,
+    pub edit_id_token: Box<dyn Fn(&str) -> String + Send>,
     pub edit_token_reply: Edit,
     /// In place of what the token endpoint would say.
     pub token_answer: Option<Answer>,
@@ -129,7 +129,7 @@ impl Ways {
             key,
             edit_claims: Box::new(|_| {}),
             edit_header: Box::new(|_| {}),
-            edit_id_token: Box::new(|token| token),
+            edit_id_token: Box::new(str::to_owned),
             edit_token_reply: Box::new(|_| {}),
             token_answer: None,
             userinfo: Answer::Right,
@@ -175,7 +175,7 @@ impl Ways {
         let part = |value: &Value| BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
         let signed = format!("{}.{}", part(&header), part(&claims));
         let signature = BASE64_URL_SAFE_NO_PAD.encode(self.key.sign(&signed));
-        (self.edit_id_token)(format!("{signed}.{signature}"))
+        (self.edit_id_token)(&format!("{signed}.{signature}"))
     }
 }
 

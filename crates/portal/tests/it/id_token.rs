@@ -162,7 +162,7 @@ async fn a_token_whose_hash_is_of_another_code_is_refused() {
 }
 
 /// The signature's first letter becomes another.
-fn break_signature(token: String) -> String {
+fn break_signature(token: &str) -> String {
     let (signed, signature) = token.rsplit_once('.').unwrap();
     let first = if signature.starts_with('A') { 'B' } else { 'A' };
     format!("{signed}.{first}{}", &signature[1..])
@@ -185,7 +185,7 @@ async fn a_bad_rs256_signature_is_refused() {
 
 #[tokio::test]
 async fn claims_that_were_changed_after_signing_are_refused() {
-    let other_claims = |token: String| {
+    let other_claims = |token: &str| {
         let parts: Vec<_> = token.split('.').collect();
         // The same claims with a blank in front: what is signed must be every letter.
         use base64::Engine;
@@ -198,7 +198,7 @@ async fn claims_that_were_changed_after_signing_are_refused() {
 
 #[tokio::test]
 async fn a_token_without_a_signature_is_refused() {
-    let unsigned = |token: String| format!("{}.", token.rsplit_once('.').unwrap().0);
+    let unsigned = |token: &str| format!("{}.", token.rsplit_once('.').unwrap().0);
     let change = |ways: &mut crate::hostile_provider::Ways| {
         ways.edit_header(|header| header["alg"] = json!("none"));
         ways.edit_id_token = Box::new(unsigned);
