@@ -12,7 +12,7 @@ use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use chancery_domain::Clock;
 use openidconnect::url::form_urlencoded;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
+use sha2::{Digest, Sha256, Sha512};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -186,6 +186,11 @@ pub fn without(claims: &mut Value, name: &str) {
 /// What goes into `at_hash` with an algorithm of SHA-256.
 pub fn half_hash(text: &str) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(&Sha256::digest(text)[..16])
+}
+
+/// Likewise with SHA-512.
+pub fn half_sha512(text: &str) -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(&Sha512::digest(text)[..32])
 }
 
 async fn answer(answer: Answer, right: Value) -> Response {
