@@ -79,10 +79,15 @@ pub(crate) fn start() -> Result<LocalPath, Refusal> {
     LocalPath::parse(START).ok_or_else(|| Refusal::internal("the start is no path of this portal"))
 }
 
+/// Where a sign-in begins that ends at `return_to`.
+pub(crate) fn sign_in_url(return_to: &LocalPath) -> String {
+    let path: String = form_urlencoded::byte_serialize(return_to.as_str().as_bytes()).collect();
+    format!("/auth/sign-in?return_to={path}")
+}
+
 /// What pages offer after a sign-in that came to nothing.
 pub(crate) fn begin_again(return_to: &LocalPath) -> WayOn {
-    let path: String = form_urlencoded::byte_serialize(return_to.as_str().as_bytes()).collect();
-    WayOn { href: format!("/auth/sign-in?return_to={path}"), label: "Sign in again" }
+    WayOn { href: sign_in_url(return_to), label: "Sign in again" }
 }
 
 fn too_many(flood: Flood) -> Refusal {

@@ -6,6 +6,7 @@ use chancery_domain::{Clock, CompanyDomain, EmailAddress, Randomness, SessionTim
 use chancery_mail::Mailer;
 use chancery_store::Store;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Made once at the start, from the configuration.
@@ -20,6 +21,8 @@ pub struct PortalSettings {
     pub partners: Vec<EmailAddress>,
     pub session_times: SessionTimes,
     pub identity: IdentitySettings,
+    /// Of these, `X-Forwarded-For` is believed.
+    pub trusted_proxies: Vec<IpAddr>,
 }
 
 /// Whether a code by mail is asked for at every sign-in.
