@@ -12,7 +12,7 @@ use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use chancery_domain::Clock;
 use openidconnect::url::form_urlencoded;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
+use sha2::{Digest, Sha256, Sha512};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -48,7 +48,7 @@ pub struct Ways {
     pub edit_claims: Edit,
     pub edit_header: Edit,
     /// Takes the token as it would be sent.
-    pub edit_id_token: Box<dyn Fn(String) -> String + Send>,
+    pub edit_id_token: Box<dyn Fn(&str) -> String + Send>,
     pub edit_token_reply: Edit,
     /// In place of what the token endpoint would say.
     pub token_answer: Option<Answer>,
@@ -129,7 +129,7 @@ impl Ways {
             key,
             edit_claims: Box::new(|_| {}),
             edit_header: Box::new(|_| {}),
-            edit_id_token: Box::new(|token| token),
+            edit_id_token: Box::new(str::to_owned),
             edit_token_reply: Box::new(|_| {}),
             token_answer: None,
             userinfo: Answer::Right,
@@ -175,7 +175,7 @@ impl Ways {
         let part = |value: &Value| BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
         let signed = format!("{}.{}", part(&header), part(&claims));
         let signature = BASE64_URL_SAFE_NO_PAD.encode(self.key.sign(&signed));
-        (self.edit_id_token)(format!("{signed}.{signature}"))
+        (self.edit_id_token)(&format!("{signed}.{signature}"))
     }
 }
 
@@ -186,6 +186,11 @@ pub fn without(claims: &mut Value, name: &str) {
 /// What goes into `at_hash` with an algorithm of SHA-256.
 pub fn half_hash(text: &str) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(&Sha256::digest(text)[..16])
+}
+
+/// Likewise with SHA-512.
+pub fn half_sha512(text: &str) -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(&Sha512::digest(text)[..32])
 }
 
 async fn answer(answer: Answer, right: Value) -> Response {

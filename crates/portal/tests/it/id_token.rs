@@ -1,6 +1,8 @@
 //! What an ID token must be; the rules are numbered in `identity/id_token.rs`.
 
-use crate::hostile_provider::{ACCESS_TOKEN, CLIENT_ID, CLIENT_SECRET, half_hash, without};
+use crate::hostile_provider::{
+    ACCESS_TOKEN, CLIENT_ID, CLIENT_SECRET, Ways, half_hash, half_sha512, without,
+};
 use crate::scene::{not_trusted, signs_in};
 use crate::signing::SigningKey;
 use serde_json::{Value, json};
@@ -155,6 +157,23 @@ async fn a_token_whose_hash_is_of_another_access_token_is_refused() {
 }
 
 #[tokio::test]
+async fn with_eddsa_either_hash_in_use_ties_the_access_token() {
+    let key = SigningKey::ed_dsa();
+    for hash in [half_hash(ACCESS_TOKEN), half_sha512(ACCESS_TOKEN)] {
+        signs_in(|ways| {
+            ways.sign_with(&key, &[&key]);
+            ways.edit_claims(move |claims| claims["at_hash"] = json!(hash));
+        })
+        .await;
+    }
+    let change = |ways: &mut Ways| {
+        ways.sign_with(&key, &[&key]);
+        ways.edit_claims(|claims| claims["at_hash"] = json!(half_sha512("another")));
+    };
+    not_trusted(change, "`at_hash`").await;
+}
+
+#[tokio::test]
 async fn a_token_whose_hash_is_of_another_code_is_refused() {
     signs_in(|ways| ways.edit_claims(|claims| claims["c_hash"] = json!(half_hash("code-1")))).await;
     not_trusted(|ways| ways.edit_claims(|claims| claims["c_hash"] = json!(half_hash("another"))), "`c_hash`")
@@ -180,7 +199,7 @@ async fn a_bad_es256_signature_is_refused() {
 #[tokio::test]
 async fn a_bad_rs256_signature_is_refused() {
     let key = SigningKey::rs256(0);
-    let change = |ways: &mut crate::hostile_provider::Ways| {
+    let change = |ways: &mut Ways| {
         ways.sign_with(&key, &[&key]);
         ways.edit_id_token = Box::new(|token| break_signature(&token));
     };
@@ -189,7 +208,7 @@ async fn a_bad_rs256_signature_is_refused() {
 
 #[tokio::test]
 async fn claims_that_were_changed_after_signing_are_refused() {
-    let other_claims = |token: String| {
+    let other_claims = |token: &str| {
         let parts: Vec<_> = token.split('.').collect();
         // The same claims with a blank in front: what is signed must be every letter.
         use base64::Engine;
@@ -202,8 +221,8 @@ async fn claims_that_were_changed_after_signing_are_refused() {
 
 #[tokio::test]
 async fn a_token_without_a_signature_is_refused() {
-    let unsigned = |token: String| format!("{}.", token.rsplit_once('.').unwrap().0);
-    let change = |ways: &mut crate::hostile_provider::Ways| {
+    let unsigned = |token: &str| format!("{}.", token.rsplit_once('.').unwrap().0);
+    let change = |ways: &mut Ways| {
         ways.edit_header(|header| header["alg"] = json!("none"));
         ways.edit_id_token = Box::new(unsigned);
     };
