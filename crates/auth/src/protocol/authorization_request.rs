@@ -315,6 +315,7 @@ mod tests {
 
     fn settings() -> ProviderSettings {
         ProviderSettings {
+            trusted_proxies: Vec::new(),
             issuer: "https://id.example.com".to_owned(),
             firm_name: "Hale & Ward".to_owned(),
             company_domain: "example.com".parse().unwrap(),
