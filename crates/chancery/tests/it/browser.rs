@@ -26,6 +26,9 @@ pub struct Browser {
     http: reqwest::Client,
 }
 
+/// One of the pages that it has open.
+pub struct Tab(Value);
+
 #[derive(Clone, Copy)]
 pub enum Screen {
     Desktop,
@@ -120,6 +123,61 @@ impl Browser {
     pub async fn text(&self, css: &str) -> String {
         let element = self.find(css).await;
         self.get(&format!("element/{element}/text")).await.as_str().unwrap().to_owned()
+    }
+
+    /// Waits until the page shows this text.
+    pub async fn shows(&self, text: &str) {
+        let mut page = String::new();
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while !page.contains(text) {
+            let is_late = tokio::time::Instant::now() > deadline;
+            assert!(!is_late, "no {text:?} at {}, which shows:\n{page}", self.url().await);
+            page = self.page_text().await;
+        }
+    }
+
+    /// Everything that a person sees on the page.
+    pub async fn page_text(&self) -> String {
+        let text = self.script("return document.body ? document.body.innerText : ''").await;
+        text.as_str().unwrap_or_default().to_owned()
+    }
+
+    /// The page's name in the tab.
+    pub async fn title(&self) -> String {
+        self.get("title").await.as_str().unwrap().to_owned()
+    }
+
+    /// The status that the page came with.
+    pub async fn status(&self) -> u64 {
+        let status = "return performance.getEntriesByType('navigation')[0].responseStatus";
+        self.script(status).await.as_u64().unwrap()
+    }
+
+    /// The cookie that it would send to this address, with its attributes; `Null` where it has none.
+    pub async fn cookie(&self, url: &str, name: &str) -> Value {
+        let cookies = self.cookies(url).await;
+        cookies.into_iter().find(|cookie| cookie["name"] == name).unwrap_or_default()
+    }
+
+    /// All that it would send there.
+    pub async fn cookies(&self, url: &str) -> Vec<Value> {
+        let mut reply = self.devtools("Network.getCookies", json!({"urls": [url]})).await;
+        serde_json::from_value(reply["cookies"].take()).unwrap()
+    }
+
+    /// Opens an empty tab and goes to it; gives what brings it back to the tab where it was.
+    pub async fn new_tab(&self) -> Tab {
+        let here = self.get("window").await;
+        let tab = self.post("window/new", &json!({"type": "tab"})).await;
+        self.post("window", &json!({"handle": tab["handle"]})).await;
+        Tab(here)
+    }
+
+    /// Goes to another tab; gives what brings it back.
+    pub async fn go_to_tab(&self, Tab(tab): &Tab) -> Tab {
+        let here = self.get("window").await;
+        self.post("window", &json!({"handle": tab})).await;
+        Tab(here)
     }
 
     /// What a script gives with `return`.
