@@ -20,6 +20,9 @@ use chancery_pages::{Refusal, Surroundings, surround};
 use chancery_store::StoreError;
 use std::sync::Arc;
 
+/// Forms of a few fields.
+const MAX_BODY_BYTES: usize = 16 * 1024;
+
 /// The whole provider.
 pub fn router(provider: Arc<Provider>) -> Router {
     let surroundings = Surroundings {
@@ -27,6 +30,8 @@ pub fn router(provider: Arc<Provider>) -> Router {
         firm_name: provider.settings.firm_name.clone(),
         public_url: provider.settings.issuer.clone(),
         form_targets: provider.settings.form_targets(),
+        trusted_proxies: provider.settings.trusted_proxies.clone(),
+        max_body_bytes: MAX_BODY_BYTES,
         open_to_other_sites: protocol::OPEN_TO_OTHER_SITES,
         clock: Arc::clone(&provider.clock),
         randomness: Arc::clone(&provider.randomness),

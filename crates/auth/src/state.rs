@@ -4,6 +4,7 @@ use chancery_domain::{Clock, CompanyDomain, Randomness};
 use chancery_mail::Mailer;
 use chancery_store::Store;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Made once at the start, from the configuration.
@@ -15,6 +16,8 @@ pub struct ProviderSettings {
     /// Whose people may sign up.
     pub company_domain: CompanyDomain,
     pub clients: Vec<Client>,
+    /// Of these, `X-Forwarded-For` is believed.
+    pub trusted_proxies: Vec<IpAddr>,
 }
 
 /// An application that people sign in to.

@@ -16,24 +16,39 @@ pub enum MailRouteError {
         "a mail server is `smtps://USER:PASSWORD@HOST` (TLS from the start) or `smtp://USER:PASSWORD@HOST:587` (STARTTLS)"
     )]
     NotSmtp,
+    #[error(
+        "after `smtp://HOST` may stand `?tls=required`, `?tls=opportunistic`, or `?tls=none` for a server on this machine, and nothing else"
+    )]
+    Parameter,
     #[error("the mail server's URL cannot be read ({0})")]
     Unreadable(String),
 }
 
 impl MailRoute {
     /// A password never goes over a network in the clear because somebody left something out: `smtp://` means STARTTLS,
-    /// unless the server is on this machine, or the URL asks for `?tls=opportunistic` outright.
+    /// unless the server is on this machine, or the URL says `?tls=opportunistic` outright.
     pub fn smtp(text: &str) -> Result<Self, MailRouteError> {
-        let rest = text.strip_prefix("smtp://").or_else(|| text.strip_prefix("smtps://"));
-        let Some(rest) = rest.filter(|rest| !rest.is_empty()) else { return Err(MailRouteError::NotSmtp) };
-        let says_tls = rest.split_once('?').is_some_and(|(_, query)| query.contains("tls="));
-        let url = match text.starts_with("smtp://") && !says_tls {
-            false => text.to_owned(),
-            true => {
-                let mark = if rest.contains('?') { '&' } else { '?' };
-                let tls = if is_on_this_machine(rest) { "opportunistic" } else { "required" };
-                format!("{text}{mark}tls={tls}")
+        let (address, tls) = match text.split_once('?') {
+            None => (text, None),
+            Some((address, query)) => {
+                (address, Some(query.strip_prefix("tls=").ok_or(MailRouteError::Parameter)?))
             }
+        };
+        let (is_plain, rest) = match (address.strip_prefix("smtp://"), address.strip_prefix("smtps://")) {
+            (Some(rest), _) => (true, rest),
+            (_, Some(rest)) => (false, rest),
+            (None, None) => return Err(MailRouteError::NotSmtp),
+        };
+        if rest.is_empty() {
+            return Err(MailRouteError::NotSmtp);
+        }
+        let url = match (is_plain, tls) {
+            (false, None) => address.to_owned(),
+            (true, Some("required" | "opportunistic")) => text.to_owned(),
+            // A mail server of this machine has seldom a certificate that anybody could check.
+            (true, None | Some("none")) if is_on_this_machine(rest) => address.to_owned(),
+            (true, None) => format!("{address}?tls=required"),
+            _ => return Err(MailRouteError::Parameter),
         };
         Ok(Self::Smtp(url))
     }
@@ -77,11 +92,21 @@ mod tests {
             ("smtp://mail.example.com:587", "smtp://mail.example.com:587?tls=required"),
             ("smtp://u:p@mail.example.com", "smtp://u:p@mail.example.com?tls=required"),
             ("smtps://mail.example.com", "smtps://mail.example.com"),
-            ("smtp://127.0.0.1:2525", "smtp://127.0.0.1:2525?tls=opportunistic"),
+            ("smtp://127.0.0.1:2525", "smtp://127.0.0.1:2525"),
+            ("smtp://localhost?tls=none", "smtp://localhost"),
+            ("smtp://localhost?tls=required", "smtp://localhost?tls=required"),
             ("smtp://localhost.evil.example", "smtp://localhost.evil.example?tls=required"),
             ("smtp://mail.example.com?tls=opportunistic", "smtp://mail.example.com?tls=opportunistic"),
         ] {
             assert_eq!(MailRoute::smtp(text), Ok(MailRoute::Smtp(url.to_owned())));
+        }
+        for text in [
+            "smtp://u:p@mail.example.com?starttls=required",
+            "smtp://mail.example.com?tls=none",
+            "smtp://mail.example.com?tls=required&x=y",
+            "smtps://mail.example.com?tls=none",
+        ] {
+            assert_eq!(MailRoute::smtp(text), Err(MailRouteError::Parameter), "{text}");
         }
         for text in ["", "mail.example.com", "http://mail.example.com", "smtp://"] {
             assert_eq!(MailRoute::smtp(text), Err(MailRouteError::NotSmtp), "{text}");

@@ -3,7 +3,7 @@
 
 use crate::refusal::wants_json;
 use crate::security_headers::SecurityHeaders;
-use crate::{Refusal, STYLESHEET_PATH, same_origin, stylesheet};
+use crate::{Refusal, STYLESHEET_PATH, body, client_address, same_origin, stylesheet};
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::HeaderValue;
@@ -11,6 +11,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use chancery_domain::{Clock, Randomness, RequestId};
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -26,6 +27,10 @@ pub struct Surroundings {
     pub public_url: String,
     /// Other origins that the reply to a form may lead to.
     pub form_targets: Vec<String>,
+    /// Proxies in front of us. Of what they forward, and of nothing else, `X-Forwarded-For` says where it comes from.
+    pub trusted_proxies: Vec<IpAddr>,
+    /// A form or another body may have so many bytes.
+    pub max_body_bytes: usize,
     /// Paths that are asked by programs of other sites, and hold no cookie to be misused.
     pub open_to_other_sites: &'static [&'static str],
     pub clock: Arc<dyn Clock>,
@@ -63,9 +68,17 @@ async fn around(State(boundary): State<Boundary>, mut request: Request, next: Ne
     let is_open = surroundings.open_to_other_sites.contains(&path.as_str());
     let is_allowed = is_open || same_origin::is_allowed(&method, request.headers());
 
-    let mut response = match is_allowed {
-        true => CatchPanic(Box::pin(next.run(request))).await.unwrap_or_else(IntoResponse::into_response),
-        false => Refusal::cross_origin().into_response(),
+    client_address::correct(&mut request, &surroundings.trusted_proxies);
+
+    let request = match is_allowed {
+        true => body::take_in(request, surroundings.max_body_bytes).await,
+        false => Err(Refusal::cross_origin()),
+    };
+    let mut response = match request {
+        Ok(request) => {
+            CatchPanic(Box::pin(next.run(request))).await.unwrap_or_else(IntoResponse::into_response)
+        }
+        Err(refusal) => refusal.into_response(),
     };
     let refusal = response.extensions_mut().remove::<Refusal>();
     if let Some(refusal) = &refusal {

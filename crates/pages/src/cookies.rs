@@ -12,11 +12,13 @@ pub enum SentCookie<'a> {
     Several,
 }
 
-/// Looks for a cookie by its name.
+/// Looks for a cookie by its name. Others beside it, which may be of any bytes, are none of our business.
 pub fn sent_cookie<'a>(headers: &'a HeaderMap, name: &str) -> SentCookie<'a> {
-    let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
-    let pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    let mut values = pairs.filter(|(own, _)| *own == name).map(|(_, value)| value);
+    let lines = headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes);
+    let cookies = lines.flat_map(|line| line.split(|byte| *byte == b';')).map(<[u8]>::trim_ascii);
+    let values = cookies.filter_map(|cookie| cookie.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
+    // What is not even text is a cookie that opens nothing.
+    let mut values = values.map(|value| std::str::from_utf8(value).unwrap_or_default());
     match (values.next(), values.next()) {
         (None, _) => SentCookie::None,
         (Some(value), None) => SentCookie::One(value),
@@ -65,6 +67,9 @@ mod tests {
         assert_eq!(sent_cookie(&headers(&["session=x; session=x"]), "session"), SentCookie::Several);
         assert_eq!(sent_cookie(&headers(&["session=x", "session=y"]), "session"), SentCookie::Several);
         assert_eq!(sent_cookie(&headers(&["session="]), "session"), SentCookie::One(""));
+        let mixed = HeaderValue::from_bytes(b"other=\xff\xe4; session=x").unwrap();
+        let mixed = HeaderMap::from_iter([(header::COOKIE, mixed)]);
+        assert_eq!(sent_cookie(&mixed, "session"), SentCookie::One("x"), "another's cookie hides nothing");
     }
 
     #[test]

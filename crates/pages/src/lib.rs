@@ -1,7 +1,9 @@
 //! What the pages of the portal and of the identity provider have in common: the look, the headers, the cross-origin
 //! rule, cookies, and refusals in one voice. It knows no page of either.
 
+mod body;
 mod boundary;
+mod client_address;
 mod cookies;
 mod page;
 mod refusal;

@@ -23,6 +23,8 @@ fn surface(public_url: &str) -> Router {
         firm_name: "Marlow & Finch".to_owned(),
         public_url: public_url.to_owned(),
         form_targets: vec!["http://localhost:8081".to_owned()],
+        trusted_proxies: Vec::new(),
+        max_body_bytes: 1_000,
         open_to_other_sites: &["/open"],
         clock: Arc::new(ManualClock::at(UnixMillis(1_800_000_000_000))),
         randomness: Arc::new(SeededRandomness::new(1)),
@@ -101,6 +103,37 @@ async fn a_refusal_is_a_page_for_people_and_json_for_programs_and_tells_nothing_
         json,
         serde_json::json!({"error": {"code": "too_many_requests", "reason": "Too many <tries>."}})
     );
+}
+
+#[tokio::test]
+async fn a_body_past_the_bound_is_refused_before_anybody_reads_it() {
+    for (bytes, status) in [(1_000, StatusCode::OK), (1_001, StatusCode::PAYLOAD_TOO_LARGE)] {
+        let request =
+            Request::builder().method(Method::POST).uri("/deed").body(Body::from(vec![b'x'; bytes]));
+        let response = surface("http://localhost:8081").call(request.unwrap()).await.unwrap();
+        assert_eq!(response.status(), status, "{bytes}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_never_ends_is_not_waited_for() {
+    let request =
+        Request::builder().method(Method::POST).uri("/deed").body(Body::from_stream(Never)).unwrap();
+    let response = surface("http://localhost:8081").call(request).await.unwrap();
+    assert_eq!(response.status(), StatusCode::REQUEST_TIMEOUT);
+}
+
+struct Never;
+
+impl futures_core::Stream for Never {
+    type Item = Result<axum::body::Bytes, std::convert::Infallible>;
+
+    fn poll_next(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Self::Item>> {
+        std::task::Poll::Pending
+    }
 }
 
 #[tokio::test]

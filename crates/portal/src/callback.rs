@@ -9,6 +9,7 @@
 //! A refused callback changes nothing about a session that the browser has.
 
 use crate::arrival::{self, Proven, Visitor};
+use crate::failure::refused_by_store;
 use crate::identity::{Fault, Secrets};
 use crate::sign_in::{SIGN_IN_COOKIE, begin_again, start};
 use crate::state::Portal;
@@ -50,8 +51,8 @@ pub(crate) async fn handle(
         return Err(not_ours("its browser's cookie `sign_in` was never one of ours", start()));
     };
     let taken = portal.store.take_sign_in(browser.hash_with(state), portal.clock.now()).await;
-    let taken = taken.map_err(|error| Refusal::unavailable(format!("a sign-in cannot be taken: {error}")))?;
-    let Some(sign_in) = taken else { return Err(over(start()?)) };
+    let taken = taken.map_err(|error| refused_by_store(&error))?;
+    let Some(sign_in) = taken else { return Err(over(&start()?)) };
 
     let return_to = sign_in.return_to;
     let refused = |fault: Fault| fault.refusal(&return_to);
@@ -104,7 +105,7 @@ fn not_ours(why: &str, return_to: Result<LocalPath, Refusal>) -> Refusal {
     refusal
 }
 
-fn over(return_to: LocalPath) -> Refusal {
+fn over(return_to: &LocalPath) -> Refusal {
     let mut refusal = Refusal::new(
         StatusCode::GONE,
         "sign_in_over",
@@ -113,7 +114,7 @@ fn over(return_to: LocalPath) -> Refusal {
     )
     .advice("Begin again; it takes a moment.")
     .logged("the callback is refused: its `state` was not begun in this browser, was used before, or is too old");
-    refusal.way_on = Some(begin_again(&return_to));
+    refusal.way_on = Some(begin_again(return_to));
     refusal
 }
 

@@ -120,7 +120,7 @@ pub(crate) fn destroyed() -> Refusal {
         "Too many wrong codes",
         format!("{MAX_CODE_TRIES} wrong codes were typed for this account, so its codes no longer work."),
     )
-    .advice(format!("In {minutes} minutes you can sign in again with a new code. We have told the account's owner by mail."))
+    .advice(format!("In {minutes} minutes you can sign in again with a new code. We have told the account’s owner by mail."))
     .with_cookie(CODE_COOKIE.take_back())
     .logged("the last wrong code destroyed the sign-ins of an identity")
 }

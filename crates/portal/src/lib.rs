@@ -33,6 +33,9 @@ use axum::routing::{get, post};
 use chancery_pages::{Surroundings, surround};
 use std::sync::Arc;
 
+/// Forms of a few fields.
+const MAX_BODY_BYTES: usize = 16 * 1024;
+
 /// The whole portal.
 pub fn router(portal: Arc<Portal>) -> Router {
     let surroundings = Surroundings {
@@ -40,6 +43,8 @@ pub fn router(portal: Arc<Portal>) -> Router {
         firm_name: portal.settings.firm_name.clone(),
         public_url: portal.settings.public_url.clone(),
         form_targets: Vec::new(),
+        trusted_proxies: portal.settings.trusted_proxies.clone(),
+        max_body_bytes: MAX_BODY_BYTES,
         open_to_other_sites: &[],
         clock: Arc::clone(&portal.clock),
         randomness: Arc::clone(&portal.randomness),

@@ -2,6 +2,7 @@
 //! alive, whose it is and what that person's role is, is asked anew for every request.
 
 use crate::failure::refused_by_store;
+use crate::sign_in::sign_in_url;
 use crate::state::Portal;
 use crate::visitor::{self, Visitor};
 use axum::extract::FromRequestParts;
@@ -11,7 +12,6 @@ use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{LocalPath, Person, PersonId, SecretToken, Session, TokenHash};
 use chancery_pages::{Cookie, Refusal, SentCookie, sent_cookie};
 use chancery_store::NewSession;
-use openidconnect::url::form_urlencoded;
 use serde_json::json;
 use std::sync::Arc;
 
@@ -99,12 +99,6 @@ fn not_signed_in(parts: &Parts) -> Response {
     }
 }
 
-/// Where signing in begins that ends at `return_to`.
-pub(crate) fn sign_in_url(return_to: &LocalPath) -> String {
-    let path: String = form_urlencoded::byte_serialize(return_to.as_str().as_bytes()).collect();
-    format!("/auth/sign-in?return_to={path}")
-}
-
 fn two_sessions() -> Refusal {
     Refusal::new(
         StatusCode::BAD_REQUEST,
@@ -113,7 +107,7 @@ fn two_sessions() -> Refusal {
         "It has two cookies named “session” for this site, and one of them is not ours. We cannot tell which, so we took \
          neither. Nothing was changed.",
     )
-    .advice("Sign in again. If this page comes back, remove this site's cookies in the browser's settings first.")
+    .advice("Sign in again. If this page comes back, remove this site’s cookies in the browser’s settings first.")
     .way_on("/", "Go to sign-in")
     .with_cookie(SESSION_COOKIE.take_back())
     .logged("two cookies named session in one request")

@@ -5,6 +5,7 @@
 //! browser alone.
 
 use crate::arrival::Visitor;
+use crate::failure::refused_by_store;
 use crate::identity::Secrets;
 use crate::sign_ins_begun::Flood;
 use crate::state::Portal;
@@ -55,7 +56,7 @@ pub(crate) async fn handle(
         expires_at: UnixMillis(portal.clock.now().0.saturating_add(lasts_ms)),
     };
     let begun = portal.store.begin_sign_in(browser.hash_with(state.reveal()), sign_in).await;
-    begun.map_err(|error| Refusal::unavailable(format!("a sign-in cannot be begun: {error}")))?;
+    begun.map_err(|error| refused_by_store(&error))?;
 
     let unsendable = |what: &str| Refusal::internal(format!("{what} cannot be put into a header"));
     let location = HeaderValue::from_str(&url).map_err(|_| unsendable("the provider's address"))?;
@@ -78,10 +79,15 @@ pub(crate) fn start() -> Result<LocalPath, Refusal> {
     LocalPath::parse(START).ok_or_else(|| Refusal::internal("the start is no path of this portal"))
 }
 
+/// Where a sign-in begins that ends at `return_to`.
+pub(crate) fn sign_in_url(return_to: &LocalPath) -> String {
+    let path: String = form_urlencoded::byte_serialize(return_to.as_str().as_bytes()).collect();
+    format!("/auth/sign-in?return_to={path}")
+}
+
 /// What pages offer after a sign-in that came to nothing.
 pub(crate) fn begin_again(return_to: &LocalPath) -> WayOn {
-    let path: String = form_urlencoded::byte_serialize(return_to.as_str().as_bytes()).collect();
-    WayOn { href: format!("/auth/sign-in?return_to={path}"), label: "Sign in again" }
+    WayOn { href: sign_in_url(return_to), label: "Sign in again" }
 }
 
 fn too_many(flood: Flood) -> Refusal {

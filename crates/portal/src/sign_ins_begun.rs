@@ -23,7 +23,7 @@ struct Window {
 }
 
 /// Too many; there is room again after this long.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flood {
     pub(crate) retry_after_s: u32,
 }

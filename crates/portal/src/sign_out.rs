@@ -46,7 +46,7 @@ pub(crate) async fn show_signed_out(
     let signed_out = SignedOutPage {
         firm_name: &portal.settings.firm_name,
         provider_host: portal.settings.identity.host(),
-        provider_sign_out: None,
+        provider_sign_out: portal.end_session_url(),
     };
     page(StatusCode::OK, &signed_out)
 }

@@ -6,6 +6,7 @@ use chancery_domain::{Clock, CompanyDomain, EmailAddress, Randomness, SessionTim
 use chancery_mail::Mailer;
 use chancery_store::Store;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Made once at the start, from the configuration.
@@ -20,6 +21,8 @@ pub struct PortalSettings {
     pub partners: Vec<EmailAddress>,
     pub session_times: SessionTimes,
     pub identity: IdentitySettings,
+    /// Of these, `X-Forwarded-For` is believed.
+    pub trusted_proxies: Vec<IpAddr>,
 }
 
 /// Whether a code by mail is asked for at every sign-in.
@@ -82,8 +85,8 @@ impl Portal {
     }
 
     /// Where a browser that signed out here signs out at the identity provider too, coming back to the portal's start. None
-    /// where the provider has no such place, or cannot be asked for it.
-    pub async fn end_session_url(&self) -> Option<String> {
-        self.identity.end_session_url().await
+    /// where the provider has no such place, or was never asked; signing out here must not wait for it.
+    pub fn end_session_url(&self) -> Option<String> {
+        self.identity.end_session_url()
     }
 }

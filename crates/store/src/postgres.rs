@@ -33,10 +33,12 @@ const MAX_LONG_CONNECTIONS: u32 = 4;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What every session begins with. A commit must be on disk when it returns, so a server that is set to answer earlier
-/// is overruled; one that is set to wait for more (`remote_apply`) is not.
+/// is overruled; one that is set to wait for more (`remote_apply`) is not. Statements that wait for a lock must see what
+/// its last holder did, which another isolation than PostgreSQL's own default would keep from them.
 fn session(statement_timeout: Duration) -> String {
     format!(
         "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'; \
+         SET default_transaction_isolation = 'read committed'; \
          SET statement_timeout = '{}s'; \
          SET idle_in_transaction_session_timeout = '10s'",
         statement_timeout.as_secs()

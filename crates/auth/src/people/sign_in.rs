@@ -5,6 +5,7 @@ use super::form::{Onward, Posted, Problems, local_path, read_email};
 use super::place::Place;
 use super::throttle::{self, Tried};
 use crate::passwords::{self, HashingError};
+use crate::protocol::login_hint;
 use crate::signed_in::{begin_session, see_other};
 use crate::{Provider, refused};
 use askama::Template;
@@ -48,10 +49,11 @@ pub(crate) async fn show(
     Onward(return_to): Onward,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refusal> {
+    let hint = login_hint(&return_to);
     let template = SignInPage {
         firm_name: &provider.settings.firm_name,
         problems: Problems::default(),
-        email: "",
+        email: hint.as_ref().map_or("", EmailAddress::as_str),
         return_to: &return_to,
         has_new_password: query.is_some_and(|query| query.ends_with(NEW_PASSWORD_MARK)),
     };

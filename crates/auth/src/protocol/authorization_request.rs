@@ -6,7 +6,7 @@ use super::scope::Scope;
 use crate::{Client, ProviderSettings};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use chancery_domain::{LocalPath, UnixMillis};
+use chancery_domain::{EmailAddress, LocalPath, UnixMillis};
 use chancery_pages::Refusal;
 
 /// A SHA-256 in Base64 without padding.
@@ -101,6 +101,12 @@ impl Rejected {
             Self::ToClient { return_address, code, why } => Ok(return_address.error(issuer, code, &why)),
         }
     }
+}
+
+/// The address that the application expects to be signed in with, where the way on from the sign-in page is such a request.
+pub(crate) fn login_hint(return_to: &LocalPath) -> Option<EmailAddress> {
+    let query = return_to.as_str().strip_prefix("/authorize?")?;
+    Parameters::parse(query).ok()?.one("login_hint").ok()??.parse().ok()
 }
 
 /// A redirect that is always fetched with GET.
@@ -309,6 +315,7 @@ mod tests {
 
     fn settings() -> ProviderSettings {
         ProviderSettings {
+            trusted_proxies: Vec::new(),
             issuer: "https://id.example.com".to_owned(),
             firm_name: "Hale & Ward".to_owned(),
             company_domain: "example.com".parse().unwrap(),
@@ -431,6 +438,17 @@ mod tests {
         let pairs: Vec<(&str, &str)> =
             changed("state", None).into_iter().chain([("state", &*long)]).collect();
         assert!(matches!(read(&pairs), Err(Rejected::ToPerson(_))));
+    }
+
+    #[test]
+    fn a_hint_of_who_signs_in_survives_the_way_to_the_sign_in_page() {
+        let hinted = |hint: &'static str| {
+            let request = read(&changed("login_hint", Some(hint))).unwrap();
+            login_hint(&request.to_path().unwrap()).map(|email| email.to_string())
+        };
+        assert_eq!(hinted("Ann+x@Example.com").as_deref(), Some("ann+x@example.com"));
+        assert_eq!(hinted("<b>not an address</b>"), None);
+        assert_eq!(login_hint(&LocalPath::parse("/?login_hint=a@example.com").unwrap()), None);
     }
 
     #[test]

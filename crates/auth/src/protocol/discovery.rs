@@ -16,7 +16,8 @@ pub(crate) async fn show(State(provider): State<Arc<Provider>>) -> Response {
 }
 
 fn document(issuer: &str) -> Value {
-    let at = |path: &str| format!("{issuer}{path}");
+    // Whether it ends in a slash is part of an issuer's name, and not of the addresses below it.
+    let at = |path: &str| format!("{}{path}", issuer.trim_end_matches('/'));
     json!({
         "issuer": issuer,
         "authorization_endpoint": at("/authorize"),

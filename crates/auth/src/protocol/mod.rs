@@ -29,6 +29,7 @@ mod token;
 mod upkeep;
 mod userinfo;
 
+pub(crate) use authorization_request::login_hint;
 pub use upkeep::protocol_upkeep;
 
 use crate::Provider;

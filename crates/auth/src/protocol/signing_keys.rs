@@ -65,9 +65,10 @@ pub(crate) async fn key_ring(
 
 impl KeyRing {
     pub(crate) fn signing_now(&self) -> Result<SigningNow, KeyError> {
-        let begun = self.keys.iter().rev().find(|key| key.signs_from <= self.now);
-        // After a clock was set back, no key may have begun.
-        let key = begun.or(self.keys.first()).ok_or(KeyError::NotMade)?;
+        let mut lasting = self.keys.iter().filter(|key| key.signs_until > self.now);
+        let begun = lasting.clone().rfind(|key| key.signs_from <= self.now);
+        // None has begun after a clock was set back, or when a key that had leaked was deleted.
+        let key = begun.or_else(|| lasting.next()).ok_or(KeyError::NotMade)?;
         Ok(SigningNow { key_id: key.key_id.clone(), key: private(key)? })
     }
 
@@ -228,6 +229,17 @@ mod tests {
     fn a_clock_that_was_set_back_finds_a_key_to_sign_with() {
         let keys = [made(1, NOW)];
         assert_eq!(ring(&keys, UnixMillis(NOW.0 - 1)).signing_now().unwrap().key_id, keys[0].key_id);
+    }
+
+    #[test]
+    fn a_key_that_was_deleted_is_replaced_by_the_next_one_and_never_by_one_that_stopped() {
+        let first = made(1, NOW);
+        let second = made(2, first.signs_until);
+        let third = made(3, second.signs_until);
+        let just_after = UnixMillis(first.signs_until.0 + 1);
+        let keys = [first, third];
+        assert_eq!(due(&keys, just_after), None);
+        assert_eq!(ring(&keys, just_after).signing_now().unwrap().key_id, keys[1].key_id);
     }
 
     #[test]

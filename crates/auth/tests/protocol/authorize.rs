@@ -63,6 +63,20 @@ async fn whoever_is_not_signed_in_signs_in_and_comes_back_to_the_same_request() 
 }
 
 #[tokio::test]
+async fn the_sign_in_page_has_the_expected_address_in_it() {
+    let served = Served::start().await;
+    let hinted = authorize_path(&[("login_hint", "Ann@example.com")]);
+    let reply = served.get(&Browser::default(), &hinted).await;
+    let page = served.get(&Browser::default(), reply.header("location")).await;
+    assert_eq!(page.status, 200);
+    assert!(page.body.contains("value=\"ann@example.com\""), "{}", page.body);
+    let hostile = authorize_path(&[("login_hint", "\"><script>")]);
+    let reply = served.get(&Browser::default(), &hostile).await;
+    let page = served.get(&Browser::default(), reply.header("location")).await;
+    assert!(!page.body.contains("<script"), "{}", page.body);
+}
+
+#[tokio::test]
 async fn a_request_that_is_too_long_is_refused_plainly() {
     let served = Served::start().await;
     let long = "x".repeat(3_000);

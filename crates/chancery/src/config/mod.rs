@@ -405,6 +405,18 @@ mod tests {
                 "[portal]\npartners = [\"ruth@evil.com\"]",
                 "line 2: portal.partners: \"ruth@evil.com\" is not at",
             ),
+            (
+                "[portal]\npublic_url = \"http://portal.lan\"",
+                "line 2: portal.public_url: \"http://portal.lan\" has no TLS",
+            ),
+            (
+                "[portal]\npublic_url = \"https://x.example.com/p\"",
+                "portal.public_url: \"https://x.example.com/p\" has more",
+            ),
+            (
+                "[portal]\ntrusted_proxies = [\"proxy\"]",
+                "line 2: portal.trusted_proxies: \"proxy\" is not an IP address",
+            ),
             ("[portal]\nsession_idle_min = 0", "line 2: portal.session_idle_min: it must be a whole number"),
             (
                 "[identity]\nissuer = \"id.example.com\"",

@@ -7,7 +7,7 @@ use super::{is_on_this_machine, listen, public_url};
 use chancery_domain::{CompanyDomain, EmailAddress, SessionTimes};
 use chancery_mail::MailRoute;
 use chancery_portal::SecondFactor;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,6 +21,8 @@ pub struct Portal {
     pub second_factor: SecondFactor,
     pub partners: Vec<EmailAddress>,
     pub session_times: SessionTimes,
+    /// Of the portal and of the provider.
+    pub trusted_proxies: Vec<IpAddr>,
 }
 
 #[derive(Debug)]
@@ -51,6 +53,7 @@ const H: u64 = 60;
 pub fn portal(reader: &mut Reader) -> Option<Portal> {
     let listen = listen(reader, "portal.listen", 8081);
     let public_url = public_url(reader, "portal.public_url");
+    check_public_url(reader, public_url.as_deref());
     let company_domain = parsed(reader, "portal.company_domain", "example.com");
     let firm_name = reader.text("portal.firm_name", "Chancery");
     if firm_name.chars().any(char::is_control) || firm_name.chars().count() > bounds::FIRM_NAME_CHARS {
@@ -73,6 +76,7 @@ pub fn portal(reader: &mut Reader) -> Option<Portal> {
     let max_h = reader.integer("portal.session_max_h", 12, bounds::SESSION_MAX_H);
     let minutes = |count: u64| MIN * u32::try_from(count).unwrap_or(u32::MAX);
     let session_times = SessionTimes { idle: minutes(idle_min), max: minutes(max_h * H) };
+    let trusted_proxies = trusted_proxies(reader);
     Some(Portal {
         listen,
         public_url,
@@ -81,7 +85,38 @@ pub fn portal(reader: &mut Reader) -> Option<Portal> {
         second_factor,
         partners,
         session_times,
+        trusted_proxies,
     })
+}
+
+fn trusted_proxies(reader: &mut Reader) -> Vec<IpAddr> {
+    const KEY: &str = "portal.trusted_proxies";
+    let mut proxies = Vec::new();
+    for text in reader.texts(KEY) {
+        match text.parse::<IpAddr>() {
+            Ok(address) => proxies.push(address.to_canonical()),
+            Err(_) => {
+                reader.problem(KEY, format!("{text:?} is not an IP address; write it as \"127.0.0.1\""));
+            }
+        }
+    }
+    proxies
+}
+
+/// What sign-in needs of the portal's address: browsers keep its cookies only with TLS or on this machine, and its paths
+/// begin at the root.
+fn check_public_url(reader: &mut Reader, url: Option<&str>) {
+    const KEY: &str = "portal.public_url";
+    let Some(url) = url else { return };
+    let host = url.split_once("://").map_or(url, |(_, host)| host);
+    if host.contains(['/', '?', '#', '@']) {
+        reader.problem(
+            KEY,
+            format!("{url:?} has more than a host and a port; the portal needs a host of its own"),
+        );
+    } else if url.starts_with("http://") && !is_on_this_machine(url) {
+        reader.problem(KEY, format!("{url:?} has no TLS, without which browsers keep no session; put a TLS proxy in front and write https://"));
+    }
 }
 
 /// Only people who may sign up at all can be partners; another address would be a promise that nothing keeps.

@@ -11,7 +11,7 @@ use chancery_domain::{
     AccountName, Clock, CompanyDomain, EmailAddress, Identity, RateLimits, Role, SecretToken, SystemClock,
 };
 use chancery_metering::{Authenticator, MeterError};
-use chancery_store::{Arrival, NewAccount, Store};
+use chancery_store::{Arrival, NewAccount, Store, StoreError};
 use serde_json::json;
 use std::fmt;
 use std::sync::Arc;
@@ -175,7 +175,8 @@ fn users(domain: &CompanyDomain, earlier: Vec<User>, ground: &Ground) -> anyhow:
     PEOPLE.into_iter().map(user).collect()
 }
 
-/// Gives somebody a password at the identity provider and a place in the portal, if they have none yet.
+/// Gives somebody a password at the identity provider and a place in the portal, if they have none yet. What was changed
+/// about them since, a role or their removal, stands.
 async fn welcome(user: &User, ground: &Ground, issuer: &str) -> anyhow::Result<()> {
     let store = ground.store.as_ref();
     let (email, role): (EmailAddress, Role) = (user.email.parse()?, user.role.parse()?);
@@ -187,6 +188,11 @@ async fn welcome(user: &User, ground: &Ground, issuer: &str) -> anyhow::Result<(
         }
     };
     let identity = Identity { issuer: issuer.to_owned(), subject: account.subject };
-    store.arrive(Arrival { identity, email, role, at: ground.clock.now() }).await?;
-    Ok(())
+    if store.people_with_email(&email).await?.iter().any(|person| person.identity == identity) {
+        return Ok(());
+    }
+    match store.arrive(Arrival { identity, email, role, at: ground.clock.now() }).await {
+        Ok(_) | Err(StoreError::PersonRemoved(_)) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }

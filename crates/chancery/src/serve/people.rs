@@ -89,6 +89,7 @@ impl Ground {
                 client_id: config.identity.client_id.clone(),
                 client_secret: self.client_secret.clone(),
             },
+            trusted_proxies: config.portal.trusted_proxies.clone(),
         };
         let portal = Portal::new(
             settings,
@@ -113,6 +114,7 @@ impl Ground {
             firm_name: config.portal.firm_name.clone(),
             company_domain: config.portal.company_domain.clone(),
             clients: vec![portal],
+            trusted_proxies: config.portal.trusted_proxies.clone(),
         };
         Provider {
             settings,

@@ -14,6 +14,7 @@ mod demo;
 mod docs;
 mod event_stream;
 mod faults;
+mod identity_clients;
 mod identity_providers;
 mod limits;
 mod oidc_clients;

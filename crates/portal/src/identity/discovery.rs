@@ -17,7 +17,7 @@ use openidconnect::{
     TokenUrl, UserInfoUrl,
 };
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 use tokio::sync::Mutex;
 
@@ -67,6 +67,8 @@ pub(super) struct Discovery {
     clock: Arc<dyn Clock>,
     endpoints: Mutex<KnownEndpoints>,
     keys: Mutex<KnownKeys>,
+    /// For those who do not want to wait for a request that is under way.
+    last_known: RwLock<Option<Arc<Endpoints>>>,
 }
 
 #[derive(Default)]
@@ -84,7 +86,22 @@ struct KnownKeys {
 
 impl Discovery {
     pub(super) fn new(issuer: IssuerUrl, clock: Arc<dyn Clock>) -> Self {
-        Self { issuer, clock, endpoints: Mutex::default(), keys: Mutex::default() }
+        Self {
+            issuer,
+            clock,
+            endpoints: Mutex::default(),
+            keys: Mutex::default(),
+            last_known: RwLock::default(),
+        }
+    }
+
+    /// However old it is.
+    pub(super) fn last_known(&self) -> Option<Arc<Endpoints>> {
+        self.last_known.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn remember(&self, endpoints: &Arc<Endpoints>) {
+        *self.last_known.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(endpoints));
     }
 
     pub(super) async fn endpoints(&self, http: &ProviderHttp) -> Result<Arc<Endpoints>, Fault> {
@@ -108,6 +125,7 @@ impl Discovery {
                 let endpoints = Arc::new(endpoints);
                 known.found = Some((Arc::clone(&endpoints), now));
                 known.failed = None;
+                self.remember(&endpoints);
                 self.keys.lock().await.fetched = Some((Arc::new(keys), now));
                 Ok(endpoints)
             }

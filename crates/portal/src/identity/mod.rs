@@ -177,10 +177,9 @@ impl IdentityProvider {
         Ok(Evidence { subject: sub, email, is_email_verified })
     }
 
-    /// Where the browser signs out at the provider too, if the provider has such a place and can be asked for it.
-    pub(crate) async fn end_session_url(&self) -> Option<String> {
-        let endpoints = self.discovery.endpoints(&self.http).await.ok()?;
-        let mut url = endpoints.end_session.clone()?;
+    /// Where the browser signs out at the provider too, as far as is known without asking.
+    pub(crate) fn end_session_url(&self) -> Option<String> {
+        let mut url = self.discovery.last_known()?.end_session.clone()?;
         url.query_pairs_mut()
             .append_pair("client_id", self.client_id.as_str())
             .append_pair("post_logout_redirect_uri", &self.after_sign_out);

@@ -24,7 +24,8 @@ use tempfile::TempDir;
 
 /// 13 November 2026, 09:14 UTC.
 const MORNING: UnixMillis = UnixMillis(1_794_561_240_000);
-const ISSUER: &str = "https://id.example.com/firm";
+/// Nothing answers there, and at once.
+const ISSUER: &str = "http://127.0.0.1:9/firm";
 
 /// A portal of a firm at `company.com`, whose partner is `ruth@company.com`.
 struct Desk {
@@ -97,6 +98,7 @@ impl Desk {
 
 fn settings(second_factor: SecondFactor) -> PortalSettings {
     PortalSettings {
+        trusted_proxies: Vec::new(),
         public_url: "http://localhost:8081".to_owned(),
         firm_name: "Marlow & Finch".to_owned(),
         company_domain: "company.com".parse().unwrap(),
@@ -117,7 +119,7 @@ fn portal(
     mailer: Mailer,
     clock: Arc<ManualClock>,
 ) -> Portal {
-    Portal { settings, store, mailer: Arc::new(mailer), clock, randomness: Arc::new(OsRandomness) }
+    Portal::new(settings, store, Arc::new(mailer), clock, Arc::new(OsRandomness)).unwrap()
 }
 
 /// In the place of the identity provider's answer: what a request carries is taken for proven.
@@ -134,6 +136,8 @@ fn arrivals_route(portal: &Arc<Portal>) -> Router {
         firm_name: portal.settings.firm_name.clone(),
         public_url: portal.settings.public_url.clone(),
         form_targets: Vec::new(),
+        trusted_proxies: Vec::new(),
+        max_body_bytes: 1_024,
         open_to_other_sites: &[],
         clock: portal.clock.clone(),
         randomness: portal.randomness.clone(),

@@ -12,7 +12,7 @@ async fn the_start_has_one_button_and_says_where_it_leads_and_for_whom_it_is() {
     let home = browser.get("/").await;
     assert_eq!(home.status, StatusCode::OK);
     for part in
-        ["href=\"/auth/sign-in\"", "<strong>id.example.com</strong>", "@company.com", "Marlow &#38; Finch"]
+        ["href=\"/auth/sign-in\"", "<strong>127.0.0.1:9</strong>", "@company.com", "Marlow &#38; Finch"]
     {
         assert!(home.body.contains(part), "{part}: {}", home.body);
     }

@@ -23,7 +23,10 @@ pub const ACCESS_TOKEN: &str = "access-token-of-the-hostile-provider";
 pub const SUBJECT: &str = "subject-7";
 pub const EMAIL: &str = "ada@example.com";
 
-type Edit = Box<dyn Fn(&mut Value) + Send>;
+type Edit<T = Value> = Box<dyn Fn(&mut T) + Send>;
+type Change = Box<dyn FnOnce(&mut Ways) + Send>;
+/// Names and values, as a query has them.
+pub type Parameters = Vec<(String, String)>;
 
 pub struct HostileProvider {
     pub issuer: String,
@@ -51,8 +54,8 @@ pub struct Ways {
     pub token_answer: Option<Answer>,
     pub userinfo: Answer,
     /// Parameters of the callback.
-    pub edit_callback: Box<dyn Fn(&mut Vec<(String, String)>) + Send>,
-    pub before_signing: Option<Box<dyn FnOnce(&mut Ways) + Send>>,
+    pub edit_callback: Edit<Parameters>,
+    pub before_signing: Option<Change>,
     /// Paths, as they were asked for.
     pub asked: Vec<&'static str>,
     /// How the portal authenticated at the token endpoint.
@@ -147,7 +150,7 @@ impl Ways {
         self.edit_header = Box::new(edit);
     }
 
-    pub fn edit_callback(&mut self, edit: impl Fn(&mut Vec<(String, String)>) + Send + 'static) {
+    pub fn edit_callback(&mut self, edit: impl Fn(&mut Parameters) + Send + 'static) {
         self.edit_callback = Box::new(edit);
     }
 

@@ -1,6 +1,8 @@
 //! The portal against identity providers that lie, hang, change their keys and break their own rules. Folders and files
 //! mirror what is tested; `hostile_provider` is the provider, `scene` the portal, the browser and the log.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
+
 mod callback;
 mod discovery;
 mod hostile_provider;

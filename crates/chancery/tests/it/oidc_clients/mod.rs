@@ -12,7 +12,12 @@ use crate::server::{Running, clean_command};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{ChildStdout, Stdio};
+use std::process::Stdio;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+/// What one step may take, on a machine that does much else.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug)]
 pub enum Library {
@@ -24,7 +29,7 @@ pub struct OidcClient {
     pub redirect_uri: String,
     library: Library,
     process: Running,
-    lines: BufReader<ChildStdout>,
+    lines: Receiver<String>,
 }
 
 impl OidcClient {
@@ -37,7 +42,9 @@ impl OidcClient {
         let mut command = clean_command(peers().join(program).to_str().unwrap());
         command.arg(script).env("NODE_MODULES", peers().join("node_modules"));
         let mut process = Running(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
-        let lines = BufReader::new(process.0.stdout.take().unwrap());
+        let output = BufReader::new(process.0.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let (sender, lines) = channel();
+        std::thread::spawn(move || output.for_each(|line| drop(sender.send(line))));
         let mut client = Self { redirect_uri: String::new(), library, process, lines };
         client.redirect_uri = client.line();
         client
@@ -52,15 +59,13 @@ impl OidcClient {
     }
 
     /// What it learned: the claims of the `id_token`, and `userinfo`.
-    pub fn finish(mut self) -> Value {
+    pub fn finish(self) -> Value {
         serde_json::from_str(&self.line()).unwrap()
     }
 
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.lines.read_line(&mut line).unwrap();
-        assert!(!line.is_empty(), "{:?} gave up; its own words are above", self.library);
-        line.trim().to_owned()
+    fn line(&self) -> String {
+        let line = self.lines.recv_timeout(PATIENCE);
+        line.unwrap_or_else(|_| panic!("{:?} gave up; its own words are above", self.library))
     }
 }
 

@@ -1,0 +1,126 @@
+//! A forgotten password.
+
+use crate::served::{Browser, PASSWORD, Reply, Served};
+use std::time::Duration;
+
+const NEW: &str = "one more quiet phrase";
+
+async fn ask(browser: &mut Browser, email: &str) -> Reply {
+    browser.post("/forgotten-password", &[("email", email), ("return_to", "/authorize?x=1")]).await
+}
+
+async fn set(browser: &mut Browser, code: &str, password: &str) -> Reply {
+    browser.post("/forgotten-password/code", &[("code", code), ("password", password)]).await
+}
+
+#[tokio::test]
+async fn the_code_sets_a_new_password_ends_all_sessions_and_the_mailbox_is_told() {
+    let served = Served::start().await;
+    let account = served.account("maya@example.com").await;
+    let mut elsewhere = served.browser();
+    elsewhere.sign_in("maya@example.com", PASSWORD).await.leads_to();
+    let mut browser = served.browser();
+    assert_eq!(ask(&mut browser, "maya@example.com").await.leads_to(), "/forgotten-password/code");
+    let code = served.code_in_letter(1).await;
+    let page = browser.get("/forgotten-password/code").await;
+    assert!(
+        page.body.contains("If there is an account for")
+            && page.body.contains("autocomplete=\"new-password\"")
+    );
+    let reply = set(&mut browser, &code, NEW).await;
+    assert_eq!(reply.leads_to(), "/sign-in?return_to=/authorize%3Fx%3D1&new_password=set");
+    assert!(browser.get(reply.leads_to()).await.body.contains("Your password is changed"));
+    assert!(!elsewhere.is_signed_in().await, "signed out everywhere");
+    assert!(!browser.is_signed_in().await, "setting a password signs nobody in");
+
+    browser.sign_in("maya@example.com", PASSWORD).await.assert_form_again("do not belong");
+    browser.sign_in("maya@example.com", NEW).await.leads_to();
+    assert!(browser.is_signed_in().await);
+    let letters = served.letters_when(2).await;
+    let notice = letters.iter().find(|letter| letter.subject == "Your password was changed").unwrap();
+    assert_eq!((notice.to.as_str(), notice.code()), ("maya@example.com", None));
+    let found = served.provider.store.provider_account_with_email(&account.email).await.unwrap().unwrap();
+    assert_eq!(found.subject, account.subject, "the person stays who they are");
+    assert_eq!(set(&mut browser, &code, NEW).await.status, 410, "used");
+}
+
+#[tokio::test]
+async fn an_address_without_an_account_gets_the_same_pages_and_no_letter() {
+    let served = Served::start().await;
+    served.account("maya@example.com").await;
+    let (mut known, mut unknown) = (served.browser(), served.browser());
+    let (a, b) = (ask(&mut known, "maya@example.com").await, ask(&mut unknown, "omar@example.com").await);
+    assert_eq!((a.status, a.leads_to(), &a.body), (b.status, b.leads_to(), &b.body));
+    let (a, b) = (known.get("/forgotten-password/code").await, unknown.get("/forgotten-password/code").await);
+    assert_eq!(a.body, b.body.replace("omar@", "maya@"));
+    let code = served.code_in_letter(1).await;
+    let bad = format!("{:06}", (code.parse::<u32>().unwrap() + 1) % 1_000_000);
+    for _ in 0..4 {
+        let (a, b) = (set(&mut known, &bad, NEW).await, set(&mut unknown, &bad, NEW).await);
+        a.assert_form_again("left");
+        assert_eq!(a.body, b.body.replace("omar@", "maya@"));
+    }
+    let (a, b) = (set(&mut known, &bad, NEW).await, set(&mut unknown, &bad, NEW).await);
+    a.assert_too_many();
+    assert_eq!((a.status, &a.body), (b.status, &b.body));
+    assert_eq!(set(&mut known, &code, NEW).await.status, 410, "destroyed");
+    assert_eq!(served.letters().len(), 1);
+    known.sign_in("maya@example.com", PASSWORD).await.leads_to();
+}
+
+#[tokio::test]
+async fn a_password_that_cannot_be_taken_does_not_use_up_the_code() {
+    let served = Served::start().await;
+    served.account("maya@example.com").await;
+    let mut browser = served.browser();
+    ask(&mut browser, "maya@example.com").await.leads_to();
+    let code = served.code_in_letter(1).await;
+    for _ in 0..7 {
+        let reply = set(&mut browser, &code, "short").await;
+        reply.assert_form_again("at least 10 characters");
+        assert!(reply.body.contains(&format!("value=\"{code}\"")), "the code is kept");
+    }
+    set(&mut browser, "12", "short").await.assert_form_again("Two things to put right");
+    set(&mut browser, &code, NEW).await.leads_to();
+}
+
+#[tokio::test]
+async fn a_code_for_signing_up_sets_no_password() {
+    let served = Served::start().await;
+    let mut browser = served.browser();
+    let fields = [("email", "maya@example.com"), ("password", PASSWORD)];
+    browser.post("/sign-up", &fields).await.leads_to();
+    let code = served.code_in_letter(1).await;
+    let token = browser.cookie("sign_up").unwrap().to_owned();
+    browser.cookies.insert(("new_password".to_owned(), "/forgotten-password".to_owned()), token);
+    assert_eq!(set(&mut browser, &code, NEW).await.status, 410);
+    assert_eq!(browser.get("/forgotten-password/code").await.leads_to(), "/forgotten-password");
+}
+
+#[tokio::test]
+async fn who_was_locked_out_by_others_guesses_is_in_again_with_a_new_password() {
+    let served = Served::start().await;
+    served.account("maya@example.com").await;
+    let mut guesser = served.browser_at("192.0.2.9");
+    while guesser.sign_in("maya@example.com", "a wrong guess").await.status != 429 {}
+    let mut browser = served.browser();
+    browser.sign_in("maya@example.com", PASSWORD).await.assert_too_many();
+    ask(&mut browser, "maya@example.com").await.leads_to();
+    let code = served.code_in_letter(1).await;
+    set(&mut browser, &code, NEW).await.leads_to();
+    browser.sign_in("maya@example.com", NEW).await.leads_to();
+}
+
+#[tokio::test]
+async fn asking_again_is_bounded_and_takes_a_new_code() {
+    let served = Served::start().await;
+    served.account("maya@example.com").await;
+    let mut browser = served.browser();
+    ask(&mut browser, "maya@example.com").await.leads_to();
+    served.code_in_letter(1).await;
+    served.clock.advance(Duration::from_secs(30));
+    browser.post("/forgotten-password/code/resend", &[]).await.leads_to();
+    let code = served.code_in_letter(2).await;
+    browser.post("/forgotten-password/code/resend", &[]).await.assert_too_many();
+    set(&mut browser, &code, NEW).await.leads_to();
+}

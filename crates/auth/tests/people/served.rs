@@ -1,0 +1,236 @@
+//! A provider on a database and an outbox of its own, and browsers with a cookie jar each.
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::{HeaderMap, Method, Request, header};
+use chancery_auth::{Provider, ProviderSettings, add_account, router};
+use chancery_domain::{Clock, EmailAddress, ManualClock, OsRandomness, SystemClock};
+use chancery_mail::{MailRoute, Mailer};
+use chancery_store::{ProviderAccount, SqliteStore, Store};
+use http_body_util::BodyExt;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tower_service::Service;
+
+pub const PASSWORD: &str = "a quiet desk and one blue";
+
+pub struct Served {
+    pub provider: Arc<Provider>,
+    pub clock: Arc<ManualClock>,
+    router: Router,
+    outbox: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+/// Keeps cookies like a browser: by name and path, until they are taken back.
+#[derive(Clone)]
+pub struct Browser {
+    router: Router,
+    peer: SocketAddr,
+    pub cookies: BTreeMap<(String, String), String>,
+}
+
+#[derive(Debug)]
+pub struct Reply {
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub body: String,
+}
+
+/// A letter as it lies in the outbox.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    pub to: String,
+    pub subject: String,
+    pub text: String,
+}
+
+impl Served {
+    pub async fn start() -> Self {
+        let clock = Arc::new(ManualClock::at(SystemClock.now()));
+        let folder = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&folder.path().join("chancery.db")).await.unwrap();
+        let settings = ProviderSettings {
+            trusted_proxies: Vec::new(),
+            issuer: "http://127.0.0.1:8082".to_owned(),
+            firm_name: "Hale & Ward".to_owned(),
+            company_domain: "example.com".parse().unwrap(),
+            clients: Vec::new(),
+        };
+        let outbox = folder.path().join("outbox");
+        let from = "id@example.com".parse().unwrap();
+        let route = MailRoute::Outbox(outbox.clone());
+        let mailer = Mailer::new(&route, &from, "Hale & Ward", Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
+        let provider = Arc::new(Provider {
+            settings,
+            store: Arc::new(store) as Arc<dyn Store>,
+            mailer: Arc::new(mailer),
+            clock: Arc::clone(&clock) as Arc<dyn Clock>,
+            randomness: Arc::new(OsRandomness),
+        });
+        let router = router(Arc::clone(&provider));
+        Self { provider, clock, router, outbox, _folder: folder }
+    }
+
+    pub async fn account(&self, email: &str) -> ProviderAccount {
+        let (store, randomness, clock) =
+            (&*self.provider.store, &*self.provider.randomness, &*self.provider.clock);
+        add_account(store, randomness, clock, &email.parse().unwrap(), PASSWORD).await.unwrap()
+    }
+
+    pub async fn has_account(&self, email: &str) -> bool {
+        let email: EmailAddress = email.parse().unwrap();
+        self.provider.store.provider_account_with_email(&email).await.unwrap().is_some()
+    }
+
+    pub fn browser(&self) -> Browser {
+        self.browser_at("192.0.2.1")
+    }
+
+    pub fn browser_at(&self, address: &str) -> Browser {
+        let peer = SocketAddr::new(address.parse().unwrap(), 50_000);
+        Browser { router: self.router.clone(), peer, cookies: BTreeMap::new() }
+    }
+
+    /// All letters so far, oldest first.
+    pub fn letters(&self) -> Vec<Kept> {
+        let Ok(folder) = std::fs::read_dir(&self.outbox) else { return Vec::new() };
+        let paths = folder.map(|entry| entry.unwrap().path());
+        let mut paths: Vec<PathBuf> =
+            paths.filter(|path| path.extension().is_some_and(|end| end == "eml")).collect();
+        paths.sort_by_key(|path| path.metadata().unwrap().modified().unwrap());
+        paths.iter().map(|path| Kept::read(&std::fs::read_to_string(path).unwrap())).collect()
+    }
+
+    /// The letters, once there are so many: they are sent in the background.
+    pub async fn letters_when(&self, count: usize) -> Vec<Kept> {
+        for _ in 0..1_000 {
+            let letters = self.letters();
+            if letters.len() >= count {
+                assert_eq!(letters.len(), count, "{letters:?}");
+                return letters;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{count} letters did not come: {:?}", self.letters());
+    }
+
+    /// The code in the newest of so many letters.
+    pub async fn code_in_letter(&self, count: usize) -> String {
+        self.letters_when(count).await.last().unwrap().code().unwrap()
+    }
+}
+
+impl Kept {
+    fn read(eml: &str) -> Self {
+        let (head, text) = eml.split_once("\r\n\r\n").unwrap();
+        let header = |name: &str| {
+            let line = head.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim().to_owned()
+        };
+        Self { to: header("To:"), subject: header("Subject:"), text: text.replace("\r\n", "\n") }
+    }
+
+    pub fn code(&self) -> Option<String> {
+        let mut runs = self.text.split(|letter: char| !letter.is_ascii_digit()).filter(|run| run.len() == 6);
+        let code = runs.next().map(str::to_owned);
+        assert!(runs.next().is_none(), "two codes in {self:?}");
+        code
+    }
+}
+
+impl Browser {
+    pub async fn get(&mut self, path: &str) -> Reply {
+        self.send(Method::GET, path, &[], &[]).await
+    }
+
+    pub async fn post(&mut self, path: &str, fields: &[(&str, &str)]) -> Reply {
+        self.send(Method::POST, path, fields, &[("sec-fetch-site", "same-origin")]).await
+    }
+
+    pub async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        fields: &[(&str, &str)],
+        headers: &[(&str, &str)],
+    ) -> Reply {
+        let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+        let mut request = Request::builder().method(method).uri(path).header(header::HOST, "127.0.0.1:8082");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let here = path.split('?').next().unwrap();
+        let sent = self.cookies.iter().filter(|((_, path), _)| here.starts_with(path.as_str()));
+        let sent: Vec<String> = sent.map(|((name, _), value)| format!("{name}={value}")).collect();
+        if !sent.is_empty() {
+            request = request.header(header::COOKIE, sent.join("; "));
+        }
+        let request = request
+            .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
+            .extension(ConnectInfo(self.peer))
+            .body(Body::from(body))
+            .unwrap();
+        let response = self.router.clone().call(request).await.unwrap();
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        for cookie in headers.get_all(header::SET_COOKIE) {
+            self.keep(cookie.to_str().unwrap());
+        }
+        Reply { status, headers, body: String::from_utf8(body.to_vec()).unwrap() }
+    }
+
+    fn keep(&mut self, cookie: &str) {
+        for part in ["; HttpOnly", "; Secure", "; SameSite=Lax", "; Path=/"] {
+            assert!(cookie.contains(part) && !cookie.contains("Domain"), "{cookie}");
+        }
+        let mut parts = cookie.split("; ");
+        let (name, value) = parts.next().unwrap().split_once('=').unwrap();
+        let path = parts.find_map(|part| part.strip_prefix("Path=")).unwrap();
+        let key = (name.to_owned(), path.to_owned());
+        match cookie.contains("Max-Age=0;") {
+            true => self.cookies.remove(&key),
+            false => self.cookies.insert(key, value.to_owned()),
+        };
+    }
+
+    pub fn cookie(&self, name: &str) -> Option<&str> {
+        self.cookies.iter().find(|((own, _), _)| own == name).map(|(_, value)| value.as_str())
+    }
+
+    pub async fn sign_in(&mut self, email: &str, password: &str) -> Reply {
+        self.post("/sign-in", &[("email", email), ("password", password)]).await
+    }
+
+    pub async fn is_signed_in(&mut self) -> bool {
+        self.get("/").await.body.contains("You are signed in as")
+    }
+}
+
+impl Reply {
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    /// Where it leads, for a redirect after a form.
+    pub fn leads_to(&self) -> &str {
+        assert_eq!(self.status, 303, "{self:?}");
+        self.header("location")
+    }
+
+    pub fn assert_form_again(&self, says: &str) {
+        assert_eq!(self.status, 422, "{self:?}");
+        assert!(self.body.contains("<title>Error: "), "{self:?}");
+        assert!(self.body.contains("aria-invalid=\"true\""), "{self:?}");
+        assert!(self.body.contains(says), "{says:?} is not in {self:?}");
+    }
+
+    pub fn assert_too_many(&self) -> Duration {
+        assert_eq!(self.status, 429, "{self:?}");
+        Duration::from_secs(self.header("retry-after").parse().unwrap())
+    }
+}

@@ -1,0 +1,44 @@
+//! Clients that nobody here wrote, npm's `openid-client` and PyPI's `authlib`, in the portal's place at our own identity
+//! provider: everything from discovery to logout, with the secret in the header and in the form. The person is played by
+//! plain HTTP, which shows that the provider's pages need no script.
+
+use crate::identity_providers::peers;
+use crate::server::{Firm, clean_command};
+use serde_json::Value;
+use std::path::Path;
+
+/// Runs a script against a demonstration firm of its own; it says so when every call did what it should.
+fn run(program: &str, script: &str) {
+    let firm = Firm::new();
+    let _server = firm.start_with(&["--demo"]);
+    let read = |name: &str| std::fs::read_to_string(firm.data().join(name)).unwrap();
+    let demo: Value = serde_json::from_str(&read("demo.json")).unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let (portal_url, user) = (text(&demo["portal_url"]), &demo["users"][0]);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/identity_clients").join(script);
+    let output = clean_command(peers().join(program).to_str().unwrap())
+        .arg(script)
+        .env("NODE_MODULES", peers().join("node_modules"))
+        .env("ISSUER", text(&demo["auth_url"]))
+        .env("CLIENT_ID", "chancery-portal")
+        .env("CLIENT_SECRET", read("portal-client-secret").trim())
+        .env("REDIRECT_URI", format!("{portal_url}/auth/callback"))
+        .env("POST_LOGOUT_REDIRECT_URI", format!("{portal_url}/"))
+        .env("EMAIL", text(&user["email"]))
+        .env("PASSWORD", text(&user["password"]))
+        .output()
+        .unwrap();
+    let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}{errors}");
+    assert!(said.contains("every call did what it should"), "{said}{errors}");
+}
+
+#[test]
+fn openid_client_signs_in_and_out_at_our_provider() {
+    run("node", "openid_client.mjs");
+}
+
+#[test]
+fn authlib_signs_in_and_out_at_our_provider() {
+    run("venv/bin/python", "authlib_client.py");
+}

@@ -1,0 +1,58 @@
+//! Where a request comes from, when a proxy stands in front: the proxy says so, and only the proxy is believed.
+
+use axum::extract::{ConnectInfo, Request};
+use axum::http::HeaderMap;
+use std::net::{IpAddr, SocketAddr};
+
+/// Puts the browser's address in the place of a trusted proxy's.
+pub(crate) fn correct(request: &mut Request, trusted: &[IpAddr]) {
+    let Some(ConnectInfo(peer)) = request.extensions().get::<ConnectInfo<SocketAddr>>().copied() else {
+        return;
+    };
+    if let Some(address) = forwarded_for(peer.ip(), request.headers(), trusted) {
+        request.extensions_mut().insert(ConnectInfo(SocketAddr::new(address, 0)));
+    }
+}
+
+/// Each proxy adds whom it spoke to at the end, so the last that is no proxy of ours is the one; what stands before it
+/// anybody may have written.
+fn forwarded_for(peer: IpAddr, headers: &HeaderMap, trusted: &[IpAddr]) -> Option<IpAddr> {
+    let is_trusted = |address: IpAddr| trusted.contains(&address.to_canonical());
+    if !is_trusted(peer) {
+        return None;
+    }
+    let lines = headers.get_all("x-forwarded-for").iter().filter_map(|line| line.to_str().ok());
+    let addresses: Vec<Option<IpAddr>> =
+        lines.flat_map(|line| line.split(',')).map(|address| address.trim().parse().ok()).collect();
+    // One that cannot be read ends the search: what stands before it is no better.
+    addresses.into_iter().rev().find(|address| address.is_none_or(|address| !is_trusted(address))).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::HeaderValue;
+
+    #[test]
+    fn only_a_trusted_proxy_is_believed_and_only_what_it_added_itself() {
+        let trusted: Vec<IpAddr> = ["127.0.0.1", "10.0.0.2"].map(|address| address.parse().unwrap()).into();
+        let asked = |peer: &str, lines: &[&str]| {
+            let line =
+                |line: &&str| ("x-forwarded-for".parse().unwrap(), HeaderValue::from_str(line).unwrap());
+            let headers: HeaderMap = lines.iter().map(line).collect();
+            forwarded_for(peer.parse().unwrap(), &headers, &trusted).map(|address| address.to_string())
+        };
+        let found = |address: &str| Some(address.to_owned());
+        assert_eq!(asked("127.0.0.1", &["198.51.100.7"]), found("198.51.100.7"));
+        assert_eq!(asked("::ffff:127.0.0.1", &["198.51.100.7"]), found("198.51.100.7"));
+        assert_eq!(
+            asked("127.0.0.1", &["203.0.113.9, 198.51.100.7"]),
+            found("198.51.100.7"),
+            "the first is a lie"
+        );
+        assert_eq!(asked("127.0.0.1", &["203.0.113.9", "198.51.100.7, 10.0.0.2"]), found("198.51.100.7"));
+        assert_eq!(asked("198.51.100.7", &["203.0.113.9"]), None, "a stranger says what it likes");
+        assert_eq!(asked("127.0.0.1", &["203.0.113.9, junk"]), None);
+        assert_eq!(asked("127.0.0.1", &[]), None);
+    }
+}
