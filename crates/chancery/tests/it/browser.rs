@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -29,13 +29,13 @@ pub struct Browser {
 /// One of the pages that it has open.
 pub struct Tab(Value);
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub enum Screen {
     Desktop,
     Phone,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub enum Scheme {
     Light,
     Dark,
@@ -185,9 +185,19 @@ impl Browser {
         self.post("execute/sync", &json!({"script": script, "args": []})).await
     }
 
+    /// What a script gives to the function that is its last argument, once it does.
+    pub async fn script_with_reply(&self, script: &str) -> Value {
+        self.post("execute/async", &json!({"script": script, "args": []})).await
+    }
+
+    /// Forgets every cookie, as a browser does that has never been anywhere.
+    pub async fn forget_cookies(&self) {
+        self.devtools("Network.clearBrowserCookies", json!({})).await;
+    }
+
     pub async fn show_on(&self, screen: Screen, scheme: Scheme) {
         let (width, height, pixel_ratio, is_mobile) = match screen {
-            Screen::Desktop => (1280, 900, 1, false),
+            Screen::Desktop => (1280, 800, 1, false),
             Screen::Phone => (390, 844, 2, true),
         };
         let size =
@@ -201,14 +211,10 @@ impl Browser {
         self.devtools("Emulation.setEmulatedMedia", features).await;
     }
 
-    /// The whole page as a picture, as `target/tmp/screenshots/NAME.png`.
-    pub async fn screenshot(&self, name: &str) -> PathBuf {
-        let page = self.devtools("Page.captureScreenshot", json!({"captureBeyondViewport": true})).await;
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("screenshots");
-        std::fs::create_dir_all(&folder).unwrap();
-        let path = folder.join(format!("{name}.png"));
-        std::fs::write(&path, BASE64.decode(page["data"].as_str().unwrap()).unwrap()).unwrap();
-        path
+    /// What the screen shows, as a PNG.
+    pub async fn screenshot(&self) -> Vec<u8> {
+        let page = self.devtools("Page.captureScreenshot", json!({"optimizeForSpeed": false})).await;
+        BASE64.decode(page["data"].as_str().unwrap()).unwrap()
     }
 
     async fn find(&self, css: &str) -> String {
@@ -267,8 +273,7 @@ async fn the_browser_shows_a_page_as_a_person_would_see_it() {
     let wide_and_light = "return [innerWidth, matchMedia('(prefers-color-scheme: dark)').matches]";
     browser.show_on(Screen::Phone, Scheme::Dark).await;
     assert_eq!(browser.script(wide_and_light).await, json!([390, true]));
-    let picture = std::fs::read(browser.screenshot("browser").await).unwrap();
-    assert!(picture.starts_with(b"\x89PNG"), "not a picture");
+    assert!(browser.screenshot().await.starts_with(b"\x89PNG"), "not a picture");
     browser.show_on(Screen::Desktop, Scheme::Light).await;
     assert_eq!(browser.script(wide_and_light).await, json!([1280, false]));
 }

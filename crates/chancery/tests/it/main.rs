@@ -17,7 +17,6 @@ mod faults;
 mod identity_clients;
 mod identity_providers;
 mod limits;
-mod oidc_clients;
 mod openai_clients;
 mod openapi;
 mod ops;

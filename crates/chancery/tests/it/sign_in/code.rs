@@ -2,7 +2,7 @@
 
 use super::{Scene, code_in, wrong_code};
 
-const EMAIL_CODE: (&str, &str) = ("CHANCERY_PORTAL__SECOND_FACTOR", "email-code");
+pub const EMAIL_CODE: (&str, &str) = ("CHANCERY_PORTAL__SECOND_FACTOR", "email-code");
 
 #[tokio::test]
 async fn the_session_begins_only_with_the_code_from_the_mailbox() {

@@ -4,8 +4,12 @@
 mod built_in;
 mod callback;
 mod code;
+mod mail;
+mod providers;
 mod sign_out;
 mod sign_up;
+mod tour;
+mod two_processes;
 
 use crate::browser::Browser;
 use crate::server::{Firm, Server};
@@ -112,4 +116,9 @@ fn code_in(letter: &str) -> &str {
 /// Six digits that are not that code.
 fn wrong_code(code: &str, which: u32) -> String {
     format!("{:06}", (code.parse::<u32>().unwrap() + which) % 1_000_000)
+}
+
+/// For an address that must be known before the server starts that listens there.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
