@@ -27,6 +27,7 @@ mod second_node;
 mod server;
 mod several_models;
 mod shutdown;
+mod sign_in;
 mod smtp;
 mod start_up;
 mod users;
