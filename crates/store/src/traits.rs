@@ -337,6 +337,13 @@ pub struct Arrival {
     pub at: UnixMillis,
 }
 
+/// Somebody who may not sign in any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemovedPerson {
+    pub person: Person,
+    pub removed_at: UnixMillis,
+}
+
 #[async_trait]
 pub trait People: Send + Sync + 'static {
     /// The one person of this identity, made if it is new, with the address as it is now. Refused with `PersonRemoved`.
@@ -344,6 +351,9 @@ pub trait People: Send + Sync + 'static {
 
     /// Everybody who was not removed, by address.
     async fn list_people(&self) -> Result<Vec<Person>, StoreError>;
+
+    /// By address.
+    async fn list_removed_people(&self) -> Result<Vec<RemovedPerson>, StoreError>;
 
     /// More than one where several identities have one address.
     async fn people_with_email(&self, email: &EmailAddress) -> Result<Vec<Person>, StoreError>;
@@ -353,6 +363,10 @@ pub trait People: Send + Sync + 'static {
 
     /// From now on none of the person's sessions opens anything, and none is started. Refused with `LastPartner`.
     async fn remove_person(&self, person: PersonId, at: UnixMillis) -> Result<(), StoreError>;
+
+    /// The person may sign in again, in the role they had; the sessions they had do not come back. Refused with
+    /// `NoSuchPerson` for somebody who was not removed.
+    async fn restore_person(&self, person: PersonId) -> Result<Person, StoreError>;
 }
 
 #[derive(Clone, Debug)]
@@ -431,7 +445,7 @@ pub struct HalfSignIn {
     pub email: EmailAddress,
     pub return_to: LocalPath,
     pub code: MailedCode,
-    /// Not where the last letter could not be sent.
+    /// Whether the mail server has taken any letter yet.
     pub is_code_sent: bool,
 }
 
@@ -447,10 +461,12 @@ pub struct MailedCode {
 /// Whether a code may go out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CodeSending {
-    /// It is in force and counted as sent.
+    /// It is counted as sent.
     Yes,
-    /// The last letter is too young, or there were too many.
+    /// The last letter of this sign-in is too young.
     NotBefore(UnixMillis),
+    /// Very many letters went to this identity, or to its mailbox, and none was used.
+    TooMany { until: UnixMillis },
     /// This sign-in has had all its letters.
     NoMore,
     /// Too many wrong codes were typed.
@@ -466,7 +482,7 @@ pub enum CodeTry {
     Wrong {
         left: u32,
     },
-    /// Too many wrong tries: all sign-ins of this identity are gone. `is_news` for the one whose try it was.
+    /// Too many wrong tries: all sign-ins of this identity, or of its mailbox, are gone. `is_news` for the one whose try it was.
     Destroyed {
         half: HalfSignIn,
         is_news: bool,
@@ -482,7 +498,7 @@ pub trait SignIns: Send + Sync + 'static {
     /// Gives it once; None where there is none or its time is over.
     async fn take_sign_in(&self, token: TokenHash, now: UnixMillis) -> Result<Option<SignIn>, StoreError>;
 
-    /// With its first code.
+    /// With its first code, which is counted as sent.
     async fn begin_half_sign_in(
         &self,
         token: TokenHash,
@@ -493,18 +509,20 @@ pub trait SignIns: Send + Sync + 'static {
     async fn half_sign_in(&self, token: TokenHash, now: UnixMillis)
     -> Result<Option<HalfSignIn>, StoreError>;
 
-    /// A new code in the place of the last one.
-    async fn replace_code(
+    /// Whether one more letter may go out; counts it if so. The code of the last one stays in force.
+    async fn may_send_code(&self, token: TokenHash, now: UnixMillis) -> Result<CodeSending, StoreError>;
+
+    /// The mail server has taken a letter: its code is in force in the place of the last one. Not where the sign-in is over.
+    async fn code_was_sent(
         &self,
         token: TokenHash,
         hash: TokenHash,
         expires_at: UnixMillis,
         now: UnixMillis,
-    ) -> Result<CodeSending, StoreError>;
+    ) -> Result<bool, StoreError>;
 
-    /// The letter with that code could not be sent: the next one need not wait, and this one does not count for the
-    /// sign-in.
-    async fn code_was_not_sent(&self, token: TokenHash, hash: TokenHash) -> Result<(), StoreError>;
+    /// A letter that was counted could not be sent: it counts no more, and the next one may go out after a moment.
+    async fn code_was_not_sent(&self, token: TokenHash, now: UnixMillis) -> Result<(), StoreError>;
 
     async fn try_code(
         &self,
@@ -513,8 +531,9 @@ pub trait SignIns: Send + Sync + 'static {
         now: UnixMillis,
     ) -> Result<CodeTry, StoreError>;
 
-    /// Removes what nobody can use any more; says how much.
-    async fn forget_old_sign_ins(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError>;
+    /// Removes up to `limit` of each kind that nobody can use any more, and of more sign-ins than `keep` those that were
+    /// begun first; says how much.
+    async fn forget_old_sign_ins(&self, now: UnixMillis, limit: u32, keep: u32) -> Result<u64, StoreError>;
 }
 
 /// A password as it is kept: a PHC string of argon2id. Its `Debug` shows nothing.

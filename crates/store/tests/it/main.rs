@@ -130,6 +130,7 @@ conformance_suite! {
         arriving_raises_a_role_and_never_lowers_it
         the_last_partner_stays_however_many_race
         somebody_who_was_removed_has_no_session_and_does_not_come_back
+        somebody_who_is_restored_comes_back_as_they_were_but_for_their_sessions
         a_browsers_last_session_ends_when_its_next_begins
         of_very_many_sessions_the_longest_unused_end
         a_short_idle_time_is_not_cut_shorter
@@ -144,8 +145,10 @@ conformance_suite! {
         new_sign_ins_and_new_codes_give_no_new_tries
         the_owners_coming_in_gives_a_guesser_no_new_tries
         a_new_code_takes_the_place_of_the_last_and_letters_are_bounded
-        a_letter_that_could_not_be_sent_need_not_be_waited_for
+        a_letter_that_could_not_be_sent_leaves_the_last_code_in_force_and_counts_nowhere
+        many_identities_that_claim_one_mailbox_get_no_more_tries_and_letters_for_it
         letters_to_one_identity_are_bounded_until_one_is_used_or_time_has_passed
+        of_more_sign_ins_than_are_kept_the_oldest_go
         old_sign_ins_are_forgotten_a_little_at_a_time;
     provider:
         an_account_is_found_by_address_and_by_subject
