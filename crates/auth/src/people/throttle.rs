@@ -113,7 +113,13 @@ fn after(now: UnixMillis, bound: Bound) -> UnixMillis {
 /// Waiting as long as it says is enough: trying meanwhile does not lengthen it.
 fn too_many(tried: Tried<'_>, counted: Counted, now: UnixMillis) -> Refusal {
     let wait_ms = counted.forgotten_at.0.saturating_sub(now.0).max(1);
-    wait(tried.reason(), wait_ms)
+    let mut refusal = wait(tried.reason(), wait_ms);
+    refusal.title = "Too many tries";
+    match tried {
+        // Whoever the address belongs to need not wait: a new password forgets the tries. Everybody is told.
+        Tried::PasswordOf(_) => refusal.way_on("/forgotten-password", "Set a new password instead"),
+        _ => refusal,
+    }
 }
 
 /// A refusal for so long.
