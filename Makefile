@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test test-arm check openapi bench bench-engine bench-ledger clean torture
+.PHONY: help run test test-arm check openapi bench bench-engine bench-ledger clean screenshots torture
 
 CARGO ?= cargo
 CHANCERY := $(CARGO) run --quiet --release --locked -p chancery --
@@ -40,6 +40,10 @@ check: ## The quick loop: format, lints, unit tests
 openapi: ## Renew docs/openapi.json, the API described for programs, from the code
 	@scripts/require build
 	@document=$$($(CARGO) run --quiet --locked -p chancery-api --example openapi) && printf '%s\n' "$$document" > docs/openapi.json
+
+screenshots: ## Renew the pictures of docs/sign-in.md, from a real browser and a real server
+	@scripts/require build test
+	CHANCERY_TEST_SCREENSHOTS=$(CURDIR)/docs/sign-in scripts/with-services scripts/run-tests -p chancery --test it sign_in::tour::
 
 bench: bench-engine bench-ledger ## Every side-by-side benchmark and every measurement
 

@@ -179,7 +179,7 @@ mod tests {
             if let Ok(address) = text.parse::<EmailAddress>() {
                 prop_assert!(address.as_str().bytes().all(|byte| byte.is_ascii_graphic()));
                 prop_assert_eq!(address.as_str().matches('@').count(), 1);
-                prop_assert_eq!(address.as_str().parse::<EmailAddress>(), Ok(address.clone()));
+                prop_assert_eq!(address.as_str().parse::<EmailAddress>(), Ok(address));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Where a request comes from, when a proxy stands in front: the proxy says so, and only the proxy is believed.
 
 use axum::extract::{ConnectInfo, Request};
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderValue};
 use std::net::{IpAddr, SocketAddr};
 
 /// Puts the browser's address in the place of a trusted proxy's.
@@ -21,9 +21,10 @@ fn forwarded_for(peer: IpAddr, headers: &HeaderMap, trusted: &[IpAddr]) -> Optio
     if !is_trusted(peer) {
         return None;
     }
-    let lines = headers.get_all("x-forwarded-for").iter().filter_map(|line| line.to_str().ok());
+    let lines = headers.get_all("x-forwarded-for").iter().map(HeaderValue::as_bytes);
+    let parts = lines.flat_map(|line| line.split(|byte| *byte == b','));
     let addresses: Vec<Option<IpAddr>> =
-        lines.flat_map(|line| line.split(',')).map(|address| address.trim().parse().ok()).collect();
+        parts.map(|part| std::str::from_utf8(part).ok()?.trim().parse().ok()).collect();
     // One that cannot be read ends the search: what stands before it is no better.
     addresses.into_iter().rev().find(|address| address.is_none_or(|address| !is_trusted(address))).flatten()
 }
@@ -31,7 +32,6 @@ fn forwarded_for(peer: IpAddr, headers: &HeaderMap, trusted: &[IpAddr]) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::http::HeaderValue;
 
     #[test]
     fn only_a_trusted_proxy_is_believed_and_only_what_it_added_itself() {
@@ -54,5 +54,9 @@ mod tests {
         assert_eq!(asked("198.51.100.7", &["203.0.113.9"]), None, "a stranger says what it likes");
         assert_eq!(asked("127.0.0.1", &["203.0.113.9, junk"]), None);
         assert_eq!(asked("127.0.0.1", &[]), None);
+        let mixed = HeaderValue::from_bytes(b"\xff, 198.51.100.7").unwrap();
+        let mixed = HeaderMap::from_iter([("x-forwarded-for".parse().unwrap(), mixed)]);
+        let proxy = "127.0.0.1".parse().unwrap();
+        assert_eq!(forwarded_for(proxy, &mixed, &trusted), "198.51.100.7".parse().ok(), "junk hides nothing");
     }
 }

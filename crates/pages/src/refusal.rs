@@ -4,10 +4,15 @@ use askama::Template;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
+use std::ops::{Deref, DerefMut};
 
 /// A handler's `Err`. It becomes a page, or JSON for whoever asked for that, at the boundary, which knows the firm's name.
 #[derive(Clone, Debug)]
-pub struct Refusal {
+pub struct Refusal(Box<Said>);
+
+/// What a refusal says.
+#[derive(Clone, Debug)]
+pub struct Said {
     pub status: StatusCode,
     /// For programs.
     pub code: &'static str,
@@ -31,6 +36,20 @@ pub struct WayOn {
     pub label: &'static str,
 }
 
+impl Deref for Refusal {
+    type Target = Said;
+
+    fn deref(&self) -> &Said {
+        &self.0
+    }
+}
+
+impl DerefMut for Refusal {
+    fn deref_mut(&mut self) -> &mut Said {
+        &mut self.0
+    }
+}
+
 impl Refusal {
     pub fn new(
         status: StatusCode,
@@ -38,7 +57,7 @@ impl Refusal {
         title: &'static str,
         reason: impl Into<String>,
     ) -> Self {
-        Self {
+        Self(Box::new(Said {
             status,
             code,
             title,
@@ -48,7 +67,7 @@ impl Refusal {
             retry_after_s: None,
             internal: None,
             cookies: Vec::new(),
-        }
+        }))
     }
 
     #[must_use]

@@ -1,5 +1,7 @@
 //! What every page has, whichever it is.
 
+#![expect(clippy::unwrap_used, reason = "the whole binary is tests: what fails to unwrap fails the test")]
+
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};

@@ -104,7 +104,7 @@ pub(crate) fn over() -> Refusal {
         StatusCode::GONE,
         "sign_in_over",
         "This sign-in is over",
-        "Its code was used, or its time has run out, or it was begun in another browser.",
+        "Its code was used, its time has run out, too many wrong codes were typed, or it was begun in another browser.",
     )
     .advice("Start again; you get a new code.")
     .way_on("/", "Go to sign-in")

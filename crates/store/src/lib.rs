@@ -27,6 +27,7 @@ mod provider_accounts;
 mod provider_sessions;
 mod serving_lock;
 mod sessions;
+mod shared_secrets;
 mod sign_ins;
 mod signing_keys;
 mod slot;
@@ -54,8 +55,8 @@ pub use traits::{
     KeptKey, KeptReply, KeyHolder, KeyOwner, Keys, Leases, Ledger, LimitsChange, MailboxProof, MailboxProofs,
     MailedCode, Months, NewAccount, NewCode, NewKey, NewProviderAccount, NewProviderSession, NewSession,
     PasswordHash, People, ProofPurpose, ProviderAccount, ProviderAccounts, ProviderSession, ProviderSessions,
-    Redeemed, Reserved, Sessions, Settlement, SignIn, SignIns, SignedIn, SigningKey, SigningKeys, Spending,
-    SpendingReservation, Store,
+    Redeemed, Reserved, Sessions, Settlement, SharedSecrets, SignIn, SignIns, SignedIn, SigningKey,
+    SigningKeys, Spending, SpendingReservation, Store,
 };
 pub use url::DatabaseUrl;
 pub use usage::{DayUsage, UsageBy, UsageByError, UsageGroup, UsageQuery, UsageSum, UsageTotals};

@@ -36,6 +36,7 @@ const SQLITE: &[Migration] = &[
     step(5, "people_and_sessions", include_str!("../migrations/sqlite/0005_people_and_sessions.sql")),
     step(6, "provider_accounts", include_str!("../migrations/sqlite/0006_provider_accounts.sql")),
     step(7, "provider_grants", include_str!("../migrations/sqlite/0007_provider_grants.sql")),
+    step(8, "shared_secrets", include_str!("../migrations/sqlite/0008_shared_secrets.sql")),
 ];
 
 const POSTGRES: &[Migration] = &[
@@ -46,6 +47,7 @@ const POSTGRES: &[Migration] = &[
     step(5, "people_and_sessions", include_str!("../migrations/postgres/0005_people_and_sessions.sql")),
     step(6, "provider_accounts", include_str!("../migrations/postgres/0006_provider_accounts.sql")),
     step(7, "provider_grants", include_str!("../migrations/postgres/0007_provider_grants.sql")),
+    step(8, "shared_secrets", include_str!("../migrations/postgres/0008_shared_secrets.sql")),
 ];
 
 stored_row! {

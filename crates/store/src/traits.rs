@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use chancery_domain::{
     Account, AccountId, AccountName, ChainHash, ChainHead, EmailAddress, Fingerprint, IdempotencyKey,
     Identity, Key, KeyHash, KeyId, KeyPrefix, LocalPath, Nanos, Person, PersonId, RateLimits, RequestId,
-    Role, Session, SessionId, SessionTimes, TokenHash, UnixMillis, UsageRow, WriterId,
+    Role, SecretToken, Session, SessionId, SessionTimes, TokenHash, UnixMillis, UsageRow, WriterId,
 };
 use std::fmt;
 
@@ -27,6 +27,7 @@ pub trait Store:
     + Attempts
     + Grants
     + SigningKeys
+    + SharedSecrets
     + Health
 {
 }
@@ -48,6 +49,7 @@ impl<T> Store for T where
         + Attempts
         + Grants
         + SigningKeys
+        + SharedSecrets
         + Health
 {
 }
@@ -797,6 +799,13 @@ pub trait SigningKeys: Send + Sync + 'static {
 
     /// Removes those that are no longer published; says how many.
     async fn forget_old_signing_keys(&self, now: UnixMillis) -> Result<u64, StoreError>;
+}
+
+/// What nodes must agree on without anybody setting it.
+#[async_trait]
+pub trait SharedSecrets: Send + Sync + 'static {
+    /// The secret of this name: the one that was drawn first, by whichever node.
+    async fn shared_secret(&self, name: &str, drawn: &SecretToken) -> Result<SecretToken, StoreError>;
 }
 
 #[async_trait]

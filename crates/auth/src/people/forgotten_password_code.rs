@@ -108,7 +108,7 @@ pub(crate) async fn send(
             Some(letters::password_changed(to))
         }),
         Err(_) => {
-            tracing::error!("a notice of a changed password was not sent: too many letters are on their way")
+            tracing::error!("a notice of a changed password was not sent: too many letters are on their way");
         }
     }
     let onward = with_return_to("/sign-in", &under_way.proof.return_to);

@@ -15,12 +15,8 @@ mod throttle;
 
 use crate::Provider;
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
 use std::sync::Arc;
-
-/// More than any form here holds.
-const MAX_FORM_BYTES: usize = 16 * 1024;
 
 pub(crate) fn routes() -> Router<Arc<Provider>> {
     Router::new()
@@ -37,5 +33,4 @@ pub(crate) fn routes() -> Router<Arc<Provider>> {
             get(forgotten_password_code::show).post(forgotten_password_code::send),
         )
         .route("/forgotten-password/code/resend", post(forgotten_password_code::resend))
-        .layer(DefaultBodyLimit::max(MAX_FORM_BYTES))
 }

@@ -18,7 +18,7 @@ use chancery_store::ProviderAccount;
 use serde::Deserialize;
 use std::sync::Arc;
 
-const NOT_RIGHT: &str = "This e-mail address and password do not belong together. Check both and try again.";
+const NOT_RIGHT: &str = "This e-mail address and password do not belong together. Check both.";
 
 #[derive(Template)]
 #[template(path = "sign_in.html")]

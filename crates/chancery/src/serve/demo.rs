@@ -99,10 +99,9 @@ pub async fn prepare(
         Some(key) => key,
         None => make_firm(data, store.as_ref()).await?,
     };
+    let earlier_users = earlier.map_or(Vec::new(), |earlier| earlier.users);
     let users = match config.auth.is_enabled {
-        true => {
-            users(&config.portal.company_domain, earlier.map_or(Vec::new(), |earlier| earlier.users), ground)?
-        }
+        true => users(&config.portal.company_domain, &earlier_users, ground)?,
         false => Vec::new(),
     };
     // The addresses and the model may have changed since; the key and the passwords have not.
@@ -163,7 +162,7 @@ async fn make_firm(data: &DataFolder, store: &dyn Store) -> anyhow::Result<Strin
 }
 
 /// The firm's people, with the passwords that they had at earlier starts.
-fn users(domain: &CompanyDomain, earlier: Vec<User>, ground: &Ground) -> anyhow::Result<Vec<User>> {
+fn users(domain: &CompanyDomain, earlier: &[User], ground: &Ground) -> anyhow::Result<Vec<User>> {
     let user = |(name, role): (&str, Role)| {
         let email = format!("{name}@{domain}").parse::<EmailAddress>()?.to_string();
         Ok(earlier.iter().find(|user| user.email == email).cloned().unwrap_or_else(|| {

@@ -135,7 +135,8 @@ impl Server {
         let serving_lock = ServingLock::take(&config.database_url, limits_kept).await?;
         let store = chancery_store::open(&config.database_url).await?;
         let ground =
-            Ground::new(&config, &data, Arc::clone(&store), Arc::new(SystemClock), Arc::new(OsRandomness))?;
+            Ground::new(&config, Arc::clone(&store), Arc::new(SystemClock), Arc::new(OsRandomness)).await?;
+        warn_of_parts_elsewhere(&config, parts);
         let meter = match parts.api {
             true => Some(open_meter(&config, Arc::clone(&store), &serving_lock, demo).await?),
             false => None,
@@ -224,6 +225,18 @@ async fn open_meter(
     let limiter = Arc::new(GuardedLimiter::new(limiter, serving_lock.watch()));
     let models = load_models(&config.models, demo).await?;
     Ok(Arc::new(Meter::new(models, store, limiter, clock, randomness)))
+}
+
+/// Portal and built-in provider know each other by a secret, which they share through the database, or else a file.
+fn warn_of_parts_elsewhere(config: &Config, parts: Parts) {
+    let is_split = config.auth.is_enabled && parts.portal != parts.auth;
+    if is_split && config.identity.client_secret_file.is_none() {
+        let [here, elsewhere] =
+            if parts.portal { ["portal", "identity provider"] } else { ["identity provider", "portal"] };
+        tracing::warn!(
+            "this process runs the {here} alone: the {elsewhere} must use the same database, or both the same identity.client_secret_file"
+        );
+    }
 }
 
 fn greeting(parts: Parts, api_url: Option<&str>, addresses: &Addresses) -> String {

@@ -3,7 +3,6 @@
 
 use super::listener::Listener;
 use crate::config::Config;
-use crate::data_folder::DataFolder;
 use anyhow::{Context, bail};
 use chancery_auth::{Client, Provider, ProviderSettings};
 use chancery_domain::{Clock, Randomness, SecretToken};
@@ -14,7 +13,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Made at the first start with the built-in provider, for the portal to show itself with.
+/// Drawn at the first start with the built-in provider, for the portal to show itself with, on whichever node.
 const CLIENT_SECRET: &str = "portal-client-secret";
 /// A secret in a file is one line; more is another file.
 const MAX_SECRET_BYTES: u64 = 4_096;
@@ -62,9 +61,8 @@ pub struct Ground {
 }
 
 impl Ground {
-    pub fn new(
+    pub async fn new(
         config: &Config,
-        data: &DataFolder,
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         randomness: Arc<dyn Randomness>,
@@ -72,7 +70,7 @@ impl Ground {
         let mailer =
             Mailer::new(&config.mail.route, &config.mail.from, &config.portal.firm_name, Arc::clone(&clock));
         let mailer = Arc::new(mailer.context("mail.smtp cannot be used")?);
-        let client_secret = client_secret(config, data, randomness.as_ref())?;
+        let client_secret = client_secret(config, store.as_ref(), randomness.as_ref()).await?;
         Ok(Self { store, mailer, clock, randomness, client_secret })
     }
 
@@ -127,9 +125,9 @@ impl Ground {
 }
 
 /// The file that the configuration names; else, with the built-in provider, one of our own making.
-fn client_secret(
+async fn client_secret(
     config: &Config,
-    data: &DataFolder,
+    store: &dyn Store,
     randomness: &dyn Randomness,
 ) -> anyhow::Result<Option<String>> {
     if let Some(path) = &config.identity.client_secret_file {
@@ -140,11 +138,8 @@ fn client_secret(
     if !config.auth.is_enabled {
         return Ok(None);
     }
-    let path = data.join(CLIENT_SECRET);
-    if !path.exists() {
-        data.write_private(CLIENT_SECRET, SecretToken::generate(randomness).reveal().as_bytes())?;
-    }
-    Ok(Some(read_secret(&path).with_context(|| format!("{} cannot be used", path.display()))?))
+    let secret = store.shared_secret(CLIENT_SECRET, &SecretToken::generate(randomness)).await?;
+    Ok(Some(secret.reveal().to_owned()))
 }
 
 fn read_secret(path: &Path) -> anyhow::Result<String> {

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -26,13 +26,16 @@ pub struct Browser {
     http: reqwest::Client,
 }
 
-#[derive(Clone, Copy)]
+/// One of the pages that it has open.
+pub struct Tab(Value);
+
+#[derive(Clone, Copy, Debug)]
 pub enum Screen {
     Desktop,
     Phone,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub enum Scheme {
     Light,
     Dark,
@@ -122,14 +125,79 @@ impl Browser {
         self.get(&format!("element/{element}/text")).await.as_str().unwrap().to_owned()
     }
 
+    /// Waits until the page shows this text.
+    pub async fn shows(&self, text: &str) {
+        let mut page = String::new();
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while !page.contains(text) {
+            let is_late = tokio::time::Instant::now() > deadline;
+            assert!(!is_late, "no {text:?} at {}, which shows:\n{page}", self.url().await);
+            page = self.page_text().await;
+        }
+    }
+
+    /// Everything that a person sees on the page.
+    pub async fn page_text(&self) -> String {
+        let text = self.script("return document.body ? document.body.innerText : ''").await;
+        text.as_str().unwrap_or_default().to_owned()
+    }
+
+    /// The page's name in the tab.
+    pub async fn title(&self) -> String {
+        self.get("title").await.as_str().unwrap().to_owned()
+    }
+
+    /// The status that the page came with.
+    pub async fn status(&self) -> u64 {
+        let status = "return performance.getEntriesByType('navigation')[0].responseStatus";
+        self.script(status).await.as_u64().unwrap()
+    }
+
+    /// The cookie that it would send to this address, with its attributes; `Null` where it has none.
+    pub async fn cookie(&self, url: &str, name: &str) -> Value {
+        let cookies = self.cookies(url).await;
+        cookies.into_iter().find(|cookie| cookie["name"] == name).unwrap_or_default()
+    }
+
+    /// All that it would send there.
+    pub async fn cookies(&self, url: &str) -> Vec<Value> {
+        let mut reply = self.devtools("Network.getCookies", json!({"urls": [url]})).await;
+        serde_json::from_value(reply["cookies"].take()).unwrap()
+    }
+
+    /// Opens an empty tab and goes to it; gives what brings it back to the tab where it was.
+    pub async fn new_tab(&self) -> Tab {
+        let here = self.get("window").await;
+        let tab = self.post("window/new", &json!({"type": "tab"})).await;
+        self.post("window", &json!({"handle": tab["handle"]})).await;
+        Tab(here)
+    }
+
+    /// Goes to another tab; gives what brings it back.
+    pub async fn go_to_tab(&self, Tab(tab): &Tab) -> Tab {
+        let here = self.get("window").await;
+        self.post("window", &json!({"handle": tab})).await;
+        Tab(here)
+    }
+
     /// What a script gives with `return`.
     pub async fn script(&self, script: &str) -> Value {
         self.post("execute/sync", &json!({"script": script, "args": []})).await
     }
 
+    /// What a script gives to the function that is its last argument, once it does.
+    pub async fn script_with_reply(&self, script: &str) -> Value {
+        self.post("execute/async", &json!({"script": script, "args": []})).await
+    }
+
+    /// Forgets every cookie, as a browser does that has never been anywhere.
+    pub async fn forget_cookies(&self) {
+        self.devtools("Network.clearBrowserCookies", json!({})).await;
+    }
+
     pub async fn show_on(&self, screen: Screen, scheme: Scheme) {
         let (width, height, pixel_ratio, is_mobile) = match screen {
-            Screen::Desktop => (1280, 900, 1, false),
+            Screen::Desktop => (1280, 800, 1, false),
             Screen::Phone => (390, 844, 2, true),
         };
         let size =
@@ -143,14 +211,10 @@ impl Browser {
         self.devtools("Emulation.setEmulatedMedia", features).await;
     }
 
-    /// The whole page as a picture, as `target/tmp/screenshots/NAME.png`.
-    pub async fn screenshot(&self, name: &str) -> PathBuf {
-        let page = self.devtools("Page.captureScreenshot", json!({"captureBeyondViewport": true})).await;
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("screenshots");
-        std::fs::create_dir_all(&folder).unwrap();
-        let path = folder.join(format!("{name}.png"));
-        std::fs::write(&path, BASE64.decode(page["data"].as_str().unwrap()).unwrap()).unwrap();
-        path
+    /// What the screen shows, as a PNG.
+    pub async fn screenshot(&self) -> Vec<u8> {
+        let page = self.devtools("Page.captureScreenshot", json!({"optimizeForSpeed": false})).await;
+        BASE64.decode(page["data"].as_str().unwrap()).unwrap()
     }
 
     async fn find(&self, css: &str) -> String {
@@ -209,8 +273,7 @@ async fn the_browser_shows_a_page_as_a_person_would_see_it() {
     let wide_and_light = "return [innerWidth, matchMedia('(prefers-color-scheme: dark)').matches]";
     browser.show_on(Screen::Phone, Scheme::Dark).await;
     assert_eq!(browser.script(wide_and_light).await, json!([390, true]));
-    let picture = std::fs::read(browser.screenshot("browser").await).unwrap();
-    assert!(picture.starts_with(b"\x89PNG"), "not a picture");
+    assert!(browser.screenshot().await.starts_with(b"\x89PNG"), "not a picture");
     browser.show_on(Screen::Desktop, Scheme::Light).await;
     assert_eq!(browser.script(wide_and_light).await, json!([1280, false]));
 }

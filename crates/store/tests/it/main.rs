@@ -15,6 +15,7 @@ mod people;
 mod postgres_only;
 mod provider;
 mod samples;
+mod shared_secrets;
 mod spending;
 mod sqlite_only;
 mod sums;
@@ -157,6 +158,8 @@ conformance_suite! {
         racing_attempts_each_get_a_number_of_their_own
         attempts_are_forgotten_when_the_first_ones_time_is_over
         an_attempt_can_be_taken_back_and_all_be_forgotten;
+    shared_secrets:
+        the_secret_that_was_drawn_first_is_everybodys;
     grants:
         a_code_gives_one_token_and_a_replay_takes_it_back
         a_code_is_for_its_client_its_address_its_verifier_and_its_minute

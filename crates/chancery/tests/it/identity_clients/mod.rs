@@ -9,10 +9,12 @@ use std::path::Path;
 
 /// Runs a script against a demonstration firm of its own; it says so when every call did what it should.
 fn run(program: &str, script: &str) {
-    let firm = Firm::new();
+    const SECRET: &str = "a secret of the client";
+    let firm = Firm::new().with("CHANCERY_IDENTITY__CLIENT_SECRET_FILE", "secret");
+    std::fs::write(firm.folder.path().join("secret"), SECRET).unwrap();
     let _server = firm.start_with(&["--demo"]);
-    let read = |name: &str| std::fs::read_to_string(firm.data().join(name)).unwrap();
-    let demo: Value = serde_json::from_str(&read("demo.json")).unwrap();
+    let demo = std::fs::read(firm.data().join("demo.json")).unwrap();
+    let demo: Value = serde_json::from_slice(&demo).unwrap();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let (portal_url, user) = (text(&demo["portal_url"]), &demo["users"][0]);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/identity_clients").join(script);
@@ -21,7 +23,7 @@ fn run(program: &str, script: &str) {
         .env("NODE_MODULES", peers().join("node_modules"))
         .env("ISSUER", text(&demo["auth_url"]))
         .env("CLIENT_ID", "chancery-portal")
-        .env("CLIENT_SECRET", read("portal-client-secret").trim())
+        .env("CLIENT_SECRET", SECRET)
         .env("REDIRECT_URI", format!("{portal_url}/auth/callback"))
         .env("POST_LOGOUT_REDIRECT_URI", format!("{portal_url}/"))
         .env("EMAIL", text(&user["email"]))

@@ -18,7 +18,8 @@ settings = {
     "SECRET_KEY": "a key of the tests",
     "SERVER_NAME": address,
     "PREFERRED_URL_SCHEME": "http",
-    "CANAILLE": {"DATABASE": "memory", "SMTP": None},
+    # Whole pages only: parts that are exchanged while somebody types lose what was typed.
+    "CANAILLE": {"DATABASE": "memory", "SMTP": None, "JAVASCRIPT": False, "HTMX": False},
     "CANAILLE_OIDC": {"TRUSTED_DOMAINS": []},  # without this a client on loopback needs no consent
 }
 application = create_app(config=settings, env_file=None)

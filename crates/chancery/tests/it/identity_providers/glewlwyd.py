@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import os
+import secrets
 import socket
 import sqlite3
 import sys
@@ -22,7 +23,7 @@ issuer = f"{url}/api/oidc"  # its discovery document is below this and nowhere e
 
 
 def hashed(password):
-    salt = os.urandom(16)
+    salt = secrets.token_hex(8).encode()  # glewlwyd takes it for text: a zero byte would end it
     return base64.b64encode(hashlib.pbkdf2_hmac("sha256", password.encode(), salt, 1000) + salt).decode()
 
 

@@ -2,7 +2,6 @@
 //! own pages. `scripts/sign-in-peers` fetches them.
 
 mod canaille;
-mod code_flow;
 mod glewlwyd;
 mod oidc_provider;
 
@@ -39,7 +38,7 @@ pub struct Provider {
     pub password: &'static str,
     kind: Kind,
     _process: Running,
-    folder: tempfile::TempDir,
+    _folder: tempfile::TempDir,
 }
 
 impl Provider {
@@ -84,7 +83,7 @@ impl Provider {
             password: PASSWORD,
             kind,
             _process: process,
-            folder,
+            _folder: folder,
         }
     }
 
@@ -95,11 +94,6 @@ impl Provider {
             Kind::Glewlwyd => glewlwyd::sign_in(browser, self).await,
             Kind::OidcProvider => oidc_provider::sign_in(browser, self).await,
         }
-    }
-
-    /// What it has written, for the message of a test that fails.
-    pub fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join("log")).unwrap()
     }
 
     /// Whether it says of the address that it is verified.

@@ -1,0 +1,130 @@
+//! The portal with the built-in provider.
+
+use super::Scene;
+use serde_json::json;
+
+#[tokio::test]
+async fn a_person_signs_in_at_the_provider_on_its_own_origin_and_comes_back_with_a_session() {
+    let scene = Scene::start().await;
+    let (browser, maya) = (&scene.browser, scene.person("maya"));
+    browser.open(&scene.portal("/")).await;
+    browser.shows("never sees your password").await;
+    scene.go_to_provider().await;
+    assert_ne!(scene.server.portal, scene.server.auth);
+    scene.give_password(&maya.email, &maya.password).await;
+
+    browser.shows("Allow Chancery client portal?").await;
+    browser.shows("will learn:").await;
+    let learned = browser.script("return [...document.querySelectorAll('li')].map(li => li.innerText)").await;
+    let address = "your e-mail address, maya@example.com";
+    assert_eq!(learned, json!(["that it is you, each time you sign in", address]));
+    browser.shows("Nothing else, and never your password.").await;
+    assert!(!scene.has_session().await, "before consent");
+
+    scene.consent().await;
+    browser.arrive(&scene.portal("/clients")).await;
+    assert_eq!(browser.text(".bar-person").await, "maya@example.com");
+    assert_eq!(browser.text(".badge-role").await, "Consultant");
+    let cookie = browser.cookie(&scene.server.portal, "session").await;
+    assert_eq!(cookie["httpOnly"], true);
+    assert_eq!(cookie["secure"], true);
+    assert_eq!(cookie["sameSite"], "Lax");
+    assert_eq!((&cookie["path"], &cookie["domain"]), (&json!("/"), &json!("localhost")));
+    assert_eq!(cookie["value"].as_str().unwrap().len(), 43);
+    assert_eq!(browser.script("return document.cookie").await, "", "nothing for scripts to read");
+    let at_provider = browser.cookie(&scene.server.auth, "session").await;
+    assert!(at_provider.is_null(), "the provider sees no cookie of the portal's: {at_provider}");
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_told_beside_its_field_and_signs_nobody_in() {
+    let scene = Scene::start().await;
+    let browser = &scene.browser;
+    scene.go_to_provider().await;
+    scene.give_password("maya@example.com", "not her password").await;
+    browser.shows("do not belong together").await;
+    assert_eq!(browser.status().await, 422);
+    assert!(browser.title().await.starts_with("Error: "));
+    let field = "const field = document.querySelector('#password'); \
+        return [field.value, field.getAttribute('aria-invalid'), field.getAttribute('aria-describedby'), \
+        document.querySelector('#email').value]";
+    assert_eq!(browser.script(field).await, json!(["", "true", "password-error", "maya@example.com"]));
+
+    let known = browser.page_text().await;
+    scene.give_password("nobody@example.com", "not her password").await;
+    browser.shows("do not belong together").await;
+    assert_eq!(browser.page_text().await, known, "which addresses exist is not told");
+    assert!(!scene.has_session().await);
+
+    let maya = scene.person("maya");
+    scene.give_password(&maya.email, &maya.password).await;
+    scene.consent().await;
+    browser.arrive(&scene.portal("/clients")).await;
+}
+
+#[tokio::test]
+async fn a_page_that_was_asked_for_while_signed_out_is_where_the_person_comes_back_to() {
+    let scene = Scene::start().await;
+    let (browser, maya) = (&scene.browser, scene.person("maya"));
+    browser.open(&scene.portal("/sessions")).await;
+    browser.arrive(&scene.auth("/sign-in")).await;
+    scene.give_password(&maya.email, &maya.password).await;
+    scene.consent().await;
+    browser.arrive(&scene.portal("/sessions")).await;
+    browser.shows("Your sessions").await;
+    browser.shows("This browser").await;
+    browser.shows("Chrome on Linux").await;
+    browser.shows("127.0.0.1").await;
+}
+
+#[tokio::test]
+async fn two_tabs_that_sign_in_at_once_both_come_back() {
+    let scene = Scene::start().await;
+    let (browser, maya) = (&scene.browser, scene.person("maya"));
+    browser.open(&scene.portal("/sessions")).await;
+    browser.arrive(&scene.auth("/sign-in")).await;
+    let first = browser.new_tab().await;
+    browser.open(&scene.portal("/clients")).await;
+    browser.arrive(&scene.auth("/sign-in")).await;
+    scene.give_password(&maya.email, &maya.password).await;
+    scene.consent().await;
+    browser.arrive(&scene.portal("/clients")).await;
+    browser.go_to_tab(&first).await;
+    scene.give_password(&maya.email, &maya.password).await;
+    browser.arrive(&scene.portal("/sessions")).await;
+    browser.shows("This browser").await;
+}
+
+#[tokio::test]
+async fn who_refuses_to_share_the_address_gets_a_page_and_no_session() {
+    let scene = Scene::start().await;
+    let (browser, maya) = (&scene.browser, scene.person("maya"));
+    scene.go_to_provider().await;
+    scene.give_password(&maya.email, &maya.password).await;
+    browser.press("button[value=refuse]").await;
+    browser.arrive(&scene.portal("/auth/callback")).await;
+    browser.shows("You were not signed in").await;
+    assert!(!scene.has_session().await);
+}
+
+#[tokio::test]
+async fn a_forgotten_password_is_set_anew_by_a_code_from_the_mailbox() {
+    let scene = Scene::start().await;
+    let (browser, maya) = (&scene.browser, scene.person("maya"));
+    scene.go_to_provider().await;
+    browser.press("a[href^='/forgotten-password']").await;
+    browser.fill("#email", &maya.email).await;
+    browser.press("form button.button-primary").await;
+    browser.arrive(&scene.auth("/forgotten-password/code")).await;
+    let letters = scene.letters(1).await;
+    assert!(letters[0].contains("To: maya@example.com"), "{}", letters[0]);
+    browser.fill("#code", super::code_in(&letters[0])).await;
+    browser.fill("#password", "walnut ledger candle").await;
+    browser.press("form button.button-primary").await;
+    browser.shows("Your password is changed.").await;
+    scene.give_password(&maya.email, &maya.password).await;
+    browser.shows("do not belong together").await;
+    scene.give_password(&maya.email, "walnut ledger candle").await;
+    scene.consent().await;
+    browser.arrive(&scene.portal("/clients")).await;
+}

@@ -1,0 +1,36 @@
+//! The provider and the portal apart: two processes with a folder of their own each, and one secret between them.
+
+use super::{Scene, code_in, free_port};
+use crate::browser::Browser;
+use crate::server::Firm;
+
+#[tokio::test]
+async fn the_provider_and_the_portal_run_apart_with_one_secret_between_them() {
+    let port = free_port();
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "known to the two alone\n").unwrap();
+    let firm = || Firm::new().with("CHANCERY_IDENTITY__CLIENT_SECRET_FILE", secret.to_str().unwrap());
+
+    let auth_firm = firm().with("CHANCERY_PORTAL__PUBLIC_URL", &format!("http://localhost:{port}"));
+    let auth = auth_firm.start_with(&["--only", "auth"]);
+    assert_eq!((auth.portal.as_str(), auth.api.as_str()), ("", ""));
+    let portal_firm = firm()
+        .with("CHANCERY_PORTAL__LISTEN", &format!("127.0.0.1:{port}"))
+        .with("CHANCERY_IDENTITY__ISSUER", &auth.auth);
+    let portal = portal_firm.start_with(&["--only", "portal"]);
+    assert_eq!((portal.auth.as_str(), portal.api.as_str()), ("", ""));
+    let at_auth = Scene { firm: auth_firm, server: auth, browser: Browser::start().await };
+
+    let browser = &at_auth.browser;
+    browser.open(&format!("{}/sessions", portal.portal)).await;
+    browser.arrive(&at_auth.auth("/sign-in")).await;
+    browser.press("a[href^='/sign-up']").await;
+    at_auth.give_password("nora@example.com", "walnut ledger candle").await;
+    browser.fill("#code", code_in(&at_auth.letters(1).await[0])).await;
+    browser.press("form button.button-primary").await;
+    at_auth.consent().await;
+    browser.arrive(&format!("{}/sessions", portal.portal)).await;
+    assert_eq!(browser.text(".bar-person").await, "nora@example.com");
+    assert_eq!(portal_firm.json(&["user", "list", "--json"])[0]["issuer"], at_auth.server.auth);
+}
