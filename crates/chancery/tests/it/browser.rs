@@ -5,6 +5,7 @@
 use crate::server::{Running, clean_command, client, eventually};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
+use chancery_domain::{Clock, SystemClock};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -128,9 +129,9 @@ impl Browser {
     /// Waits until the page shows this text.
     pub async fn shows(&self, text: &str) {
         let mut page = String::new();
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = SystemClock.monotonic() + PATIENCE;
         while !page.contains(text) {
-            let is_late = tokio::time::Instant::now() > deadline;
+            let is_late = SystemClock.monotonic() > deadline;
             assert!(!is_late, "no {text:?} at {}, which shows:\n{page}", self.url().await);
             page = self.page_text().await;
         }
