@@ -2,10 +2,9 @@
 //! over HTTP, so they are made here: the libraries for it switch on features of `serde_json` in the binary under test,
 //! or bring thirty crates along.
 
-use crate::server::{Running, clean_command, client, eventually};
+use crate::server::{Running, clean_command, client};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
-use chancery_domain::{Clock, SystemClock};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -14,6 +13,8 @@ use std::time::Duration;
 
 /// What a page may take to appear, on a machine that does much else.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Between two looks at it.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// How WebDriver names an element in its replies.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -70,6 +71,7 @@ impl Browser {
             "--disable-sync",
             "--disable-extensions",
             "--window-size=1280,900",
+            "--hide-scrollbars",       // as they differ between systems
             "--remote-debugging-pipe", // the browser ends when its driver does, however that ends
             // Pages that name other hosts fail at once, in place of waiting for a network that may not be there.
             "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1",
@@ -100,11 +102,17 @@ impl Browser {
 
     /// Waits until it is at an address that begins so; gives the whole of it.
     pub async fn arrive(&self, beginning: &str) -> reqwest::Url {
-        eventually(&format!("the browser is at {beginning}"), PATIENCE, async || {
-            self.url().await.as_str().starts_with(beginning)
-        })
-        .await;
-        self.url().await
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let url = self.url().await;
+            if url.as_str().starts_with(beginning) {
+                return url;
+            }
+            if tokio::time::Instant::now() > deadline {
+                panic!("not at {beginning} but at {url}, which shows:\n{}", self.page_text().await);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 
     /// Waits for the element, empties it and types into it.
@@ -128,12 +136,16 @@ impl Browser {
 
     /// Waits until the page shows this text.
     pub async fn shows(&self, text: &str) {
-        let mut page = String::new();
-        let deadline = SystemClock.monotonic() + PATIENCE;
-        while !page.contains(text) {
-            let is_late = SystemClock.monotonic() > deadline;
-            assert!(!is_late, "no {text:?} at {}, which shows:\n{page}", self.url().await);
-            page = self.page_text().await;
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let page = self.page_text().await;
+            if page.contains(text) {
+                return;
+            }
+            if tokio::time::Instant::now() > deadline {
+                panic!("no {text:?} at {}, which shows:\n{page}", self.url().await);
+            }
+            tokio::time::sleep(PAUSE).await;
         }
     }
 
@@ -198,8 +210,8 @@ impl Browser {
 
     pub async fn show_on(&self, screen: Screen, scheme: Scheme) {
         let (width, height, pixel_ratio, is_mobile) = match screen {
-            Screen::Desktop => (1280, 800, 1, false),
-            Screen::Phone => (390, 844, 2, true),
+            Screen::Desktop => (1280, 800, 1.0, false),
+            Screen::Phone => (390, 844, 1.5, true),
         };
         let size =
             json!({"width": width, "height": height, "deviceScaleFactor": pixel_ratio, "mobile": is_mobile});

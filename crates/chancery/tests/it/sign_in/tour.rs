@@ -76,6 +76,17 @@ impl<'a> Tour<'a> {
 }
 
 #[tokio::test]
+async fn what_keeps_people_out_is_found() {
+    let browser = Browser::start().await;
+    browser.open("data:text/html,<p style='color:silver;width:2000px'>Pale and wide</p><input>").await;
+    let mut tour = Tour::of(&browser);
+    tour.look("bad", "Pale and wide").await;
+    for what in ["it scrolls sideways", "color-contrast", "label", "document-title"] {
+        assert!(tour.findings.iter().any(|finding| finding.contains(what)), "{what}: {:?}", tour.findings);
+    }
+}
+
+#[tokio::test]
 async fn the_pages_of_signing_in_and_out_keep_nobody_out() {
     let scene = Scene::start_with(&[("CHANCERY_PORTAL__FIRM_NAME", "Hale & Ward")]).await;
     let (browser, maya) = (&scene.browser, scene.person("maya"));
