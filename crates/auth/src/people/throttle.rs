@@ -71,10 +71,8 @@ pub(crate) enum Turn {
 
 /// Counts a try and says whether it may be made.
 pub(crate) async fn take_turn(provider: &Provider, tried: Tried<'_>) -> Result<Turn, Refusal> {
-    let (now, bound) = (provider.clock.now(), tried.bound());
-    let counted = provider.store.count_attempt(tried.key(), now, after(now, bound)).await;
-    let counted = counted.map_err(|error| refused(&error))?;
-    Ok(match bound.attempts.checked_sub(counted.attempts) {
+    let counted = count_one(provider, tried, provider.clock.now()).await?;
+    Ok(match tried.bound().attempts.checked_sub(counted.attempts) {
         Some(left) => Turn::Within { left },
         None => Turn::Over,
     })
@@ -82,10 +80,14 @@ pub(crate) async fn take_turn(provider: &Provider, tried: Tried<'_>) -> Result<T
 
 /// Counts a try, and refuses it when there were too many.
 pub(crate) async fn count(provider: &Provider, tried: Tried<'_>) -> Result<(), Refusal> {
-    let (now, bound) = (provider.clock.now(), tried.bound());
-    let counted = provider.store.count_attempt(tried.key(), now, after(now, bound)).await;
-    let counted = counted.map_err(|error| refused(&error))?;
-    if counted.attempts > bound.attempts { Err(too_many(tried, counted, now)) } else { Ok(()) }
+    let now = provider.clock.now();
+    let counted = count_one(provider, tried, now).await?;
+    if counted.attempts > tried.bound().attempts { Err(too_many(tried, counted, now)) } else { Ok(()) }
+}
+
+async fn count_one(provider: &Provider, tried: Tried<'_>, now: UnixMillis) -> Result<Counted, Refusal> {
+    let counted = provider.store.count_attempt(tried.key(), now, after(now, tried.bound())).await;
+    counted.map_err(|error| refused(&error))
 }
 
 /// Refuses when no try is left; counts nothing.
