@@ -71,10 +71,8 @@ pub(crate) enum Turn {
 
 /// Counts a try and says whether it may be made.
 pub(crate) async fn take_turn(provider: &Provider, tried: Tried<'_>) -> Result<Turn, Refusal> {
-    let (now, bound) = (provider.clock.now(), tried.bound());
-    let counted = provider.store.count_attempt(tried.key(), now, after(now, bound)).await;
-    let counted = counted.map_err(|error| refused(&error))?;
-    Ok(match bound.attempts.checked_sub(counted.attempts) {
+    let counted = count_one(provider, tried, provider.clock.now()).await?;
+    Ok(match tried.bound().attempts.checked_sub(counted.attempts) {
         Some(left) => Turn::Within { left },
         None => Turn::Over,
     })
@@ -82,10 +80,14 @@ pub(crate) async fn take_turn(provider: &Provider, tried: Tried<'_>) -> Result<T
 
 /// Counts a try, and refuses it when there were too many.
 pub(crate) async fn count(provider: &Provider, tried: Tried<'_>) -> Result<(), Refusal> {
-    let (now, bound) = (provider.clock.now(), tried.bound());
-    let counted = provider.store.count_attempt(tried.key(), now, after(now, bound)).await;
-    let counted = counted.map_err(|error| refused(&error))?;
-    if counted.attempts > bound.attempts { Err(too_many(tried, counted, now)) } else { Ok(()) }
+    let now = provider.clock.now();
+    let counted = count_one(provider, tried, now).await?;
+    if counted.attempts > tried.bound().attempts { Err(too_many(tried, counted, now)) } else { Ok(()) }
+}
+
+async fn count_one(provider: &Provider, tried: Tried<'_>, now: UnixMillis) -> Result<Counted, Refusal> {
+    let counted = provider.store.count_attempt(tried.key(), now, after(now, tried.bound())).await;
+    counted.map_err(|error| refused(&error))
 }
 
 /// Refuses when no try is left; counts nothing.
@@ -113,7 +115,13 @@ fn after(now: UnixMillis, bound: Bound) -> UnixMillis {
 /// Waiting as long as it says is enough: trying meanwhile does not lengthen it.
 fn too_many(tried: Tried<'_>, counted: Counted, now: UnixMillis) -> Refusal {
     let wait_ms = counted.forgotten_at.0.saturating_sub(now.0).max(1);
-    wait(tried.reason(), wait_ms)
+    let mut refusal = wait(tried.reason(), wait_ms);
+    refusal.title = "Too many tries";
+    match tried {
+        // Whoever the address belongs to need not wait: a new password forgets the tries. Everybody is told.
+        Tried::PasswordOf(_) => refusal.way_on("/forgotten-password", "Set a new password instead"),
+        _ => refusal,
+    }
 }
 
 /// A refusal for so long.

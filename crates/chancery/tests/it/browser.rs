@@ -5,6 +5,7 @@
 use crate::server::{Running, clean_command, client};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
+use chancery_domain::{Clock, SystemClock};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -102,13 +103,13 @@ impl Browser {
 
     /// Waits until it is at an address that begins so; gives the whole of it.
     pub async fn arrive(&self, beginning: &str) -> reqwest::Url {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = SystemClock.monotonic() + PATIENCE;
         loop {
             let url = self.url().await;
             if url.as_str().starts_with(beginning) {
                 return url;
             }
-            if tokio::time::Instant::now() > deadline {
+            if SystemClock.monotonic() > deadline {
                 panic!("not at {beginning} but at {url}, which shows:\n{}", self.page_text().await);
             }
             tokio::time::sleep(PAUSE).await;
@@ -136,13 +137,13 @@ impl Browser {
 
     /// Waits until the page shows this text.
     pub async fn shows(&self, text: &str) {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = SystemClock.monotonic() + PATIENCE;
         loop {
             let page = self.page_text().await;
             if page.contains(text) {
                 return;
             }
-            if tokio::time::Instant::now() > deadline {
+            if SystemClock.monotonic() > deadline {
                 panic!("no {text:?} at {}, which shows:\n{page}", self.url().await);
             }
             tokio::time::sleep(PAUSE).await;
