@@ -17,6 +17,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Between two looks at it.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// How WebDriver writes keys that are no letters.
+pub const TAB: char = '\u{e004}';
+pub const ENTER: char = '\u{e007}';
+
 /// How WebDriver names an element in its replies.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
@@ -121,6 +125,15 @@ impl Browser {
         let element = self.find(css).await;
         self.post(&format!("element/{element}/clear"), &json!({})).await;
         self.post(&format!("element/{element}/value"), &json!({"text": text})).await;
+    }
+
+    /// Presses these keys, wherever the cursor is.
+    pub async fn type_keys(&self, keys: &str) {
+        let keys = keys.chars().flat_map(|key| {
+            [json!({"type": "keyDown", "value": key}), json!({"type": "keyUp", "value": key})]
+        });
+        let keyboard = json!({"type": "key", "id": "keyboard", "actions": keys.collect::<Vec<_>>()});
+        self.post("actions", &json!({"actions": [keyboard]})).await;
     }
 
     /// Waits for the element and clicks on it.
