@@ -402,6 +402,10 @@ pub trait Sessions: Send + Sync + 'static {
     /// How many there were.
     async fn end_all_sessions(&self, person: PersonId, except: Option<SessionId>) -> Result<u64, StoreError>;
 
+    /// For somebody whose password was changed: their sign-ins under way that wait for a code end too. How many sessions
+    /// there were; none for an identity that never came here.
+    async fn end_sessions_of_identity(&self, identity: &Identity) -> Result<u64, StoreError>;
+
     async fn forget_ended_sessions(
         &self,
         times: SessionTimes,

@@ -136,6 +136,7 @@ conformance_suite! {
         a_session_tells_its_owner_as_it_is_now
         a_session_ends_idle_and_old_and_lives_while_used
         sessions_are_listed_with_place_and_ended_one_by_one_or_all
+        a_new_password_ends_what_its_identity_has_begun_and_nobody_elses
         a_sign_in_is_taken_once_and_in_time
         the_right_code_passes_once_and_a_late_one_never
         of_many_racing_with_one_right_code_one_passes
