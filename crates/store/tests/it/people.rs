@@ -229,6 +229,29 @@ pub async fn sessions_are_listed_with_place_and_ended_one_by_one_or_all<D: TestD
     assert!(!is_open(&*store, second, after_s(3)).await && is_open(&*store, bens, after_s(3)).await);
 }
 
+pub async fn a_new_password_ends_what_its_identity_has_begun_and_nobody_elses<D: TestDatabase>(
+    database: Arc<D>,
+) {
+    let store = database.open().await;
+    let ann = arrive(&*store, "ann", Role::Consultant).await;
+    let twin = Arrival {
+        identity: Identity { issuer: "https://other.example".to_owned(), subject: "ann".to_owned() },
+        email: ann.email.clone(),
+        role: Role::Consultant,
+        at: NOON,
+    };
+    let twin = store.arrive(twin).await.unwrap();
+    let (first, second) = (start(&*store, &ann, NOON).await, start(&*store, &ann, NOON).await);
+    let twins = start(&*store, &twin, NOON).await;
+    let (half, bens_half) = (begun(&*store, "ann").await, begun(&*store, "ben").await);
+    assert_eq!(store.end_sessions_of_identity(&ann.identity).await.unwrap(), 2);
+    assert!(!is_open(&*store, first, NOON).await && !is_open(&*store, second, NOON).await);
+    assert!(is_open(&*store, twins, NOON).await, "another provider's identity is another person");
+    assert!(store.half_sign_in(half.hash(), NOON).await.unwrap().is_none());
+    assert!(store.half_sign_in(bens_half.hash(), NOON).await.unwrap().is_some());
+    assert_eq!(store.end_sessions_of_identity(&identity("nobody")).await.unwrap(), 0);
+}
+
 pub async fn a_sign_in_is_taken_once_and_in_time<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let sign_in = SignIn {
