@@ -26,7 +26,7 @@ const COMMONEST: &str = include_str!("commonest_passwords.txt");
 /// Why a new password is not taken. The texts are for the person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PasswordProblem {
-    #[error("Enter a password of at least {MIN_PASSWORD_CHARS} characters; any characters, blanks too")]
+    #[error("Choose a password of at least {MIN_PASSWORD_CHARS} characters")]
     TooShort,
     #[error("Choose a password of at most {MAX_PASSWORD_CHARS} characters")]
     TooLong,

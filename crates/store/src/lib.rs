@@ -51,13 +51,13 @@ pub use sign_ins::{
 };
 pub use sqlite::SqliteStore;
 pub use traits::{
-    Accounts, Arrival, Attempts, CapChange, ChainedRow, Claim, Claimed, CodePresented, CodeSending, CodeTry,
-    Consent, ConsentQuestion, Counted, FinishedReply, Grant, Grants, HalfSignIn, Health, IdempotencyKeys,
-    KeptKey, KeptReply, KeyHolder, KeyOwner, Keys, Leases, Ledger, LimitsChange, MailboxProof, MailboxProofs,
-    MailedCode, Months, NewAccount, NewCode, NewKey, NewProviderAccount, NewProviderSession, NewSession,
-    PasswordHash, People, ProofPurpose, ProviderAccount, ProviderAccounts, ProviderSession, ProviderSessions,
-    Redeemed, RemovedPerson, Reserved, Sessions, Settlement, SharedSecrets, SignIn, SignIns, SignedIn,
-    SigningKey, SigningKeys, Spending, SpendingReservation, Store,
+    Accounts, Arrival, Attempt, Attempts, CapChange, ChainedRow, Claim, Claimed, CodePresented, CodeSending,
+    CodeTry, Consent, ConsentQuestion, Counted, FinishedReply, Grant, Grants, HalfSignIn, Health,
+    IdempotencyKeys, KeptKey, KeptReply, KeyHolder, KeyOwner, Keys, Leases, Ledger, LimitsChange,
+    MailboxProof, MailboxProofs, MailedCode, Months, NewAccount, NewCode, NewKey, NewProviderAccount,
+    NewProviderSession, NewSession, PasswordHash, People, ProofPurpose, ProviderAccount, ProviderAccounts,
+    ProviderSession, ProviderSessions, Redeemed, RemovedPerson, Reserved, Sessions, Settlement,
+    SharedSecrets, SignIn, SignIns, SignedIn, SigningKey, SigningKeys, Spending, SpendingReservation, Store,
 };
 pub use url::DatabaseUrl;
 pub use usage::{DayUsage, UsageBy, UsageByError, UsageGroup, UsageQuery, UsageSum, UsageTotals};

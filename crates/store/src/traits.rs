@@ -578,6 +578,25 @@ pub trait ProviderAccounts: Send + Sync + 'static {
 
     async fn provider_account(&self, subject: &str) -> Result<Option<ProviderAccount>, StoreError>;
 
+    /// Makes the account with a proof's right code, and in the same step uses up the proof and all others of this mailbox.
+    /// None where the proof is gone: of many at once, one gets the account. Refused with `EmailTaken`.
+    async fn create_proven_account(
+        &self,
+        token: TokenHash,
+        code: TokenHash,
+        new: NewProviderAccount,
+    ) -> Result<Option<ProviderAccount>, StoreError>;
+
+    /// `set_password` with a proof's right code, and in the same step uses up the proof and all others of this mailbox.
+    /// None where the proof is gone or there is no such account.
+    async fn set_proven_password(
+        &self,
+        token: TokenHash,
+        code: TokenHash,
+        email: &EmailAddress,
+        password_hash: &PasswordHash,
+    ) -> Result<Option<ProviderAccount>, StoreError>;
+
     /// Ends all sessions of the account in the same step. None where there is no such account.
     async fn set_password(
         &self,
@@ -674,18 +693,36 @@ pub struct Counted {
     pub forgotten_at: UnixMillis,
 }
 
+/// What came of counting one more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    /// With this one.
+    Within(Counted),
+    /// There were as many as there may be; this one was not counted.
+    Over(Counted),
+}
+
 /// Counts what may be tried only so often in a while. The key is a hash, so that nothing tells what was typed.
 #[async_trait]
 pub trait Attempts: Send + Sync + 'static {
-    /// Counts one more and says how many there are with it. The first one decides when all of them are forgotten.
+    /// Counts one more, unless there are `most` already, and says how many there are. The first one decides when all of
+    /// them are forgotten.
     async fn count_attempt(
+        &self,
+        key: TokenHash,
+        most: u32,
+        now: UnixMillis,
+        forgotten_at: UnixMillis,
+    ) -> Result<Attempt, StoreError>;
+
+    /// `forgotten_at` is when one that is counted now would be forgotten: what lies far behind that was counted by a clock
+    /// that was wrong, and counts no more.
+    async fn attempts(
         &self,
         key: TokenHash,
         now: UnixMillis,
         forgotten_at: UnixMillis,
-    ) -> Result<Counted, StoreError>;
-
-    async fn attempts(&self, key: TokenHash, now: UnixMillis) -> Result<Option<Counted>, StoreError>;
+    ) -> Result<Option<Counted>, StoreError>;
 
     /// For one that did no harm after all.
     async fn take_back_attempt(&self, key: TokenHash) -> Result<(), StoreError>;
@@ -781,6 +818,9 @@ pub trait Grants: Send + Sync + 'static {
     ) -> Result<Option<ConsentQuestion>, StoreError>;
 
     async fn remember_consent(&self, consent: Consent) -> Result<(), StoreError>;
+
+    /// Takes back all that was allowed to this application; says how much there was.
+    async fn forget_consents(&self, subject: &str, client_id: &str) -> Result<u64, StoreError>;
 
     /// Every scope that was allowed to this application.
     async fn consents(&self, subject: &str, client_id: &str) -> Result<Vec<String>, StoreError>;

@@ -4,22 +4,58 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Connections to the API, if the system allows as many.
 const MAX_API_CONNECTIONS: usize = 4_096;
+/// Connections to the portal, and as many to the identity provider: people's browsers, which are fewer than programs.
+const MAX_PAGE_CONNECTIONS: usize = 1_024;
+/// Where there is little to share, each of the two gets this part of it.
+const PAGE_SHARE: usize = 8;
 /// Connections for operators. They are few and their own, so that they get through when callers take all of theirs.
 pub const MAX_OPS_CONNECTIONS: usize = 64;
-/// Connections to the portal, and as many to the identity provider: people's browsers, which are fewer than programs.
-pub const MAX_PAGE_CONNECTIONS: usize = 512;
-/// Kept for the database, the model, the log and the listeners.
+/// Kept for the database, the model, the log, mail, the identity provider that is asked, and the listeners.
 const RESERVED: usize = 128;
 /// A connection is held once to speak on and once to notice that the peer is gone.
 const PER_CONNECTION: usize = 2;
 
-/// Asks the system for as many descriptors as it gives, and shares them out.
-pub fn api_connections() -> usize {
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok();
-    let allowed = if raised { maximum } else { current };
-    let allowed = allowed.map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(usize::MAX));
-    let left =
-        allowed.saturating_sub(RESERVED + PER_CONNECTION * (MAX_OPS_CONNECTIONS + 2 * MAX_PAGE_CONNECTIONS));
-    (left / PER_CONNECTION).clamp(1, MAX_API_CONNECTIONS)
+/// What each listener may have open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shares {
+    pub api: usize,
+    /// Of the portal, and as many of the identity provider.
+    pub pages: usize,
+}
+
+impl Shares {
+    /// Asks the system for as many descriptors as it gives, and shares them out.
+    pub fn take() -> Self {
+        let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+        let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok();
+        let allowed = if raised { maximum } else { current };
+        Self::of(allowed.map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(usize::MAX)))
+    }
+
+    fn of(allowed: usize) -> Self {
+        let connections = allowed.saturating_sub(RESERVED) / PER_CONNECTION;
+        let left = connections.saturating_sub(MAX_OPS_CONNECTIONS);
+        let pages = (left / PAGE_SHARE).clamp(1, MAX_PAGE_CONNECTIONS);
+        Self { api: left.saturating_sub(2 * pages).clamp(1, MAX_API_CONNECTIONS), pages }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_allows_is_shared_and_never_exceeded() {
+        for allowed in [0, 260, 400, 1_024, 4_096, 65_536, usize::MAX] {
+            let Shares { api, pages } = Shares::of(allowed);
+            assert!(api >= 1 && pages >= 1, "{allowed}");
+            let used = RESERVED + PER_CONNECTION * (api + 2 * pages + MAX_OPS_CONNECTIONS);
+            assert!(
+                used <= allowed.max(RESERVED + PER_CONNECTION * (MAX_OPS_CONNECTIONS + 4)),
+                "{allowed}: {used}"
+            );
+        }
+        assert_eq!(Shares::of(1_024), Shares { api: 288, pages: 48 });
+        assert_eq!(Shares::of(65_536), Shares { api: MAX_API_CONNECTIONS, pages: MAX_PAGE_CONNECTIONS });
+    }
 }

@@ -2,6 +2,7 @@
 //! what is sent bounded, number of connections bounded, and an end that lets replies under way finish. A peer that closes its side has hung up, and its
 //! connection is dropped with the request that ran on it.
 
+use super::peers::Peers;
 use anyhow::Context;
 use axum::Router;
 use axum::extract::ConnectInfo;
@@ -13,7 +14,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +24,12 @@ use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
-/// How long the head of a request may take to arrive; also how long an idle connection is kept.
+/// How long the head of a program's request may take to arrive; also how long its idle connection is kept.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// The same for browsers, which open another when they need it; whoever only holds connections loses them soon.
+const BROWSER_HEAD_TIMEOUT: Duration = Duration::from_secs(15);
+/// One peer may have this part of a listener's places for browsers.
+const PEER_SHARE: usize = 8;
 /// After closing begins, how long replies under way may take to be sent.
 const LAST_REPLIES_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a peer may take none of the bytes that wait for it; past it the connection is closed.
@@ -36,7 +41,9 @@ pub struct Listener {
     tcp: TcpListener,
     address: SocketAddr,
     max_connections: usize,
+    head_timeout: Duration,
     write_stall_timeout: Duration,
+    peers: Option<Peers>,
 }
 
 impl Listener {
@@ -51,7 +58,22 @@ impl Listener {
             _ => anyhow::anyhow!("{key}: {address} cannot be listened on ({error}); set {key} (or {variable}) to another address"),
         })?;
         let address = tcp.local_addr().context("a bound listener has an address")?;
-        Ok(Self { tcp, address, max_connections, write_stall_timeout: WRITE_STALL_TIMEOUT })
+        Ok(Self {
+            tcp,
+            address,
+            max_connections,
+            head_timeout: HEAD_TIMEOUT,
+            write_stall_timeout: WRITE_STALL_TIMEOUT,
+            peers: None,
+        })
+    }
+
+    /// For pages, which strangers may open: no peer holds more than its part of the places, and none for long.
+    #[must_use]
+    pub fn for_browsers(mut self, trusted_proxies: &[IpAddr]) -> Self {
+        self.head_timeout = BROWSER_HEAD_TIMEOUT;
+        self.peers = Some(Peers::new((self.max_connections / PEER_SHARE).max(1), trusted_proxies));
+        self
     }
 
     /// Where it really listens; the configuration may leave the port to the system.
@@ -72,9 +94,17 @@ impl Listener {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             };
+            let peer_place = match &self.peers {
+                Some(peers) => match peers.enter(peer.ip()) {
+                    Some(place) => Some(place),
+                    // Closed at once; a browser of an honest neighbour tries again when others have gone.
+                    None => continue,
+                },
+                None => None,
+            };
             let hang_up = hang_up(&stream);
             let mut http = http1::Builder::new();
-            http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+            http.timer(TokioTimer::new()).header_read_timeout(self.head_timeout);
             let mut stream = TimeoutStream::new(stream);
             stream.set_write_timeout(Some(self.write_stall_timeout));
             let router = TowerToHyperService::new(router.clone());
@@ -90,7 +120,7 @@ impl Listener {
                     _ = watched => {}
                     () = hang_up => {}
                 }
-                drop(place);
+                drop((place, peer_place));
             });
         }
         let _ = tokio::time::timeout(LAST_REPLIES_TIMEOUT, connections.shutdown()).await;

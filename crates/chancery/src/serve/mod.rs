@@ -12,6 +12,7 @@ mod descriptors;
 mod listener;
 mod logging;
 mod ops;
+mod peers;
 mod people;
 mod shutdown;
 
@@ -26,7 +27,7 @@ use chancery_domain::{OsRandomness, SystemClock};
 use chancery_engine_cpu::{CpuEngine, LoadError, LoadOptions, Plan};
 use chancery_metering::{GuardedLimiter, LimitStoreUrl, Meter, Model, Models, open_limiter};
 use chancery_store::{LimitsKept, ServingLock, Store};
-use descriptors::{MAX_OPS_CONNECTIONS, MAX_PAGE_CONNECTIONS};
+use descriptors::{MAX_OPS_CONNECTIONS, Shares};
 use listener::Listener;
 use ops::Serving;
 use people::{Addresses, Ground};
@@ -106,11 +107,15 @@ impl Server {
             true => Listener::bind(address, key, max_connections).await.map(Some),
             false => Ok(None),
         };
-        let api_listener =
-            bind(parts.api, config.api.listen, "api.listen", descriptors::api_connections()).await?;
+        let shares = Shares::take();
+        let proxies = &config.portal.trusted_proxies;
+        let for_browsers =
+            |listener: Option<Listener>| listener.map(|listener| listener.for_browsers(proxies));
+        let api_listener = bind(parts.api, config.api.listen, "api.listen", shares.api).await?;
         let portal_listener =
-            bind(parts.portal, config.portal.listen, "portal.listen", MAX_PAGE_CONNECTIONS).await?;
-        let auth_listener = bind(parts.auth, config.auth.listen, "auth.listen", MAX_PAGE_CONNECTIONS).await?;
+            for_browsers(bind(parts.portal, config.portal.listen, "portal.listen", shares.pages).await?);
+        let auth_listener =
+            for_browsers(bind(parts.auth, config.auth.listen, "auth.listen", shares.pages).await?);
         let ops_listener = Listener::bind(config.ops_listen, "ops.listen", MAX_OPS_CONNECTIONS).await?;
         let addresses = Addresses::new(&config, portal_listener.as_ref(), auth_listener.as_ref());
 
@@ -136,7 +141,7 @@ impl Server {
         let store = chancery_store::open(&config.database_url).await?;
         let ground =
             Ground::new(&config, Arc::clone(&store), Arc::new(SystemClock), Arc::new(OsRandomness)).await?;
-        warn_of_parts_elsewhere(&config, parts);
+        warn_of_gaps(&config, parts);
         let meter = match parts.api {
             true => Some(open_meter(&config, Arc::clone(&store), &serving_lock, demo).await?),
             false => None,
@@ -227,14 +232,21 @@ async fn open_meter(
     Ok(Arc::new(Meter::new(models, store, limiter, clock, randomness)))
 }
 
-/// Portal and built-in provider know each other by a secret, which they share through the database, or else a file.
-fn warn_of_parts_elsewhere(config: &Config, parts: Parts) {
+/// What starts, but will not do what people expect.
+fn warn_of_gaps(config: &Config, parts: Parts) {
+    // Portal and built-in provider know each other by a secret, which they share through the database, or else a file.
     let is_split = config.auth.is_enabled && parts.portal != parts.auth;
     if is_split && config.identity.client_secret_file.is_none() {
         let [here, elsewhere] =
             if parts.portal { ["portal", "identity provider"] } else { ["identity provider", "portal"] };
         tracing::warn!(
             "this process runs the {here} alone: the {elsewhere} must use the same database, or both the same identity.client_secret_file"
+        );
+    }
+    let has_tls = config.portal.public_url.as_ref().is_some_and(|url| url.starts_with("https://"));
+    if (parts.portal || parts.auth) && has_tls && config.portal.trusted_proxies.is_empty() {
+        tracing::warn!(
+            "portal.public_url has TLS, so a proxy stands in front, but portal.trusted_proxies names none: all people count as one place, for limits too"
         );
     }
 }

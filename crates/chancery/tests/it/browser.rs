@@ -2,9 +2,10 @@
 //! over HTTP, so they are made here: the libraries for it switch on features of `serde_json` in the binary under test,
 //! or bring thirty crates along.
 
-use crate::server::{Running, clean_command, client, eventually};
+use crate::server::{Running, clean_command, client};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
+use chancery_domain::{Clock, SystemClock};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -13,6 +14,12 @@ use std::time::Duration;
 
 /// What a page may take to appear, on a machine that does much else.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Between two looks at it.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// How WebDriver writes keys that are no letters.
+pub const TAB: char = '\u{e004}';
+pub const ENTER: char = '\u{e007}';
 
 /// How WebDriver names an element in its replies.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -69,6 +76,7 @@ impl Browser {
             "--disable-sync",
             "--disable-extensions",
             "--window-size=1280,900",
+            "--hide-scrollbars",       // as they differ between systems
             "--remote-debugging-pipe", // the browser ends when its driver does, however that ends
             // Pages that name other hosts fail at once, in place of waiting for a network that may not be there.
             "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1",
@@ -99,11 +107,17 @@ impl Browser {
 
     /// Waits until it is at an address that begins so; gives the whole of it.
     pub async fn arrive(&self, beginning: &str) -> reqwest::Url {
-        eventually(&format!("the browser is at {beginning}"), PATIENCE, async || {
-            self.url().await.as_str().starts_with(beginning)
-        })
-        .await;
-        self.url().await
+        let deadline = SystemClock.monotonic() + PATIENCE;
+        loop {
+            let url = self.url().await;
+            if url.as_str().starts_with(beginning) {
+                return url;
+            }
+            if SystemClock.monotonic() > deadline {
+                panic!("not at {beginning} but at {url}, which shows:\n{}", self.page_text().await);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 
     /// Waits for the element, empties it and types into it.
@@ -111,6 +125,15 @@ impl Browser {
         let element = self.find(css).await;
         self.post(&format!("element/{element}/clear"), &json!({})).await;
         self.post(&format!("element/{element}/value"), &json!({"text": text})).await;
+    }
+
+    /// Presses these keys, wherever the cursor is.
+    pub async fn type_keys(&self, keys: &str) {
+        let keys = keys.chars().flat_map(|key| {
+            [json!({"type": "keyDown", "value": key}), json!({"type": "keyUp", "value": key})]
+        });
+        let keyboard = json!({"type": "key", "id": "keyboard", "actions": keys.collect::<Vec<_>>()});
+        self.post("actions", &json!({"actions": [keyboard]})).await;
     }
 
     /// Waits for the element and clicks on it.
@@ -127,12 +150,16 @@ impl Browser {
 
     /// Waits until the page shows this text.
     pub async fn shows(&self, text: &str) {
-        let mut page = String::new();
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        while !page.contains(text) {
-            let is_late = tokio::time::Instant::now() > deadline;
-            assert!(!is_late, "no {text:?} at {}, which shows:\n{page}", self.url().await);
-            page = self.page_text().await;
+        let deadline = SystemClock.monotonic() + PATIENCE;
+        loop {
+            let page = self.page_text().await;
+            if page.contains(text) {
+                return;
+            }
+            if SystemClock.monotonic() > deadline {
+                panic!("no {text:?} at {}, which shows:\n{page}", self.url().await);
+            }
+            tokio::time::sleep(PAUSE).await;
         }
     }
 
@@ -197,8 +224,8 @@ impl Browser {
 
     pub async fn show_on(&self, screen: Screen, scheme: Scheme) {
         let (width, height, pixel_ratio, is_mobile) = match screen {
-            Screen::Desktop => (1280, 800, 1, false),
-            Screen::Phone => (390, 844, 2, true),
+            Screen::Desktop => (1280, 800, 1.0, false),
+            Screen::Phone => (390, 844, 1.5, true),
         };
         let size =
             json!({"width": width, "height": height, "deviceScaleFactor": pixel_ratio, "mobile": is_mobile});

@@ -14,11 +14,25 @@ pub fn command() -> Command {
 }
 
 pub async fn sign_in(browser: &Browser, provider: &Provider) {
+    give_password(browser, provider).await;
+    browser.press("#grant-email").await; // a box to tick; `openid` alone needs no consent
+    go_on(browser).await;
+}
+
+pub async fn sign_in_without_address(browser: &Browser, provider: &Provider) {
+    give_password(browser, provider).await;
+    browser.text("label[for=grant-email]").await;
+    go_on(browser).await;
+}
+
+async fn give_password(browser: &Browser, provider: &Provider) {
     wait_until_loaded(browser).await;
     browser.fill("#username", provider.login).await;
     browser.fill("#password", provider.password).await;
     browser.press("#loginbut").await;
-    browser.press("#grant-email").await; // a box to tick; `openid` alone needs no consent
+}
+
+async fn go_on(browser: &Browser) {
     browser.press("button.btn-primary:not(#loginbut)").await;
     browser.press("button.btn-success").await;
 }

@@ -96,6 +96,12 @@ impl Provider {
         }
     }
 
+    /// Signs the person in, who does not agree to share the address.
+    pub async fn sign_in_without_address(&self, browser: &Browser) {
+        assert!(matches!(self.kind, Kind::Glewlwyd), "only glewlwyd lets people choose");
+        glewlwyd::sign_in_without_address(browser, self).await;
+    }
+
     /// Whether it says of the address that it is verified.
     pub fn verifies_email(&self) -> bool {
         match self.kind {

@@ -1,6 +1,7 @@
 //! The portal with the built-in provider.
 
 use super::Scene;
+use crate::browser::{ENTER, TAB};
 use serde_json::json;
 
 #[tokio::test]
@@ -15,9 +16,15 @@ async fn a_person_signs_in_at_the_provider_on_its_own_origin_and_comes_back_with
 
     browser.shows("Allow Chancery client portal?").await;
     browser.shows("will learn:").await;
-    let learned = browser.script("return [...document.querySelectorAll('li')].map(li => li.innerText)").await;
-    let address = "your e-mail address, maya@example.com";
-    assert_eq!(learned, json!(["that it is you, each time you sign in", address]));
+    let learned =
+        browser.script("return [...document.querySelectorAll('dt, dd')].map(fact => fact.innerText)");
+    let expected = [
+        "That it is you",
+        "by an identifier that stays the same each time you sign in",
+        "Your e-mail address",
+        "maya@example.com",
+    ];
+    assert_eq!(learned.await, json!(expected));
     browser.shows("Nothing else, and never your password.").await;
     assert!(!scene.has_session().await, "before consent");
 
@@ -127,4 +134,21 @@ async fn a_forgotten_password_is_set_anew_by_a_code_from_the_mailbox() {
     scene.give_password(&maya.email, "walnut ledger candle").await;
     scene.consent().await;
     browser.arrive(&scene.portal("/clients")).await;
+}
+
+#[tokio::test]
+async fn the_keyboard_alone_is_enough() {
+    let scene = Scene::start().await;
+    let (browser, maya) = (&scene.browser, scene.person("maya"));
+    browser.open(&scene.portal("/")).await;
+    browser.type_keys(&format!("{TAB}{ENTER}")).await;
+    browser.arrive(&scene.auth("/sign-in")).await;
+    browser.type_keys(&format!("{}{TAB}", maya.email)).await; // the cursor is in the first field
+    browser.type_keys(&format!("{}{ENTER}", maya.password)).await;
+    browser.shows("will learn:").await;
+    browser.type_keys(&format!("{TAB}{ENTER}")).await;
+    browser.arrive(&scene.portal("/clients")).await;
+    // Past the link to the content, the firm's name, the sections and the sessions.
+    browser.type_keys(&format!("{TAB}{TAB}{TAB}{TAB}{TAB}{ENTER}")).await;
+    browser.shows("You are signed out").await;
 }

@@ -64,3 +64,28 @@ async fn the_portal_signs_people_in_at_canaille_and_proves_the_mailbox_itself() 
 async fn the_portal_signs_people_in_at_glewlwyd() {
     sign_in_at(Kind::Glewlwyd).await;
 }
+
+#[tokio::test]
+async fn who_does_not_share_the_address_gets_a_page_that_says_so_and_no_session() {
+    let (scene, provider) = begin(Kind::Glewlwyd, &[]).await;
+    provider.sign_in_without_address(&scene.browser).await;
+    scene.browser.shows("did not say what your e-mail address is").await;
+    assert_eq!(scene.browser.status().await, 403);
+    assert!(!scene.has_session().await);
+    assert_eq!(scene.firm.json(&["user", "list", "--json"]), serde_json::json!([]));
+}
+
+#[tokio::test]
+async fn a_provider_that_is_down_is_told_on_a_page_and_in_the_log() {
+    let issuer = format!("http://127.0.0.1:{}", free_port());
+    let firm = Firm::new().with("CHANCERY_IDENTITY__ISSUER", &issuer);
+    let server = firm.start_with(&["--only", "portal"]);
+    let scene = Scene { firm, server, browser: Browser::start().await };
+    scene.browser.open(&scene.portal("/")).await;
+    scene.browser.press("a.button-primary").await;
+    scene.browser.arrive(&scene.portal("/auth/sign-in")).await;
+    scene.browser.shows("sign-in service").await;
+    assert!(scene.browser.status().await >= 500);
+    assert!(!scene.browser.page_text().await.contains("127.0.0.1"), "what is internal stays in the log");
+    assert!(scene.server.log().contains("discovery"), "{}", scene.server.log());
+}

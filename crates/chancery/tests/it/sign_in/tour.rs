@@ -18,6 +18,11 @@ struct Tour<'a> {
     findings: Vec<String>,
 }
 
+/// Beside what cargo builds: these are for whoever works on pages, not for readers.
+fn dark_folder() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("screenshots")
+}
+
 impl<'a> Tour<'a> {
     fn of(browser: &'a Browser) -> Self {
         let axe = std::fs::read_to_string(peers().join("node_modules/axe-core/axe.min.js")).unwrap();
@@ -40,19 +45,21 @@ impl<'a> Tour<'a> {
         }
     }
 
-    /// Looks over the page and pictures it, in light for the documentation, and in dark beside it for whoever works on pages.
+    /// Looks over the page and pictures it, in light for the documentation and in dark for whoever works on pages.
     async fn picture(&mut self, name: &str, text: &str) {
         self.look(name, text).await;
         let Some(folder) = &self.folder else { return };
-        let dark = Path::new(env!("CARGO_TARGET_TMPDIR")).join("screenshots");
         for (screen, ending) in [(Screen::Phone, "-phone"), (Screen::Desktop, "")] {
-            for (scheme, folder) in [(Scheme::Dark, &dark), (Scheme::Light, folder)] {
-                self.browser.show_on(screen, scheme).await;
-                std::fs::create_dir_all(folder).unwrap();
-                let picture = self.browser.screenshot().await;
-                std::fs::write(folder.join(format!("{name}{ending}.png")), picture).unwrap();
-            }
+            self.keep(screen, Scheme::Light, &folder.join(format!("{name}{ending}.png"))).await;
+            self.keep(screen, Scheme::Dark, &dark_folder().join(format!("{name}{ending}.png"))).await;
         }
+        self.browser.show_on(Screen::Desktop, Scheme::Light).await;
+    }
+
+    async fn keep(&self, screen: Screen, scheme: Scheme, path: &Path) {
+        self.browser.show_on(screen, scheme).await;
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, self.browser.screenshot().await).unwrap();
     }
 
     async fn violations(&self) -> Vec<String> {
@@ -72,6 +79,17 @@ impl<'a> Tour<'a> {
 
     fn end(self) {
         assert!(self.findings.is_empty(), "{}", self.findings.join("\n"));
+    }
+}
+
+#[tokio::test]
+async fn what_keeps_people_out_is_found() {
+    let browser = Browser::start().await;
+    browser.open("data:text/html,<p style='color:silver;width:2000px'>Pale and wide</p><input>").await;
+    let mut tour = Tour::of(&browser);
+    tour.look("bad", "Pale and wide").await;
+    for what in ["it scrolls sideways", "color-contrast", "label", "document-title"] {
+        assert!(tour.findings.iter().any(|finding| finding.contains(what)), "{what}: {:?}", tour.findings);
     }
 }
 
