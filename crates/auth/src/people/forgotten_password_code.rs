@@ -16,8 +16,9 @@ use askama::Template;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
-use chancery_domain::{EmailAddress, MailCode};
+use chancery_domain::{EmailAddress, Identity, MailCode};
 use chancery_pages::{Refusal, page};
+use chancery_store::ProviderAccount;
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -100,10 +101,9 @@ pub(crate) async fn send(
     // The code is used up only now: a hash that failed cost nothing.
     let (token, code) = under_way.keys();
     let changed = provider.store.set_proven_password(token, code, email, &hash).await;
-    if changed.map_err(|error| refused(&error))?.is_none() {
-        return Err(gone(ERRAND));
-    }
+    let Some(account) = changed.map_err(|error| refused(&error))? else { return Err(gone(ERRAND)) };
     tracing::info!(address = throttle::in_log(email), "a new password was set");
+    end_portal_sessions(&provider, &account).await;
     // Whoever was locked out by somebody else's guesses is in again.
     for tried in Tried::password(email, place).into_iter().filter(|tried| !matches!(tried, Tried::From(_))) {
         throttle::forget(&provider, tried).await?;
@@ -115,6 +115,15 @@ pub(crate) async fn send(
         response.headers_mut().append(header::SET_COOKIE, cookie);
     }
     Ok(response)
+}
+
+/// Whoever had the old password may be signed in to the portal by it. The password is set by now, so that a failure here
+/// is no reason to say that it is not.
+async fn end_portal_sessions(provider: &Provider, account: &ProviderAccount) {
+    let identity = Identity { issuer: provider.settings.issuer.clone(), subject: account.subject.clone() };
+    if let Err(error) = provider.store.end_sessions_of_identity(&identity).await {
+        tracing::error!(%error, "a new password was set, but the portal's sessions did not end");
+    }
 }
 
 pub(crate) async fn resend(

@@ -1,6 +1,8 @@
 //! A forgotten password.
 
 use crate::served::{Browser, PASSWORD, Reply, Served};
+use chancery_domain::{Clock as _, Identity, OsRandomness, Role, SecretToken, SessionTimes};
+use chancery_store::{Arrival, NewSession};
 use std::time::Duration;
 
 const NEW: &str = "one more quiet phrase";
@@ -169,4 +171,35 @@ async fn asking_again_is_bounded_and_takes_a_new_code() {
     let code = served.code_in_letter(2).await;
     browser.post("/forgotten-password/code/resend", &[]).await.assert_too_many();
     set(&mut browser, &code, NEW).await.leads_to();
+}
+
+#[tokio::test]
+async fn a_new_password_ends_the_persons_sessions_with_the_portal_and_nobody_elses() {
+    let served = Served::start().await;
+    let (store, now) = (&served.provider.store, served.clock.now());
+    let times = SessionTimes { idle: Duration::from_secs(1_800), max: Duration::from_secs(43_200) };
+    let (maya, omar) = (served.account("maya@example.com").await, served.account("omar@example.com").await);
+    let mut sessions = Vec::new();
+    for account in [&maya, &omar] {
+        let issuer = served.provider.settings.issuer.clone();
+        let arrival = Arrival {
+            identity: Identity { issuer, subject: account.subject.clone() },
+            email: account.email.clone(),
+            role: Role::Consultant,
+            at: now,
+        };
+        let person = store.arrive(arrival).await.unwrap().id;
+        let token = SecretToken::generate(&OsRandomness).hash();
+        let (place, browser) = ("192.0.2.1".to_owned(), "Firefox".to_owned());
+        let new = NewSession { token, person, at: now, place, browser, replaces: None };
+        store.start_session(new).await.unwrap();
+        sessions.push(token);
+    }
+    let mut browser = served.browser();
+    ask(&mut browser, "maya@example.com").await.leads_to();
+    let code = served.code_in_letter(1).await;
+    set(&mut browser, &code, NEW).await.leads_to();
+    let [mayas, omars] = sessions.try_into().unwrap();
+    assert!(store.signed_in(mayas, "192.0.2.1", times, now).await.unwrap().is_none());
+    assert!(store.signed_in(omars, "192.0.2.1", times, now).await.unwrap().is_some());
 }
