@@ -119,7 +119,7 @@ async fn letters_from_one_place_are_bounded_whomever_they_go_to() {
 }
 
 #[tokio::test]
-async fn from_everywhere_together_passwords_are_bounded_too_and_the_owner_is_told_once() {
+async fn from_everywhere_together_passwords_are_bounded_too_and_the_owner_is_told_three_times_at_most() {
     let served = Served::start().await;
     served.account("maya@example.com").await;
     for place in 0..5 {
