@@ -7,7 +7,7 @@ use crate::{Provider, refused};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{Clock, EmailAddress, LocalPath, Randomness, SecretToken, UnixMillis};
-use chancery_pages::{Cookie, Refusal, SentCookie, sent_cookie};
+use chancery_pages::{Cookie, Refusal, SentCookie, sent_cookie, sent_cookies};
 use chancery_store::{NewProviderAccount, NewProviderSession, ProviderAccount, Store, StoreError};
 
 pub(crate) const SESSION_COOKIE: Cookie = Cookie { name: "auth_session", path: "/" };
@@ -18,11 +18,12 @@ pub(crate) struct SignedInAccount {
     pub authenticated_at: UnixMillis,
 }
 
-/// Whose browser this is, if it is signed in. Two cookies of the name are none: one of them is not ours.
+/// Whose browser this is, if it is signed in. Two cookies of the name are refused: one of them is not ours.
 pub(crate) async fn signed_in(
     provider: &Provider,
     headers: &HeaderMap,
 ) -> Result<Option<SignedInAccount>, Refusal> {
+    refuse_two_sessions(headers)?;
     let Some(token) = session_token(headers) else { return Ok(None) };
     let now = provider.clock.now();
     let session = provider.store.provider_session(token.hash(), SESSION_TIMES, now).await;
@@ -36,6 +37,28 @@ pub(crate) fn session_token(headers: &HeaderMap) -> Option<SecretToken> {
         SentCookie::One(value) => SecretToken::parse(value),
         SentCookie::None | SentCookie::Several => None,
     }
+}
+
+/// Before anything that a second session would undo: a browser that sends two is told so, instead of signing in for ever.
+pub(crate) fn refuse_two_sessions(headers: &HeaderMap) -> Result<(), Refusal> {
+    if sent_cookie(headers, SESSION_COOKIE.name) != SentCookie::Several {
+        return Ok(());
+    }
+    let refusal = Refusal::new(
+        StatusCode::BAD_REQUEST,
+        "two_sessions",
+        "Your browser sent two sessions",
+        "It has two cookies named \u{201c}auth_session\u{201d} for this site, and one of them is not ours. We cannot tell \
+         which, so we took neither. Nothing was changed.",
+    );
+    Err(refusal
+        .advice(
+            "Sign in again. If this page comes back, remove this site\u{2019}s cookies in the browser\u{2019}s settings \
+             first.",
+        )
+        .way_on("/sign-in", "Go to sign-in")
+        .with_cookie(SESSION_COOKIE.take_back())
+        .logged("two cookies named auth_session in one request"))
 }
 
 /// To the sign-in page, which leads to `return_to` when it is done.
@@ -81,13 +104,13 @@ pub(crate) async fn begin_session(
     };
     provider.store.start_provider_session(new).await.map_err(|error| refused(&error))?;
     SESSION_COOKIE
-        .set(token.reveal(), Some(SESSION_TIMES.max))
+        .set(token.reveal(), None)
         .ok_or_else(|| Refusal::internal("a session's token does not fit a header"))
 }
 
-/// Ends it on the server; the reply takes the cookie back.
+/// Ends it on the server, and where the browser sent several, all of them; the reply takes the cookie back.
 pub(crate) async fn end_session(provider: &Provider, headers: &HeaderMap) -> Result<(), Refusal> {
-    if let Some(token) = session_token(headers) {
+    for token in sent_cookies(headers, SESSION_COOKIE.name).filter_map(SecretToken::parse) {
         provider.store.end_provider_session(token.hash()).await.map_err(|error| refused(&error))?;
     }
     Ok(())

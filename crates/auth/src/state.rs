@@ -1,11 +1,12 @@
 //! What every endpoint of the provider stands on.
 
-use chancery_domain::{Clock, CompanyDomain, Randomness};
+use chancery_domain::{Clock, CompanyDomain, Randomness, SecretToken};
 use chancery_mail::Mailer;
 use chancery_store::Store;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+use tokio::sync::OnceCell;
 
 /// Made once at the start, from the configuration.
 #[derive(Clone, Debug)]
@@ -72,4 +73,18 @@ pub struct Provider {
     pub mailer: Arc<Mailer>,
     pub clock: Arc<dyn Clock>,
     pub randomness: Arc<dyn Randomness>,
+    /// Of all nodes on this database; read once (`protocol::detour`).
+    pub(crate) detour_secret: OnceCell<SecretToken>,
+}
+
+impl Provider {
+    pub fn new(
+        settings: ProviderSettings,
+        store: Arc<dyn Store>,
+        mailer: Arc<Mailer>,
+        clock: Arc<dyn Clock>,
+        randomness: Arc<dyn Randomness>,
+    ) -> Self {
+        Self { settings, store, mailer, clock, randomness, detour_secret: OnceCell::new() }
+    }
 }

@@ -12,6 +12,9 @@ pub async fn keep_tidy(provider: Arc<Provider>) {
         if let Err(error) = tidy(&provider).await {
             tracing::warn!(%error, "what is over could not be removed; the next round tries again");
         }
+        if let Err(error) = provider.mailer.forget_old_letters().await {
+            tracing::warn!(%error, "the next round tries again");
+        }
     }
 }
 

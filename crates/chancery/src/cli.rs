@@ -167,14 +167,15 @@ pub enum Key {
 
 #[derive(Debug, Subcommand)]
 pub enum User {
-    /// Show everybody who has signed in and was not removed
+    /// Show everybody who has signed in; those who were removed come last
     #[command(after_help = "Example:\n  chancery user list --json")]
     List {
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Make somebody a consultant or a partner, from their next request on; the last partner stays one
+    /// Make somebody a consultant or a partner, from their next request on; the last partner stays one, and whoever
+    /// portal.partners lists
     #[command(after_help = "Example:\n  chancery user role ruth@example.com partner")]
     Role {
         #[command(flatten)]
@@ -188,9 +189,15 @@ pub enum User {
         #[command(flatten)]
         who: Who,
     },
-    /// Take somebody out of the portal for good: their sessions end, and they cannot sign in again; the last partner stays
+    /// Take somebody out of the portal: their sessions end, and they cannot sign in again; the last partner stays
     #[command(after_help = "Example:\n  chancery user remove ann@example.com")]
     Remove {
+        #[command(flatten)]
+        who: Who,
+    },
+    /// Let somebody who was removed sign in again, in the role they had
+    #[command(after_help = "Example:\n  chancery user restore ann@example.com")]
+    Restore {
         #[command(flatten)]
         who: Who,
     },

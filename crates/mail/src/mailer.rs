@@ -25,7 +25,7 @@ pub struct Letter {
 
 /// For the log: it may name the server and what it said.
 #[derive(Debug, thiserror::Error)]
-#[error("a letter could not be sent: {0}")]
+#[error("{0}")]
 pub struct MailError(String);
 
 pub struct Mailer {
@@ -65,7 +65,8 @@ impl Mailer {
 
     /// Returns when the mail server, or the outbox, has taken the letter.
     pub async fn send(&self, letter: &Letter) -> Result<(), MailError> {
-        let failed = |error: &dyn std::fmt::Display| MailError(error.to_string());
+        let failed =
+            |error: &dyn std::fmt::Display| MailError(format!("a letter could not be sent: {error}"));
         let to: Address = letter.to.as_str().parse().map_err(|error| failed(&error))?;
         let message = Message::builder()
             .from(self.from.clone())
@@ -83,7 +84,7 @@ impl Mailer {
             Transport::Smtp(smtp) => match tokio::time::timeout(LETTER_TIMEOUT, smtp.send(message)).await {
                 Ok(Ok(_)) => Ok(()),
                 Ok(Err(error)) => Err(failed(&error)),
-                Err(_) => Err(MailError(format!("the mail server took longer than {LETTER_TIMEOUT:?}"))),
+                Err(_) => Err(failed(&format!("the mail server took longer than {LETTER_TIMEOUT:?}"))),
             },
             Transport::Outbox(folder) => {
                 let (folder, at) = (folder.clone(), self.clock.now());
@@ -92,6 +93,16 @@ impl Mailer {
                 kept.await.map_err(|error| failed(&error))?.map_err(|error| failed(&error))
             }
         }
+    }
+
+    /// Removes from the outbox what is older than a day; says how many letters. A mail server keeps its own.
+    pub async fn forget_old_letters(&self) -> Result<u64, MailError> {
+        let Transport::Outbox(folder) = &self.transport else { return Ok(0) };
+        let (folder, now) = (folder.clone(), self.clock.now());
+        let failed =
+            |error: &dyn std::fmt::Display| MailError(format!("old letters stay in the outbox: {error}"));
+        let forgotten = tokio::task::spawn_blocking(move || outbox::forget_old(&folder, now));
+        forgotten.await.map_err(|error| failed(&error))?.map_err(|error| failed(&error))
     }
 }
 
@@ -200,6 +211,26 @@ mod tests {
         let text = String::from_utf8(bytes).unwrap();
         assert!(text.contains("From: \"=?utf-8?b?") || text.contains("From: =?utf-8?b?"), "{text}");
         assert!(text.contains("<portal@example.com>"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn letters_stay_a_day_in_the_outbox_and_other_files_for_good() {
+        let outbox = tempfile::tempdir().unwrap();
+        let folder = MailRoute::Outbox(outbox.path().join("outbox"));
+        let clock = Arc::new(ManualClock::at(UnixMillis(1_800_000_000_000)));
+        let from = "portal@example.com".parse().unwrap();
+        let mailer = Mailer::new(&folder, &from, "Firm", Arc::<ManualClock>::clone(&clock)).unwrap();
+        assert_eq!(mailer.forget_old_letters().await.unwrap(), 0, "there is no outbox yet");
+        mailer.send(&letter("Your code", "123456\n")).await.unwrap();
+        let other = outbox.path().join("outbox/1-notes.txt");
+        std::fs::write(&other, "mine").unwrap();
+        clock.advance(Duration::from_secs(24 * 60 * 60 - 1));
+        mailer.send(&letter("Your code", "654321\n")).await.unwrap();
+        assert_eq!(mailer.forget_old_letters().await.unwrap(), 0);
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(mailer.forget_old_letters().await.unwrap(), 1);
+        let left = kept(&outbox.path().join("outbox"));
+        assert!(left.len() == 2 && left.contains(&other), "{left:?}");
     }
 
     #[tokio::test]

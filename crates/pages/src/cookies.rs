@@ -14,16 +14,21 @@ pub enum SentCookie<'a> {
 
 /// Looks for a cookie by its name. Others beside it, which may be of any bytes, are none of our business.
 pub fn sent_cookie<'a>(headers: &'a HeaderMap, name: &str) -> SentCookie<'a> {
-    let lines = headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes);
-    let cookies = lines.flat_map(|line| line.split(|byte| *byte == b';')).map(<[u8]>::trim_ascii);
-    let values = cookies.filter_map(|cookie| cookie.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
-    // What is not even text is a cookie that opens nothing.
-    let mut values = values.map(|value| std::str::from_utf8(value).unwrap_or_default());
+    let mut values = sent_cookies(headers, name);
     match (values.next(), values.next()) {
         (None, _) => SentCookie::None,
         (Some(value), None) => SentCookie::One(value),
         (Some(_), Some(_)) => SentCookie::Several,
     }
+}
+
+/// All that were sent under a name, for whoever ends what they open.
+pub fn sent_cookies<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a str> {
+    let lines = headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes);
+    let cookies = lines.flat_map(|line| line.split(|byte| *byte == b';')).map(<[u8]>::trim_ascii);
+    let values = cookies.filter_map(|cookie| cookie.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
+    // What is not even text is a cookie that opens nothing.
+    values.map(|value| std::str::from_utf8(value).unwrap_or_default())
 }
 
 /// A cookie to be set or taken back.

@@ -12,7 +12,7 @@ mod security_headers;
 mod stylesheet;
 
 pub use boundary::{Surroundings, surround};
-pub use cookies::{Cookie, SentCookie, sent_cookie};
+pub use cookies::{Cookie, SentCookie, sent_cookie, sent_cookies};
 pub use page::page;
 pub use refusal::{Refusal, WayOn, wants_json};
 pub use stylesheet::STYLESHEET_PATH;

@@ -22,7 +22,10 @@ pub struct Said {
     pub reason: String,
     /// What to do.
     pub advice: String,
+    /// The start, unless there is a better one: no page is a dead end.
     pub way_on: Option<WayOn>,
+    /// Another way, for whom the first is of no use.
+    pub other_way: Option<WayOn>,
     pub retry_after_s: Option<u32>,
     /// For the log alone.
     pub internal: Option<String>,
@@ -63,7 +66,8 @@ impl Refusal {
             title,
             reason: reason.into(),
             advice: String::new(),
-            way_on: None,
+            way_on: Some(WayOn { href: "/".to_owned(), label: "Go to the start" }),
+            other_way: None,
             retry_after_s: None,
             internal: None,
             cookies: Vec::new(),
@@ -79,6 +83,12 @@ impl Refusal {
     #[must_use]
     pub fn way_on(mut self, href: impl Into<String>, label: &'static str) -> Self {
         self.way_on = Some(WayOn { href: href.into(), label });
+        self
+    }
+
+    #[must_use]
+    pub fn other_way(mut self, href: Option<String>, label: &'static str) -> Self {
+        self.other_way = href.map(|href| WayOn { href, label });
         self
     }
 
@@ -122,7 +132,6 @@ impl Refusal {
     pub fn not_found() -> Self {
         Self::new(StatusCode::NOT_FOUND, "not_found", "There is no such page", "Nothing is at this address.")
             .advice("If you typed it, check it; if a link led here, it is out of date.")
-            .way_on("/", "Go to the start")
     }
 
     pub fn method_not_allowed() -> Self {
@@ -132,7 +141,6 @@ impl Refusal {
             "This cannot be done here",
             "This address does not take this kind of request.",
         )
-        .way_on("/", "Go to the start")
     }
 
     pub fn bad_form(reason: impl Into<String>) -> Self {
@@ -148,7 +156,6 @@ impl Refusal {
             "Another site sent this request in your name. It was stopped, and nothing was changed.",
         )
         .advice("If you meant to do this, open the page here and do it from there.")
-        .way_on("/", "Go to the start")
     }
 
     pub fn too_many(reason: impl Into<String>, retry_after_s: u32) -> Self {
@@ -171,6 +178,7 @@ impl Refusal {
                 reason: &self.reason,
                 advice: &self.advice,
                 way_on: self.way_on.as_ref(),
+                other_way: self.other_way.as_ref(),
             };
             match page.render() {
                 Ok(html) => axum::response::Html(html).into_response(),
@@ -212,4 +220,5 @@ struct RefusalPage<'a> {
     reason: &'a str,
     advice: &'a str,
     way_on: Option<&'a WayOn>,
+    other_way: Option<&'a WayOn>,
 }

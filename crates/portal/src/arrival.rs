@@ -11,12 +11,14 @@ pub(crate) use crate::visitor::Visitor;
 use crate::failure::refused_by_store;
 use crate::half_sign_in;
 use crate::session;
+use crate::sign_in::someone_else_url;
 use crate::state::{Portal, SecondFactor};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{EmailAddress, Identity, LocalPath, Role};
 use chancery_pages::Refusal;
 use chancery_store::Arrival;
+use std::sync::Arc;
 
 /// What the identity provider has proved.
 #[derive(Clone, Debug)]
@@ -36,9 +38,13 @@ pub(crate) struct Newcomer {
     pub(crate) return_to: LocalPath,
 }
 
-pub(crate) async fn arrive(portal: &Portal, proven: Proven, visitor: &Visitor) -> Result<Response, Refusal> {
+pub(crate) async fn arrive(
+    portal: &Arc<Portal>,
+    proven: Proven,
+    visitor: &Visitor,
+) -> Result<Response, Refusal> {
     let Proven { identity, email, is_email_verified, return_to } = proven;
-    let email = admit(portal, email.as_deref())?;
+    let email = admit(portal, email.as_deref(), &return_to)?;
     let newcomer = Newcomer { identity, email, return_to };
     if is_email_verified && portal.settings.second_factor == SecondFactor::None {
         let_in(portal, newcomer, visitor, None).await
@@ -67,7 +73,7 @@ pub(crate) async fn let_in(
 }
 
 /// The sign-up rule's first half: an address of the firm's.
-fn admit(portal: &Portal, claim: Option<&str>) -> Result<EmailAddress, Refusal> {
+fn admit(portal: &Portal, claim: Option<&str>, return_to: &LocalPath) -> Result<EmailAddress, Refusal> {
     let settings = &portal.settings;
     let address = claim.map(str::parse::<EmailAddress>);
     let said = match address {
@@ -84,7 +90,10 @@ fn admit(portal: &Portal, claim: Option<&str>) -> Result<EmailAddress, Refusal> 
         "This portal is not for this address",
         format!("{said} Only people with an @{} address can sign in here.", settings.company_domain),
     )
-    .advice(format!("If you have one, sign out at {host} first, then sign in here again with that account."))
-    .way_on("/", "Back to sign-in")
+    .advice(format!(
+        "If you have one, sign in with that account. Should {host} not ask which one, sign out there first."
+    ))
+    .way_on(someone_else_url(return_to), "Sign in as someone else")
+    .other_way(portal.end_session_url(), "Sign out at the sign-in service")
     .logged("a sign-up was refused: the address is not one of the firm's"))
 }

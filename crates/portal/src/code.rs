@@ -4,6 +4,7 @@ use crate::arrival::{Newcomer, let_in};
 use crate::failure::refused_by_store;
 use crate::half_sign_in::{self, CODE_COOKIE, CODE_LASTS};
 use crate::letters;
+use crate::sign_in::someone_else_url;
 use crate::state::Portal;
 use crate::visitor::Visitor;
 use crate::when::clock_time;
@@ -13,7 +14,7 @@ use axum::extract::State;
 use axum::extract::rejection::FormRejection;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use chancery_domain::MailCode;
+use chancery_domain::{MailCode, SecretToken};
 use chancery_pages::{Refusal, page};
 use chancery_store::{CodeTry, HalfSignIn};
 use std::sync::Arc;
@@ -33,6 +34,7 @@ pub(crate) struct CodePage<'a> {
     typed: &'a str,
     error: Option<String>,
     notice: Option<String>,
+    someone_else: String,
 }
 
 impl<'a> CodePage<'a> {
@@ -46,6 +48,7 @@ impl<'a> CodePage<'a> {
             typed: "",
             error: None,
             notice: None,
+            someone_else: someone_else_url(&half.return_to),
         }
     }
 
@@ -86,9 +89,7 @@ pub(crate) async fn submit(
         let error = "Type the six digits from the newest letter.".to_owned();
         return page(StatusCode::UNPROCESSABLE_ENTITY, &CodePage::new(&portal, &half).error(&typed, error));
     };
-    let hash = token.hash_with(code.reveal());
-    let tried = portal.store.try_code(token.hash(), hash, portal.clock.now()).await;
-    match tried.map_err(|error| refused_by_store(&error))? {
+    match try_code(&portal, &token, &code, &visitor).await? {
         CodeTry::Right(HalfSignIn { identity, email, return_to, .. }) => {
             let newcomer = Newcomer { identity, email, return_to };
             let refused = |refusal: Refusal| refusal.with_cookie(CODE_COOKIE.take_back());
@@ -101,14 +102,31 @@ pub(crate) async fn submit(
             );
             page(StatusCode::UNPROCESSABLE_ENTITY, &CodePage::new(&portal, &half).error(&typed, error))
         }
-        CodeTry::Destroyed { half, is_news } => {
-            if is_news {
-                tell_of_lockout(&portal, &half, &visitor).await;
-            }
-            Err(half_sign_in::destroyed())
-        }
+        CodeTry::Destroyed { .. } => Err(half_sign_in::destroyed()),
         CodeTry::Gone => Err(half_sign_in::over()),
     }
+}
+
+/// The try, and the letter that tells the owner if it was the last one. Both are a task of their own: a guesser who hangs up
+/// ends the request, and must not end these with it. Nobody waits for the letter.
+async fn try_code(
+    portal: &Arc<Portal>,
+    token: &SecretToken,
+    code: &MailCode,
+    visitor: &Visitor,
+) -> Result<CodeTry, Refusal> {
+    let (token, typed) = (token.hash(), token.hash_with(code.reveal()));
+    let (portal, visitor) = (Arc::clone(portal), visitor.clone());
+    let trying = tokio::spawn(async move {
+        let tried = portal.store.try_code(token, typed, portal.clock.now()).await;
+        if let Ok(CodeTry::Destroyed { half, is_news: true }) = &tried {
+            let half = half.clone();
+            tokio::spawn(async move { tell_of_lockout(&portal, &half, &visitor).await });
+        }
+        tried
+    });
+    let tried = trying.await.map_err(|error| Refusal::internal(format!("trying a code failed: {error}")))?;
+    tried.map_err(|error| refused_by_store(&error))
 }
 
 /// Once for each lockout. Where the letter does not go out, the log has it: the lockout stands all the same.

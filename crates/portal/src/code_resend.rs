@@ -5,7 +5,7 @@ use crate::failure::refused_by_store;
 use crate::half_sign_in::{self, Posted};
 use crate::state::Portal;
 use crate::visitor::Visitor;
-use crate::when::seconds_until;
+use crate::when::{clock_time, seconds_until};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
@@ -22,24 +22,42 @@ pub(crate) async fn handle(
     let (token, half) = half_sign_in::of_browser(&portal, &headers).await?;
     let code = MailCode::generate(portal.randomness.as_ref());
     let now = portal.clock.now();
-    let hash = token.hash_with(code.reveal());
-    let replaced = portal.store.replace_code(token.hash(), hash, half_sign_in::expiry(now), now).await;
-    let mut response = match replaced.map_err(|error| refused_by_store(&error))? {
+    let sending = portal.store.may_send_code(token.hash(), now).await;
+    let mut response = match sending.map_err(|error| refused_by_store(&error))? {
         CodeSending::Yes => match half_sign_in::post(&portal, &half.email, &token, &code, &visitor).await? {
             Posted::Yes => Redirect::to("/auth/code").into_response(),
             Posted::No => {
                 let (_, half) = half_sign_in::of_browser(&portal, &headers).await?;
-                page(StatusCode::SERVICE_UNAVAILABLE, &CodePage::new(&portal, &half))?
+                let shown = CodePage::new(&portal, &half);
+                let shown = match half.is_code_sent {
+                    true => shown.notice(
+                        "The mail server did not take the new letter. The code in the last one still works."
+                            .to_owned(),
+                    ),
+                    false => shown,
+                };
+                page(StatusCode::SERVICE_UNAVAILABLE, &shown)?
             }
         },
         CodeSending::NotBefore(at) => {
             let notice = format!(
-                "The last letter went out a moment ago. Give it time to arrive; a new one can be sent in {}.",
+                "The last letter was sent, or tried, a moment ago. A new one can be sent in {}.",
                 in_words(at, now)
             );
             let mut again =
                 page(StatusCode::TOO_MANY_REQUESTS, &CodePage::new(&portal, &half).notice(notice))?;
             again.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds_until(at, now)));
+            again
+        }
+        CodeSending::TooMany { until } => {
+            let notice = format!(
+                "Very many codes were sent to your mailbox and none of them was used. The next one can be sent after {}; the \
+                 newest that you have still works.",
+                clock_time(until)
+            );
+            let mut again =
+                page(StatusCode::TOO_MANY_REQUESTS, &CodePage::new(&portal, &half).notice(notice))?;
+            again.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds_until(until, now)));
             again
         }
         CodeSending::NoMore => {

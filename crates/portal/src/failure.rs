@@ -12,7 +12,8 @@ pub(crate) fn refused_by_store(error: &StoreError) -> Refusal {
             "You are no longer in this portal",
             "The firm has taken you out of its client portal, so you cannot sign in.",
         )
-        .advice("If that is a mistake, ask a partner of the firm.")
+        .advice("If that is a mistake, ask the firm's administrator, who can let you in again.")
+        .way_on("/auth/sign-in?as=someone-else", "Sign in as someone else")
         .logged(error.to_string()),
         StoreError::Unavailable(_) | StoreError::DiskFull(_) | StoreError::ReadOnly(_) => {
             Refusal::unavailable(error.to_string())

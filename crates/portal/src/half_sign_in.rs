@@ -13,6 +13,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{EmailAddress, MailCode, SecretToken, UnixMillis};
 use chancery_pages::{Cookie, Refusal, SentCookie, sent_cookie};
 use chancery_store::{CODE_TRIES_MEMORY, CodeSending, HalfSignIn, MAX_CODE_TRIES, MailedCode};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) const CODE_COOKIE: Cookie = Cookie { name: "sign_in_code", path: "/auth" };
@@ -29,7 +30,7 @@ pub(crate) enum Posted {
 
 /// Sends the first code, and the browser to the page that asks for it.
 pub(crate) async fn begin(
-    portal: &Portal,
+    portal: &Arc<Portal>,
     newcomer: Newcomer,
     visitor: &Visitor,
 ) -> Result<Response, Refusal> {
@@ -39,13 +40,13 @@ pub(crate) async fn begin(
     let Newcomer { identity, email, return_to } = newcomer;
     let mailed =
         MailedCode { hash: token.hash_with(code.reveal()), expires_at: expiry(now), sent: 1, sent_at: now };
-    let half = HalfSignIn { identity, email: email.clone(), return_to, code: mailed, is_code_sent: true };
+    let half = HalfSignIn { identity, email: email.clone(), return_to, code: mailed, is_code_sent: false };
     let begun = portal.store.begin_half_sign_in(token.hash(), half, now).await;
     match begun.map_err(|error| refused_by_store(&error))? {
         CodeSending::Yes => {}
         CodeSending::NoTriesLeft { until } => return Err(no_tries_left(until, now)),
-        CodeSending::NotBefore(at) => return Err(too_many_letters(at, now)),
-        CodeSending::NoMore | CodeSending::Gone => return Err(over()),
+        CodeSending::TooMany { until } => return Err(too_many_letters(until, now)),
+        CodeSending::NotBefore(_) | CodeSending::NoMore | CodeSending::Gone => return Err(over()),
     }
     // A letter that did not go out is told on the page, where it can be sent again.
     post(portal, &email, &token, &code, visitor).await?;
@@ -54,22 +55,33 @@ pub(crate) async fn begin(
     Ok(response)
 }
 
-/// Sends a code that the store already has. Where the letter does not go out, the store is told.
+/// Sends a letter that is counted already, and puts its code in force when the mail server has it; else the store is told. It
+/// is a task of its own: a letter that has gone out must have a code that works, though the browser hung up meanwhile.
 pub(crate) async fn post(
-    portal: &Portal,
+    portal: &Arc<Portal>,
     to: &EmailAddress,
     token: &SecretToken,
     code: &MailCode,
     visitor: &Visitor,
 ) -> Result<Posted, Refusal> {
-    let Err(error) = portal.mailer.send(&letters::code(to, code, CODE_LASTS, visitor)).await else {
-        return Ok(Posted::Yes);
-    };
-    tracing::error!(%error, "a sign-in code could not be sent");
-    let hash = token.hash_with(code.reveal());
-    let noted = portal.store.code_was_not_sent(token.hash(), hash).await;
-    noted.map_err(|error| refused_by_store(&error))?;
-    Ok(Posted::No)
+    let letter = letters::code(to, code, CODE_LASTS, visitor);
+    let (token, hash) = (token.hash(), token.hash_with(code.reveal()));
+    let portal = Arc::clone(portal);
+    let posting = tokio::spawn(async move {
+        let asked_at = portal.clock.now();
+        match portal.mailer.send(&letter).await {
+            Ok(()) => {
+                portal.store.code_was_sent(token, hash, expiry(asked_at), asked_at).await.map(|_| Posted::Yes)
+            }
+            Err(error) => {
+                tracing::error!(%error, "a sign-in code could not be sent");
+                portal.store.code_was_not_sent(token, portal.clock.now()).await.map(|()| Posted::No)
+            }
+        }
+    });
+    let posted =
+        posting.await.map_err(|error| Refusal::internal(format!("sending a code failed: {error}")))?;
+    posted.map_err(|error| refused_by_store(&error))
 }
 
 /// The half sign-in that this browser has, and its token.
@@ -118,9 +130,14 @@ pub(crate) fn destroyed() -> Refusal {
         StatusCode::GONE,
         "too_many_wrong_codes",
         "Too many wrong codes",
-        format!("{MAX_CODE_TRIES} wrong codes were typed for this account, so its codes no longer work."),
+        format!(
+            "{MAX_CODE_TRIES} wrong codes or more were typed for this account, so its codes no longer work."
+        ),
     )
-    .advice(format!("In {minutes} minutes you can sign in again with a new code. We have told the account’s owner by mail."))
+    .advice(format!(
+        "In {minutes} minutes you can sign in again with a new code. We tell the account’s owner by mail."
+    ))
+    .way_on("/", "Go to sign-in")
     .with_cookie(CODE_COOKIE.take_back())
     .logged("the last wrong code destroyed the sign-ins of an identity")
 }
@@ -131,6 +148,7 @@ pub(crate) fn no_tries_left(until: UnixMillis, now: UnixMillis) -> Refusal {
         seconds_until(until, now),
     )
     .advice(format!("Sign in again after {}.", clock_time(until)))
+    .way_on("/", "Go to sign-in")
     .with_cookie(CODE_COOKIE.take_back());
     refusal.code = "too_many_wrong_codes";
     refusal
@@ -141,7 +159,8 @@ fn too_many_letters(at: UnixMillis, now: UnixMillis) -> Refusal {
         "Very many codes were sent to your mailbox and none of them was used, so we have stopped for a while.",
         seconds_until(at, now),
     )
-    .advice(format!("Sign in again after {}. If it was not you, change your password.", clock_time(at)));
+    .advice(format!("Sign in again after {}. If it was not you, change your password.", clock_time(at)))
+    .way_on("/", "Go to sign-in");
     refusal.code = "too_many_codes";
     refusal
 }

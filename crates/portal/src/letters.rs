@@ -37,9 +37,9 @@ pub(crate) fn lockout(to: &EmailAddress, provider_host: &str, visitor: &Visitor)
         to: to.clone(),
         subject: "Signing in was stopped after wrong codes".to_owned(),
         text: format!(
-            "{MAX_CODE_TRIES} wrong codes were typed for your account at the client portal, so we\n\
-             stopped its sign-ins. For {minutes} minutes nobody can sign in to it with a code.\n\
-             Sessions that you have go on.\n\
+            "{MAX_CODE_TRIES} wrong codes or more were typed for your account at the client portal,\n\
+             so we stopped its sign-ins. For {minutes} minutes nobody can sign in to it\n\
+             with a code. Sessions that you have go on.\n\
              \n\
              The last wrong code came from {place}\n\
              with {browser}.\n\

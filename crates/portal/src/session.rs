@@ -44,14 +44,20 @@ impl FromRequestParts<Arc<Portal>> for MaybeSignedIn {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, portal: &Arc<Portal>) -> Result<Self, Refusal> {
-        if sent_cookie(&parts.headers, SESSION_COOKIE.name) == SentCookie::Several {
-            return Err(two_sessions());
-        }
+        refuse_two(&parts.headers)?;
         let Some(token) = sent_token(&parts.headers) else { return Ok(Self(None)) };
         let (place, times) = (visitor::place(parts), portal.settings.session_times);
         let found = portal.store.signed_in(token, &place, times, portal.clock.now()).await;
         let found = found.map_err(|error| refused_by_store(&error))?;
         Ok(Self(found.map(|found| SignedIn { session: found.session, person: found.person })))
+    }
+}
+
+/// Somebody may have planted one of two.
+pub(crate) fn refuse_two(headers: &HeaderMap) -> Result<(), Refusal> {
+    match sent_cookie(headers, SESSION_COOKIE.name) {
+        SentCookie::Several => Err(two_sessions()),
+        SentCookie::None | SentCookie::One(_) => Ok(()),
     }
 }
 

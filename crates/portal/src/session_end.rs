@@ -1,4 +1,6 @@
-//! `POST /sessions/end`: ends one of one's own sessions, all but this one, or all.
+//! `POST /sessions/end`: ends one of one's own sessions, all but this one, or all. With several, those at the built-in identity
+//! provider end too: with one of them a browser that was just signed out would be let in again without a password. For
+//! another provider this does nothing, since no account here has its subject.
 
 use crate::failure::refused_by_store;
 use crate::session::{SESSION_COOKIE, SignedIn};
@@ -27,14 +29,17 @@ pub(crate) async fn handle(
     let unclear = || Refusal::bad_form("It does not say which session is to end.");
     let Form(Chosen { end }) = form.map_err(|_| unclear())?;
     let (person, this) = (signed_in.person.id, signed_in.session.id);
+    let identity = &signed_in.person.identity;
     let refused = |error| refused_by_store(&error);
     match end.as_str() {
         "others" => {
+            portal.store.end_provider_sessions_of(&identity.subject).await.map_err(refused)?;
             portal.store.end_all_sessions(person, Some(this)).await.map_err(refused)?;
             Ok(Redirect::to("/sessions?ended=others").into_response())
         }
         "everywhere" => {
-            portal.store.end_all_sessions(person, None).await.map_err(refused)?;
+            portal.store.end_provider_sessions_of(&identity.subject).await.map_err(refused)?;
+            portal.store.end_sessions_of_identity(identity).await.map_err(refused)?;
             Ok(signed_out())
         }
         number => {

@@ -1,4 +1,6 @@
-//! `GET /auth/sign-in?return_to=…`: begins a sign-in and sends the browser to the identity provider.
+//! `GET /auth/sign-in?return_to=…`: begins a sign-in and sends the browser to the identity provider. With `as=someone-else` the
+//! provider is told to ask who it is (`prompt=login`), though it knows the browser: without that, somebody who is signed
+//! in there with the wrong account would come back with it every time.
 //!
 //! The cookie `sign_in` ties what comes back to the browser that began. It is the same for all tabs of a browser; what each
 //! tab began is stored under the cookie's token and that tab's `state` together, so that each can be finished once, in this
@@ -6,7 +8,7 @@
 
 use crate::arrival::Visitor;
 use crate::failure::refused_by_store;
-use crate::identity::Secrets;
+use crate::identity::{Secrets, Wanted};
 use crate::sign_ins_begun::Flood;
 use crate::state::Portal;
 use axum::extract::{Query, State};
@@ -23,6 +25,8 @@ pub(crate) const SIGN_IN_COOKIE: Cookie = Cookie { name: "sign_in", path: "/auth
 
 /// How long a person may take at the identity provider.
 const SIGN_IN_LASTS: Duration = Duration::from_secs(10 * 60);
+
+const SOMEONE_ELSE: (&str, &str) = ("as", "someone-else");
 
 /// Where somebody goes who was going nowhere in particular.
 const START: &str = "/clients";
@@ -44,7 +48,8 @@ pub(crate) async fn handle(
     let browser = browser.unwrap_or_else(|| SecretToken::generate(randomness));
     let [state, nonce, verifier] = [(); 3].map(|()| SecretToken::generate(randomness));
     let secrets = Secrets { state: state.reveal(), nonce: nonce.reveal(), pkce_verifier: verifier.reveal() };
-    let url = portal.identity.authorization_url(&secrets).await;
+    let wanted = if is_for_someone_else(&query) { Wanted::SomebodyElse } else { Wanted::Anybody };
+    let url = portal.identity.authorization_url(&secrets, wanted).await;
     let url = url.map_err(|fault| fault.refusal(&return_to))?;
 
     let lasts_ms = i64::try_from(SIGN_IN_LASTS.as_millis()).unwrap_or(i64::MAX);
@@ -75,6 +80,10 @@ fn return_to(query: &[(String, String)]) -> Result<LocalPath, Refusal> {
     asked.map_or_else(start, Ok)
 }
 
+fn is_for_someone_else(query: &[(String, String)]) -> bool {
+    query.iter().any(|(name, value)| (name.as_str(), value.as_str()) == SOMEONE_ELSE)
+}
+
 pub(crate) fn start() -> Result<LocalPath, Refusal> {
     LocalPath::parse(START).ok_or_else(|| Refusal::internal("the start is no path of this portal"))
 }
@@ -83,6 +92,12 @@ pub(crate) fn start() -> Result<LocalPath, Refusal> {
 pub(crate) fn sign_in_url(return_to: &LocalPath) -> String {
     let path: String = form_urlencoded::byte_serialize(return_to.as_str().as_bytes()).collect();
     format!("/auth/sign-in?return_to={path}")
+}
+
+/// Where somebody signs in with another account than the one that the provider knows this browser by.
+pub(crate) fn someone_else_url(return_to: &LocalPath) -> String {
+    let (name, value) = SOMEONE_ELSE;
+    format!("{}&{name}={value}", sign_in_url(return_to))
 }
 
 /// What pages offer after a sign-in that came to nothing.

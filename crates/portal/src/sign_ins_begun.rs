@@ -1,5 +1,10 @@
 //! How many sign-ins are begun: each is a row until it is finished or ten minutes old, and beginning one needs no proof of
 //! anything. The bounds are far above what people do, even all of a firm behind one address; they are for floods.
+//!
+//! 1. One place may begin `MAX_FROM_ONE_PLACE` in a window.
+//! 2. When all places together have begun `MAX_FROM_ALL`, those that have begun more than a few themselves are refused, and
+//!    no others: a flood from many places must not keep people out who come from none of them.
+//! 3. Places beyond `MAX_PLACES` are let through uncounted. What they begin, upkeep bounds (`MAX_SIGN_INS`).
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,6 +16,10 @@ const WINDOW: Duration = Duration::from_secs(10 * 60);
 /// From one place; a firm, or a proxy, may be one place.
 const MAX_FROM_ONE_PLACE: u32 = 3_000;
 const MAX_FROM_ALL: u32 = 50_000;
+/// What a place may begin however many the others have begun.
+const ALWAYS_FROM_ONE_PLACE: u32 = 20;
+/// Places that are counted.
+const MAX_PLACES: usize = 100_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct SignInsBegun(Mutex<Option<Window>>);
@@ -38,13 +47,17 @@ impl SignInsBegun {
         }
         let window =
             window.get_or_insert_with(|| Window { started_at: now, from_all: 0, from: HashMap::new() });
-        let from_here = window.from.entry(neighbourhood(place)).or_insert(0);
-        if *from_here >= MAX_FROM_ONE_PLACE || window.from_all >= MAX_FROM_ALL {
+        let place = neighbourhood(place);
+        let from_here = window.from.get(&place).copied().unwrap_or(0);
+        let bound = if window.from_all < MAX_FROM_ALL { MAX_FROM_ONE_PLACE } else { ALWAYS_FROM_ONE_PLACE };
+        if from_here >= bound {
             let left = WINDOW.saturating_sub(now.saturating_duration_since(window.started_at));
             return Err(Flood { retry_after_s: u32::try_from(left.as_secs() + 1).unwrap_or(u32::MAX) });
         }
-        *from_here += 1;
-        window.from_all += 1;
+        if from_here > 0 || window.from.len() < MAX_PLACES {
+            window.from.insert(place, from_here + 1);
+        }
+        window.from_all = window.from_all.saturating_add(1);
         Ok(())
     }
 }
@@ -81,12 +94,31 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_from_everywhere_is_stopped_too() {
+    fn a_flood_from_everywhere_is_stopped_and_does_not_keep_others_out() {
+        let clock = ManualClock::at(UnixMillis(1_800_000_000_000));
+        let (now, begun) = (clock.monotonic(), SignInsBegun::default());
+        let places = 100;
+        for number in 0..MAX_FROM_ALL {
+            assert_eq!(begun.count(&format!("192.0.2.{}", number % places), now), Ok(()), "{number}");
+        }
+        for number in 0..places {
+            assert!(begun.count(&format!("192.0.2.{number}"), now).is_err(), "{number} has begun many");
+        }
+        for number in 0..ALWAYS_FROM_ONE_PLACE {
+            assert_eq!(begun.count("198.51.100.1", now), Ok(()), "{number}");
+        }
+        assert!(begun.count("198.51.100.1", now).is_err());
+        clock.advance(WINDOW);
+        assert_eq!(begun.count("198.51.100.1", clock.monotonic()), Ok(()));
+    }
+
+    #[test]
+    fn however_many_places_there_are_only_so_many_are_remembered_and_the_next_is_let_in() {
         let now = ManualClock::at(UnixMillis(1_800_000_000_000)).monotonic();
         let begun = SignInsBegun::default();
-        let accepted = (0..MAX_FROM_ALL + 10).filter(|n| begun.count(&n.to_string(), now).is_ok()).count();
-        assert_eq!(accepted, MAX_FROM_ALL as usize);
-        let places = begun.0.lock().unwrap().as_ref().unwrap().from.len();
-        assert!(places <= MAX_FROM_ALL as usize + 10, "{places}");
+        for number in 0..MAX_PLACES + 10 {
+            assert_eq!(begun.count(&number.to_string(), now), Ok(()), "{number}");
+        }
+        assert_eq!(begun.0.lock().unwrap().as_ref().unwrap().from.len(), MAX_PLACES);
     }
 }

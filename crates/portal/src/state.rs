@@ -17,7 +17,7 @@ pub struct PortalSettings {
     pub firm_name: String,
     pub company_domain: CompanyDomain,
     pub second_factor: SecondFactor,
-    /// They are partners from their first sign-in on.
+    /// Whoever signs in with one of these addresses is a partner from then on.
     pub partners: Vec<EmailAddress>,
     pub session_times: SessionTimes,
     pub identity: IdentitySettings,

@@ -1,8 +1,8 @@
-//! Forgets what nobody can use any more: sessions that have ended, sign-ins that came to nothing. Nothing depends on when:
-//! what is over is refused whether it is still there or not.
+//! Forgets what nobody can use any more: sessions that have ended, sign-ins that came to nothing, letters in the outbox that
+//! are older than a day. Nothing depends on when: what is over is refused whether it is still there or not.
 
 use crate::state::Portal;
-use chancery_store::StoreError;
+use chancery_store::{MAX_SIGN_INS, StoreError};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +20,9 @@ pub async fn keep_tidy(portal: Arc<Portal>) {
         if let Err(error) = tidy(&portal).await {
             tracing::warn!(%error, "old sessions and sign-ins were not forgotten; trying again in a minute");
         }
+        if let Err(error) = portal.mailer.forget_old_letters().await {
+            tracing::warn!(%error, "trying again in a minute");
+        }
     }
 }
 
@@ -29,7 +32,7 @@ pub(crate) async fn tidy(portal: &Portal) -> Result<u64, StoreError> {
         let now = portal.clock.now();
         let sessions =
             portal.store.forget_ended_sessions(portal.settings.session_times, now, STEP_ROWS).await?;
-        let sign_ins = portal.store.forget_old_sign_ins(now, STEP_ROWS).await?;
+        let sign_ins = portal.store.forget_old_sign_ins(now, STEP_ROWS, MAX_SIGN_INS).await?;
         forgotten += sessions + sign_ins;
         if sessions + sign_ins < u64::from(STEP_ROWS) {
             break;

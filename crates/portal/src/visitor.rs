@@ -5,7 +5,7 @@ use axum::extract::{ConnectInfo, FromRequestParts};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use chancery_domain::TokenHash;
-use std::convert::Infallible;
+use chancery_pages::Refusal;
 use std::net::SocketAddr;
 
 #[derive(Clone, Debug)]
@@ -18,10 +18,12 @@ pub(crate) struct Visitor {
     pub(crate) session: Option<TokenHash>,
 }
 
+/// A browser with two sessions is refused here, so that nothing is taken or tried for it.
 impl<S: Send + Sync> FromRequestParts<S> for Visitor {
-    type Rejection = Infallible;
+    type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+        session::refuse_two(&parts.headers)?;
         Ok(Self {
             place: place(parts),
             browser: browser(&parts.headers),

@@ -68,6 +68,7 @@ const TAKE_QUESTION: &str = "DELETE FROM consent_questions WHERE token_hash = $1
     RETURNING subject, session_hash, request, expires_at_ms";
 const REMEMBER: &str = "INSERT INTO consents (subject, client_id, scope, allowed_at_ms) VALUES ($1, $2, $3, $4) \
     ON CONFLICT (subject, client_id, scope) DO NOTHING";
+const FORGET_CONSENTS: &str = "DELETE FROM consents WHERE subject = $1 AND client_id = $2";
 const CONSENTS: &str = "SELECT scope FROM consents WHERE subject = $1 AND client_id = $2 ORDER BY scope";
 
 macro_rules! grant_columns {
@@ -170,6 +171,13 @@ for_both_stores! {
                     .execute(&mut *connection)
             });
             remembered.map(|_| ()).map_err(|error| explain(&error))
+        }
+
+        async fn forget_consents(&self, subject: &str, client_id: &str) -> Result<u64, StoreError> {
+            let forgotten = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
+                sqlx::query(FORGET_CONSENTS).bind(subject).bind(client_id).execute(&mut *connection)
+            });
+            forgotten.map(|done| done.rows_affected()).map_err(|error| explain(&error))
         }
 
         async fn consents(&self, subject: &str, client_id: &str) -> Result<Vec<String>, StoreError> {

@@ -45,18 +45,19 @@ pub use postgres::PostgresStore;
 pub use serving_lock::{LimitsKept, ServingLock, ServingWatch};
 pub use sessions::MAX_SESSIONS_PER_PERSON;
 pub use sign_ins::{
-    CODE_PAUSE, CODE_TRIES_MEMORY, CODES_MEMORY, MAX_CODE_TRIES, MAX_CODES_PER_IDENTITY,
-    MAX_CODES_PER_SIGN_IN, MAX_SIGN_INS,
+    CODE_PAUSE, CODE_TRIES_MEMORY, CODES_MEMORY, FAILED_LETTER_PAUSE, MAX_CODE_TRIES,
+    MAX_CODE_TRIES_PER_MAILBOX, MAX_CODES_PER_IDENTITY, MAX_CODES_PER_MAILBOX, MAX_CODES_PER_SIGN_IN,
+    MAX_SIGN_INS,
 };
 pub use sqlite::SqliteStore;
 pub use traits::{
-    Accounts, Arrival, Attempts, CapChange, ChainedRow, Claim, Claimed, CodePresented, CodeSending, CodeTry,
-    Consent, ConsentQuestion, Counted, FinishedReply, Grant, Grants, HalfSignIn, Health, IdempotencyKeys,
-    KeptKey, KeptReply, KeyHolder, KeyOwner, Keys, Leases, Ledger, LimitsChange, MailboxProof, MailboxProofs,
-    MailedCode, Months, NewAccount, NewCode, NewKey, NewProviderAccount, NewProviderSession, NewSession,
-    PasswordHash, People, ProofPurpose, ProviderAccount, ProviderAccounts, ProviderSession, ProviderSessions,
-    Redeemed, Reserved, Sessions, Settlement, SharedSecrets, SignIn, SignIns, SignedIn, SigningKey,
-    SigningKeys, Spending, SpendingReservation, Store,
+    Accounts, Arrival, Attempt, Attempts, CapChange, ChainedRow, Claim, Claimed, CodePresented, CodeSending,
+    CodeTry, Consent, ConsentQuestion, Counted, FinishedReply, Grant, Grants, HalfSignIn, Health,
+    IdempotencyKeys, KeptKey, KeptReply, KeyHolder, KeyOwner, Keys, Leases, Ledger, LimitsChange,
+    MailboxProof, MailboxProofs, MailedCode, Months, NewAccount, NewCode, NewKey, NewProviderAccount,
+    NewProviderSession, NewSession, PasswordHash, People, ProofPurpose, ProviderAccount, ProviderAccounts,
+    ProviderSession, ProviderSessions, Redeemed, RemovedPerson, Reserved, Sessions, Settlement,
+    SharedSecrets, SignIn, SignIns, SignedIn, SigningKey, SigningKeys, Spending, SpendingReservation, Store,
 };
 pub use url::DatabaseUrl;
 pub use usage::{DayUsage, UsageBy, UsageByError, UsageGroup, UsageQuery, UsageSum, UsageTotals};

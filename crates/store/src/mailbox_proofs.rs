@@ -51,8 +51,8 @@ const FIND: &str = "SELECT email, password_hash, return_to, code_hash, code_expi
     FROM mailbox_proofs WHERE token_hash = $1 AND code_expires_at_ms > $2";
 const NEW_CODE: &str = "UPDATE mailbox_proofs SET code_hash = $2, code_expires_at_ms = $3, codes_sent = codes_sent + 1, \
     last_sent_at_ms = $4 WHERE token_hash = $1 AND codes_sent = $5";
-const TAKE: &str = "DELETE FROM mailbox_proofs WHERE token_hash = $1 AND code_hash = $2";
-const DESTROY: &str = "DELETE FROM mailbox_proofs WHERE email = $1";
+pub(crate) const TAKE: &str = "DELETE FROM mailbox_proofs WHERE token_hash = $1 AND code_hash = $2";
+pub(crate) const DESTROY: &str = "DELETE FROM mailbox_proofs WHERE email = $1";
 const FORGET: &str = "DELETE FROM mailbox_proofs WHERE token_hash IN \
     (SELECT token_hash FROM mailbox_proofs WHERE code_expires_at_ms <= $1 LIMIT $2)";
 

@@ -5,8 +5,10 @@ use crate::failure::{answer, explain};
 use crate::patience::{COMMAND_PATIENCE, patiently};
 use crate::postgres::PostgresStore;
 use crate::sqlite::SqliteStore;
-use crate::{Arrival, People, StoreError};
+use crate::transaction::BeginWriting;
+use crate::{Arrival, People, RemovedPerson, StoreError};
 use chancery_domain::{EmailAddress, Identity, Person, PersonId, Role, UnixMillis};
+use sqlx::Connection;
 
 stored_row! {
     struct StoredPerson {
@@ -38,6 +40,10 @@ const ARRIVE: &str = "INSERT INTO people (issuer, subject, email, role, joined_a
     ON CONFLICT (issuer, subject) DO UPDATE SET email = excluded.email, \
     role = CASE WHEN excluded.role = 'partner' THEN excluded.role ELSE people.role END RETURNING *";
 const LIST: &str = "SELECT * FROM people WHERE removed_at_ms IS NULL ORDER BY email, id";
+const LIST_REMOVED: &str = "SELECT * FROM people WHERE removed_at_ms IS NOT NULL ORDER BY email, id";
+const RESTORE: &str =
+    "UPDATE people SET removed_at_ms = NULL WHERE id = $1 AND removed_at_ms IS NOT NULL RETURNING *";
+const END_SESSIONS: &str = "DELETE FROM sessions WHERE person_id = $1";
 const WITH_EMAIL: &str = "SELECT * FROM people WHERE email = $1 AND removed_at_ms IS NULL ORDER BY id";
 const WITH_ID: &str = "SELECT * FROM people WHERE id = $1";
 
@@ -106,6 +112,15 @@ for_both_stores! {
             rows.into_iter().map(StoredPerson::into_person).collect()
         }
 
+        async fn list_removed_people(&self) -> Result<Vec<RemovedPerson>, StoreError> {
+            let rows: Vec<StoredPerson> = answer(sqlx::query_as(LIST_REMOVED).fetch_all(&self.reader)).await?;
+            let removed = |row: StoredPerson| {
+                let removed_at = UnixMillis(row.removed_at_ms.unwrap_or(0));
+                row.into_person().map(|person| RemovedPerson { person, removed_at })
+            };
+            rows.into_iter().map(removed).collect()
+        }
+
         async fn people_with_email(&self, email: &EmailAddress) -> Result<Vec<Person>, StoreError> {
             let found = sqlx::query_as(WITH_EMAIL).bind(email.as_str()).fetch_all(&self.reader);
             let rows: Vec<StoredPerson> = answer(found).await?;
@@ -130,6 +145,24 @@ for_both_stores! {
             let rows: Vec<StoredPerson> = removed.map_err(|error| explain(&error))?;
             // The person's sessions open nothing from now on; they are forgotten with those that have ended.
             if rows.is_empty() { Err(self.why_not_changed(person).await) } else { Ok(()) }
+        }
+
+        async fn restore_person(&self, person: PersonId) -> Result<Person, StoreError> {
+            let restored = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| async {
+                let mut transaction = connection.begin_with(Self::BEGIN).await?;
+                // Those that were not forgotten yet would open everything again.
+                sqlx::query(END_SESSIONS).bind(person.0).execute(&mut *transaction).await?;
+                let restored = sqlx::query_as(RESTORE).bind(person.0).fetch_all(&mut *transaction).await?;
+                if !restored.is_empty() {
+                    transaction.commit().await?;
+                }
+                Ok(restored)
+            });
+            let rows: Vec<StoredPerson> = restored.map_err(|error| explain(&error))?;
+            match rows.into_iter().next() {
+                Some(row) => row.into_person(),
+                None => Err(StoreError::NoSuchPerson(person)),
+            }
         }
     }
 }

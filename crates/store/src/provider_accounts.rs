@@ -2,9 +2,12 @@
 
 use crate::both::{for_both_stores, stored_row};
 use crate::failure::{answer, explain, explain_unless_taken};
+use crate::mailbox_proofs;
 use crate::patience::{COMMAND_PATIENCE, patiently};
+use crate::transaction::BeginWriting;
 use crate::{NewProviderAccount, PasswordHash, ProviderAccount, ProviderAccounts, StoreError};
-use chancery_domain::{EmailAddress, UnixMillis};
+use chancery_domain::{EmailAddress, TokenHash, UnixMillis};
+use sqlx::Connection as _;
 
 stored_row! {
     struct StoredProviderAccount {
@@ -67,6 +70,55 @@ for_both_stores! {
         async fn provider_account(&self, subject: &str) -> Result<Option<ProviderAccount>, StoreError> {
             let found = sqlx::query_as(WITH_SUBJECT).bind(subject).fetch_optional(&self.reader);
             answer(found).await?.map(StoredProviderAccount::into_account).transpose()
+        }
+
+        async fn create_proven_account(
+            &self,
+            token: TokenHash,
+            code: TokenHash,
+            new: NewProviderAccount,
+        ) -> Result<Option<ProviderAccount>, StoreError> {
+            let created = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| async {
+                let mut transaction = connection.begin_with(Self::BEGIN).await?;
+                let taken = sqlx::query(mailbox_proofs::TAKE).bind(token.0.as_slice()).bind(code.0.as_slice());
+                if taken.execute(&mut *transaction).await?.rows_affected() == 0 {
+                    return Ok(None);
+                }
+                let created = sqlx::query_as(CREATE)
+                    .bind(new.subject.as_str())
+                    .bind(new.email.as_str())
+                    .bind(new.password_hash.0.as_str())
+                    .bind(new.at.0);
+                let created: StoredProviderAccount = created.fetch_one(&mut *transaction).await?;
+                sqlx::query(mailbox_proofs::DESTROY).bind(new.email.as_str()).execute(&mut *transaction).await?;
+                transaction.commit().await.map(|()| Some(created))
+            });
+            let taken = || StoreError::EmailTaken(new.email.clone());
+            let created: Option<StoredProviderAccount> =
+                created.map_err(|error| explain_unless_taken(&error, taken))?;
+            created.map(StoredProviderAccount::into_account).transpose()
+        }
+
+        async fn set_proven_password(
+            &self,
+            token: TokenHash,
+            code: TokenHash,
+            email: &EmailAddress,
+            password_hash: &PasswordHash,
+        ) -> Result<Option<ProviderAccount>, StoreError> {
+            let changed = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| async {
+                let mut transaction = connection.begin_with(Self::BEGIN).await?;
+                let taken = sqlx::query(mailbox_proofs::TAKE).bind(token.0.as_slice()).bind(code.0.as_slice());
+                if taken.execute(&mut *transaction).await?.rows_affected() == 0 {
+                    return Ok(None);
+                }
+                let changed = sqlx::query_as(SET_PASSWORD).bind(email.as_str()).bind(password_hash.0.as_str());
+                let changed: Option<StoredProviderAccount> = changed.fetch_optional(&mut *transaction).await?;
+                sqlx::query(mailbox_proofs::DESTROY).bind(email.as_str()).execute(&mut *transaction).await?;
+                transaction.commit().await.map(|()| changed)
+            });
+            let changed: Option<StoredProviderAccount> = changed.map_err(|error| explain(&error))?;
+            changed.map(StoredProviderAccount::into_account).transpose()
         }
 
         async fn set_password(

@@ -6,7 +6,7 @@ use crate::patience::{COMMAND_PATIENCE, patiently};
 use crate::people::StoredPerson;
 use crate::transaction::BeginWriting;
 use crate::{NewSession, Sessions, SignedIn, StoreError};
-use chancery_domain::{PersonId, Session, SessionId, SessionTimes, TokenHash, UnixMillis};
+use chancery_domain::{Identity, PersonId, Session, SessionId, SessionTimes, TokenHash, UnixMillis};
 use sqlx::Connection;
 use std::time::Duration;
 
@@ -86,6 +86,9 @@ const OF_PERSON: &str = concat!(
 );
 const END: &str = "DELETE FROM sessions WHERE id = $1 AND person_id = $2";
 const END_ALL: &str = "DELETE FROM sessions WHERE person_id = $1 AND id <> $2";
+const END_OF_IDENTITY: &str =
+    "DELETE FROM sessions WHERE person_id IN (SELECT id FROM people WHERE issuer = $1 AND subject = $2)";
+const END_HALF_OF_IDENTITY: &str = "DELETE FROM half_sign_ins WHERE issuer = $1 AND subject = $2";
 const END_OF_TOKEN: &str = "DELETE FROM sessions WHERE token_hash = $1";
 const END_TOO_MANY: &str = "DELETE FROM sessions WHERE id IN (SELECT id FROM sessions WHERE person_id = $1 \
     ORDER BY last_used_at_ms DESC, id DESC LIMIT $3 OFFSET $2)";
@@ -175,6 +178,19 @@ for_both_stores! {
                 sqlx::query(END_ALL).bind(person.0).bind(except).execute(&mut *connection)
             });
             ended.map(|done| done.rows_affected()).map_err(|error| explain(&error))
+        }
+
+        async fn end_sessions_of_identity(&self, identity: &Identity) -> Result<u64, StoreError> {
+            let Identity { issuer, subject } = identity;
+            let ended = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| async {
+                let mut transaction = connection.begin_with(Self::BEGIN).await?;
+                let half = sqlx::query(END_HALF_OF_IDENTITY).bind(issuer.as_str()).bind(subject.as_str());
+                half.execute(&mut *transaction).await?;
+                let whole = sqlx::query(END_OF_IDENTITY).bind(issuer.as_str()).bind(subject.as_str());
+                let ended = whole.execute(&mut *transaction).await?;
+                transaction.commit().await.map(|()| ended.rows_affected())
+            });
+            ended.map_err(|error| explain(&error))
         }
 
         async fn forget_ended_sessions(

@@ -337,6 +337,13 @@ pub struct Arrival {
     pub at: UnixMillis,
 }
 
+/// Somebody who may not sign in any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemovedPerson {
+    pub person: Person,
+    pub removed_at: UnixMillis,
+}
+
 #[async_trait]
 pub trait People: Send + Sync + 'static {
     /// The one person of this identity, made if it is new, with the address as it is now. Refused with `PersonRemoved`.
@@ -344,6 +351,9 @@ pub trait People: Send + Sync + 'static {
 
     /// Everybody who was not removed, by address.
     async fn list_people(&self) -> Result<Vec<Person>, StoreError>;
+
+    /// By address.
+    async fn list_removed_people(&self) -> Result<Vec<RemovedPerson>, StoreError>;
 
     /// More than one where several identities have one address.
     async fn people_with_email(&self, email: &EmailAddress) -> Result<Vec<Person>, StoreError>;
@@ -353,6 +363,10 @@ pub trait People: Send + Sync + 'static {
 
     /// From now on none of the person's sessions opens anything, and none is started. Refused with `LastPartner`.
     async fn remove_person(&self, person: PersonId, at: UnixMillis) -> Result<(), StoreError>;
+
+    /// The person may sign in again, in the role they had; the sessions they had do not come back. Refused with
+    /// `NoSuchPerson` for somebody who was not removed.
+    async fn restore_person(&self, person: PersonId) -> Result<Person, StoreError>;
 }
 
 #[derive(Clone, Debug)]
@@ -402,6 +416,10 @@ pub trait Sessions: Send + Sync + 'static {
     /// How many there were.
     async fn end_all_sessions(&self, person: PersonId, except: Option<SessionId>) -> Result<u64, StoreError>;
 
+    /// For somebody whose password was changed: their sign-ins under way that wait for a code end too. How many sessions
+    /// there were; none for an identity that never came here.
+    async fn end_sessions_of_identity(&self, identity: &Identity) -> Result<u64, StoreError>;
+
     async fn forget_ended_sessions(
         &self,
         times: SessionTimes,
@@ -427,7 +445,7 @@ pub struct HalfSignIn {
     pub email: EmailAddress,
     pub return_to: LocalPath,
     pub code: MailedCode,
-    /// Not where the last letter could not be sent.
+    /// Whether the mail server has taken any letter yet.
     pub is_code_sent: bool,
 }
 
@@ -443,10 +461,12 @@ pub struct MailedCode {
 /// Whether a code may go out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CodeSending {
-    /// It is in force and counted as sent.
+    /// It is counted as sent.
     Yes,
-    /// The last letter is too young, or there were too many.
+    /// The last letter of this sign-in is too young.
     NotBefore(UnixMillis),
+    /// Very many letters went to this identity, or to its mailbox, and none was used.
+    TooMany { until: UnixMillis },
     /// This sign-in has had all its letters.
     NoMore,
     /// Too many wrong codes were typed.
@@ -462,7 +482,7 @@ pub enum CodeTry {
     Wrong {
         left: u32,
     },
-    /// Too many wrong tries: all sign-ins of this identity are gone. `is_news` for the one whose try it was.
+    /// Too many wrong tries: all sign-ins of this identity, or of its mailbox, are gone. `is_news` for the one whose try it was.
     Destroyed {
         half: HalfSignIn,
         is_news: bool,
@@ -478,7 +498,7 @@ pub trait SignIns: Send + Sync + 'static {
     /// Gives it once; None where there is none or its time is over.
     async fn take_sign_in(&self, token: TokenHash, now: UnixMillis) -> Result<Option<SignIn>, StoreError>;
 
-    /// With its first code.
+    /// With its first code, which is counted as sent.
     async fn begin_half_sign_in(
         &self,
         token: TokenHash,
@@ -489,18 +509,20 @@ pub trait SignIns: Send + Sync + 'static {
     async fn half_sign_in(&self, token: TokenHash, now: UnixMillis)
     -> Result<Option<HalfSignIn>, StoreError>;
 
-    /// A new code in the place of the last one.
-    async fn replace_code(
+    /// Whether one more letter may go out; counts it if so. The code of the last one stays in force.
+    async fn may_send_code(&self, token: TokenHash, now: UnixMillis) -> Result<CodeSending, StoreError>;
+
+    /// The mail server has taken a letter: its code is in force in the place of the last one. Not where the sign-in is over.
+    async fn code_was_sent(
         &self,
         token: TokenHash,
         hash: TokenHash,
         expires_at: UnixMillis,
         now: UnixMillis,
-    ) -> Result<CodeSending, StoreError>;
+    ) -> Result<bool, StoreError>;
 
-    /// The letter with that code could not be sent: the next one need not wait, and this one does not count for the
-    /// sign-in.
-    async fn code_was_not_sent(&self, token: TokenHash, hash: TokenHash) -> Result<(), StoreError>;
+    /// A letter that was counted could not be sent: it counts no more, and the next one may go out after a moment.
+    async fn code_was_not_sent(&self, token: TokenHash, now: UnixMillis) -> Result<(), StoreError>;
 
     async fn try_code(
         &self,
@@ -509,8 +531,9 @@ pub trait SignIns: Send + Sync + 'static {
         now: UnixMillis,
     ) -> Result<CodeTry, StoreError>;
 
-    /// Removes what nobody can use any more; says how much.
-    async fn forget_old_sign_ins(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError>;
+    /// Removes up to `limit` of each kind that nobody can use any more, and of more sign-ins than `keep` those that were
+    /// begun first; says how much.
+    async fn forget_old_sign_ins(&self, now: UnixMillis, limit: u32, keep: u32) -> Result<u64, StoreError>;
 }
 
 /// A password as it is kept: a PHC string of argon2id. Its `Debug` shows nothing.
@@ -554,6 +577,25 @@ pub trait ProviderAccounts: Send + Sync + 'static {
     ) -> Result<Option<ProviderAccount>, StoreError>;
 
     async fn provider_account(&self, subject: &str) -> Result<Option<ProviderAccount>, StoreError>;
+
+    /// Makes the account with a proof's right code, and in the same step uses up the proof and all others of this mailbox.
+    /// None where the proof is gone: of many at once, one gets the account. Refused with `EmailTaken`.
+    async fn create_proven_account(
+        &self,
+        token: TokenHash,
+        code: TokenHash,
+        new: NewProviderAccount,
+    ) -> Result<Option<ProviderAccount>, StoreError>;
+
+    /// `set_password` with a proof's right code, and in the same step uses up the proof and all others of this mailbox.
+    /// None where the proof is gone or there is no such account.
+    async fn set_proven_password(
+        &self,
+        token: TokenHash,
+        code: TokenHash,
+        email: &EmailAddress,
+        password_hash: &PasswordHash,
+    ) -> Result<Option<ProviderAccount>, StoreError>;
 
     /// Ends all sessions of the account in the same step. None where there is no such account.
     async fn set_password(
@@ -651,18 +693,36 @@ pub struct Counted {
     pub forgotten_at: UnixMillis,
 }
 
+/// What came of counting one more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    /// With this one.
+    Within(Counted),
+    /// There were as many as there may be; this one was not counted.
+    Over(Counted),
+}
+
 /// Counts what may be tried only so often in a while. The key is a hash, so that nothing tells what was typed.
 #[async_trait]
 pub trait Attempts: Send + Sync + 'static {
-    /// Counts one more and says how many there are with it. The first one decides when all of them are forgotten.
+    /// Counts one more, unless there are `most` already, and says how many there are. The first one decides when all of
+    /// them are forgotten.
     async fn count_attempt(
+        &self,
+        key: TokenHash,
+        most: u32,
+        now: UnixMillis,
+        forgotten_at: UnixMillis,
+    ) -> Result<Attempt, StoreError>;
+
+    /// `forgotten_at` is when one that is counted now would be forgotten: what lies far behind that was counted by a clock
+    /// that was wrong, and counts no more.
+    async fn attempts(
         &self,
         key: TokenHash,
         now: UnixMillis,
         forgotten_at: UnixMillis,
-    ) -> Result<Counted, StoreError>;
-
-    async fn attempts(&self, key: TokenHash, now: UnixMillis) -> Result<Option<Counted>, StoreError>;
+    ) -> Result<Option<Counted>, StoreError>;
 
     /// For one that did no harm after all.
     async fn take_back_attempt(&self, key: TokenHash) -> Result<(), StoreError>;
@@ -758,6 +818,9 @@ pub trait Grants: Send + Sync + 'static {
     ) -> Result<Option<ConsentQuestion>, StoreError>;
 
     async fn remember_consent(&self, consent: Consent) -> Result<(), StoreError>;
+
+    /// Takes back all that was allowed to this application; says how much there was.
+    async fn forget_consents(&self, subject: &str, client_id: &str) -> Result<u64, StoreError>;
 
     /// Every scope that was allowed to this application.
     async fn consents(&self, subject: &str, client_id: &str) -> Result<Vec<String>, StoreError>;

@@ -63,8 +63,8 @@ pub(crate) async fn send(
             return page(StatusCode::UNPROCESSABLE_ENTITY, &template);
         }
     };
-    let room = ask_for_letter(&provider, place, &email).await?;
-    let cookie = begin(&provider, room, ProofPurpose::NewPassword, email, return_to).await?;
+    ask_for_letter(&provider, place, &email).await?;
+    let cookie = begin(&provider, ProofPurpose::NewPassword, email, return_to).await?;
     let mut response = see_other("/forgotten-password/code");
     response.headers_mut().append(header::SET_COOKIE, cookie);
     Ok(response)

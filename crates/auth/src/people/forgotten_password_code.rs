@@ -2,10 +2,10 @@
 //! password signs in with it, and is thereby known to know it.
 
 use super::form::{Posted, Problems};
-use super::letters::{self, Room};
+use super::letters;
 use super::mailbox_proof::{CodeTry, Errand, UnderWay, gone, under_way};
 use super::place::Place;
-use super::sign_in::{NEW_PASSWORD_MARK, unhashed};
+use super::sign_in::{NEW_PASSWORD_NOTICE, NEW_PASSWORD_NOTICE_LASTS, unhashed};
 use super::sign_up_code::{NOT_A_CODE, wrong_code};
 use super::throttle::{self, Tried};
 use crate::limits::MIN_PASSWORD_CHARS;
@@ -16,8 +16,9 @@ use askama::Template;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
-use chancery_domain::{EmailAddress, MailCode};
+use chancery_domain::{EmailAddress, Identity, MailCode};
 use chancery_pages::{Refusal, page};
+use chancery_store::ProviderAccount;
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -97,26 +98,32 @@ pub(crate) async fn send(
     }
     let hash =
         passwords::hash(password, provider.randomness.as_ref()).await.map_err(|error| unhashed(&error))?;
-    let changed = provider.store.set_password(email, &hash).await.map_err(|error| refused(&error))?;
-    if changed.is_none() {
-        return Err(gone(ERRAND));
-    }
+    // The code is used up only now: a hash that failed cost nothing.
+    let (token, code) = under_way.keys();
+    let changed = provider.store.set_proven_password(token, code, email, &hash).await;
+    let Some(account) = changed.map_err(|error| refused(&error))? else { return Err(gone(ERRAND)) };
+    tracing::info!(address = throttle::in_log(email), "a new password was set");
+    end_portal_sessions(&provider, &account).await;
     // Whoever was locked out by somebody else's guesses is in again.
-    throttle::forget(&provider, Tried::PasswordOf(email)).await?;
-    match Room::take() {
-        Ok(room) => letters::send_in_background(&provider, room, email.clone(), |to, _| {
-            Some(letters::password_changed(to))
-        }),
-        Err(_) => {
-            tracing::error!("a notice of a changed password was not sent: too many letters are on their way");
-        }
+    for tried in Tried::password(email, place).into_iter().filter(|tried| !matches!(tried, Tried::From(_))) {
+        throttle::forget(&provider, tried).await?;
     }
-    let onward = with_return_to("/sign-in", &under_way.proof.return_to);
-    let mut response = see_other(&format!("{onward}{NEW_PASSWORD_MARK}"));
-    for cookie in [ERRAND.cookie().take_back(), SESSION_COOKIE.take_back()].into_iter().flatten() {
+    letters::send_in_background(&provider, email.clone(), |to, _| Some(letters::password_changed(to)));
+    let mut response = see_other(&with_return_to("/sign-in", &under_way.proof.return_to));
+    let notice = NEW_PASSWORD_NOTICE.set("1", Some(NEW_PASSWORD_NOTICE_LASTS));
+    for cookie in [ERRAND.cookie().take_back(), SESSION_COOKIE.take_back(), notice].into_iter().flatten() {
         response.headers_mut().append(header::SET_COOKIE, cookie);
     }
     Ok(response)
+}
+
+/// Whoever had the old password may be signed in to the portal by it. The password is set by now, so that a failure here
+/// is no reason to say that it is not.
+async fn end_portal_sessions(provider: &Provider, account: &ProviderAccount) {
+    let identity = Identity { issuer: provider.settings.issuer.clone(), subject: account.subject.clone() };
+    if let Err(error) = provider.store.end_sessions_of_identity(&identity).await {
+        tracing::error!(%error, "a new password was set, but the portal's sessions did not end");
+    }
 }
 
 pub(crate) async fn resend(

@@ -1,40 +1,27 @@
 //! What the provider writes to people: plain ASCII, short lines, and in a letter with a code no other six digits. No letter
 //! has a link to press with a code in it, because a person who is used to those is a person who can be fished.
 
+use super::throttle::{self, Tried};
 use crate::Provider;
-use crate::limits::{CODE_LASTS, LETTERS_AT_ONCE};
+use crate::limits::{CODE_LASTS, LETTER_PATIENCE, LETTERS_AT_ONCE};
 use chancery_domain::{EmailAddress, MailCode};
 use chancery_mail::Letter;
-use chancery_pages::Refusal;
 use chancery_store::ProviderAccount;
 use std::sync::Arc;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::Semaphore;
 
 static UNDER_WAY: Semaphore = Semaphore::const_new(LETTERS_AT_ONCE);
 
-/// Room for one letter on its way. It is taken before a reply says that a letter comes, and whether or not one does.
-pub(crate) struct Room(
-    #[expect(dead_code, reason = "held until the letter is sent")] SemaphorePermit<'static>,
-);
-
-impl Room {
-    pub(crate) fn take() -> Result<Self, Refusal> {
-        let room = UNDER_WAY.try_acquire();
-        room.map(Self).map_err(|_| Refusal::unavailable("too many letters are on their way"))
-    }
-}
-
 /// Looks whether the address has an account and sends what is right then, while the reply is on its way already: how long
-/// that takes tells nobody anything. `choose` gives no letter where none is to be sent.
+/// that takes tells nobody anything, nor whether there is room for a letter: one that gets no turn is dropped, and the log
+/// says so. `choose` gives no letter where none is to be sent.
 pub(crate) fn send_in_background(
     provider: &Arc<Provider>,
-    room: Room,
     email: EmailAddress,
     choose: impl FnOnce(EmailAddress, Option<ProviderAccount>) -> Option<Letter> + Send + 'static,
 ) {
     let provider = Arc::clone(provider);
     tokio::spawn(async move {
-        let _room = room;
         let letter = match provider.store.provider_account_with_email(&email).await {
             Ok(account) => choose(email, account),
             Err(error) => {
@@ -42,10 +29,38 @@ pub(crate) fn send_in_background(
                 return;
             }
         };
-        if let Some(letter) = letter
-            && let Err(error) = provider.mailer.send(&letter).await
-        {
-            tracing::error!(%error, "a letter of the identity provider was not sent");
+        if let Some(letter) = letter {
+            send(&provider, &letter).await;
+        }
+    });
+}
+
+async fn send(provider: &Provider, letter: &Letter) {
+    let Ok(Ok(_turn)) = tokio::time::timeout(LETTER_PATIENCE, UNDER_WAY.acquire()).await else {
+        tracing::error!(
+            "a letter of the identity provider was dropped: the mail server takes none for too long"
+        );
+        return;
+    };
+    if let Err(error) = provider.mailer.send(letter).await {
+        tracing::error!(%error, "a letter of the identity provider was not sent");
+    }
+}
+
+/// Tells whoever has an account with this address that there were too many tries, a few times a day at most.
+pub(crate) fn tell_of_lockout(provider: &Arc<Provider>, email: EmailAddress) {
+    let provider = Arc::clone(provider);
+    tokio::spawn(async move {
+        match provider.store.provider_account_with_email(&email).await {
+            Ok(Some(_)) => {}
+            Ok(None) => return,
+            Err(error) => {
+                tracing::error!(%error, "an owner was not told of too many tries");
+                return;
+            }
+        }
+        if throttle::take_turn(&provider, &[Tried::LockoutLetterTo(&email)]).await.is_ok() {
+            send(&provider, &too_many_tries(email)).await;
         }
     });
 }
@@ -101,6 +116,18 @@ pub(crate) fn password_changed(to: EmailAddress) -> Letter {
     Letter { to, subject: "Your password was changed".to_owned(), text }
 }
 
+pub(crate) fn too_many_tries(to: EmailAddress) -> Letter {
+    let text = "Somebody tried several wrong passwords or codes for your account. Your\n\
+         password was not guessed and nothing was changed, but more tries are\n\
+         refused for a while.\n\n\
+         If it was you, wait and try again, or choose \"Forgotten your password?\"\n\
+         on the sign-in page.\n\n\
+         If it was not you, there is nothing that you must do. If these letters\n\
+         keep coming, tell the firm's administrator.\n"
+        .to_owned();
+    Letter { to, subject: "Too many tries to sign in".to_owned(), text }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,7 +145,8 @@ mod tests {
             (sign_up_code(to.clone(), &code), 1),
             (new_password_code(to.clone(), &code), 1),
             (already_an_account(to.clone()), 0),
-            (password_changed(to), 0),
+            (password_changed(to.clone()), 0),
+            (too_many_tries(to), 0),
         ];
         for (letter, codes) in letters {
             assert_eq!(six_digit_runs(&letter.text), codes, "{}", letter.text);

@@ -5,17 +5,18 @@
 //!    digits. The row is there **whether or not the address has an account**, and the reply is the same.
 //! 3. In the background, it is looked up whether there is an account. Then the code is sent, or a letter without one, or
 //!    nothing (`letters`); the code that was not sent is known to nobody.
-//! 4. The code is typed. The try is counted, for the address over all its proofs and for this place, and only then
-//!    compared. The fifth wrong one destroys all proofs of the address. The right one is taken once, however many race.
-//! 5. Only now is it looked at again whether there is an account, and the account made or changed.
+//! 4. The code is typed. The try is counted, for this proof, for the address and for this place, and only then compared.
+//!    The fifth wrong one destroys the proof.
+//! 5. The right one is taken in the same step that makes the account or changes its password, once, however many race:
+//!    what fails before that uses no code up. That step ends all other proofs of the mailbox.
 
-use super::letters::{self, Room};
+use super::letters;
 use super::place::Place;
-use super::throttle::{self, Tried, Turn};
+use super::throttle::{self, Tried};
 use crate::limits::{CODE_LASTS, CODES_PER_PROOF, RESEND_PAUSE};
 use crate::{Provider, refused};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use chancery_domain::{EmailAddress, LocalPath, MailCode, SecretToken, UnixMillis};
+use chancery_domain::{EmailAddress, LocalPath, MailCode, SecretToken, TokenHash, UnixMillis};
 use chancery_pages::{Cookie, Refusal, SentCookie, sent_cookie};
 use chancery_store::{MailboxProof, MailedCode, PasswordHash, ProofPurpose};
 use std::sync::Arc;
@@ -57,18 +58,14 @@ pub(crate) async fn ask_for_letter(
     provider: &Provider,
     place: Place,
     email: &EmailAddress,
-) -> Result<Room, Refusal> {
-    throttle::count(provider, Tried::LetterFrom(place)).await?;
-    throttle::check(provider, Tried::CodeOf(email)).await?;
-    throttle::check(provider, Tried::CodeOfInADay(email)).await?;
-    throttle::count(provider, Tried::LetterTo(email)).await?;
-    Room::take()
+) -> Result<(), Refusal> {
+    throttle::check(provider, &Tried::codes_of(email, place)).await?;
+    throttle::count(provider, Some(place), &Tried::letter(email, place)).await
 }
 
 /// Begins a proof and has its letter sent. Gives the browser's cookie.
 pub(crate) async fn begin(
     provider: &Arc<Provider>,
-    room: Room,
     purpose: ProofPurpose,
     email: EmailAddress,
     return_to: LocalPath,
@@ -81,7 +78,7 @@ pub(crate) async fn begin(
     let (code, mailed) = draw_code(provider, &token, 1);
     let proof = MailboxProof { purpose, email: email.clone(), return_to, code: mailed };
     provider.store.begin_proof(token.hash(), proof).await.map_err(|error| refused(&error))?;
-    send(provider, room, errand, email, code);
+    send(provider, errand, email, code);
     let cookie = errand.cookie().set(token.reveal(), Some(CODE_LASTS * CODES_PER_PROOF));
     cookie.ok_or_else(|| Refusal::internal("a proof's token does not fit a header"))
 }
@@ -102,8 +99,8 @@ fn millis(span: Duration) -> i64 {
     i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }
 
-fn send(provider: &Arc<Provider>, room: Room, errand: Errand, email: EmailAddress, code: MailCode) {
-    letters::send_in_background(provider, room, email, move |to, account| match (errand, account) {
+fn send(provider: &Arc<Provider>, errand: Errand, email: EmailAddress, code: MailCode) {
+    letters::send_in_background(provider, email, move |to, account| match (errand, account) {
         (Errand::SignUp, None) => Some(letters::sign_up_code(to, &code)),
         (Errand::SignUp, Some(_)) => Some(letters::already_an_account(to)),
         (Errand::NewPassword, Some(_)) => Some(letters::new_password_code(to, &code)),
@@ -146,7 +143,7 @@ pub(crate) fn gone(errand: Errand) -> Refusal {
 }
 
 pub(crate) enum CodeTry {
-    /// The mailbox is the person's. The proof is used up.
+    /// The mailbox is the person's. The proof is yet to be used up, with what it is for.
     Right,
     Wrong {
         left: u32,
@@ -154,54 +151,41 @@ pub(crate) enum CodeTry {
 }
 
 impl UnderWay {
-    /// Refuses when the tries are used up, or when somebody else was quicker with the code.
+    /// By what the store knows the proof and its newest code.
+    pub(crate) fn keys(&self) -> (TokenHash, TokenHash) {
+        (self.token.hash(), self.proof.code.hash)
+    }
+
+    /// Refuses when the tries are used up.
     pub(crate) async fn try_code(
         &self,
-        provider: &Provider,
+        provider: &Arc<Provider>,
         place: Place,
         typed: &MailCode,
     ) -> Result<CodeTry, Refusal> {
         let email = &self.proof.email;
-        throttle::count(provider, Tried::From(place)).await?;
-        let (this_while, this_day) = (
-            throttle::take_turn(provider, Tried::CodeOf(email)).await?,
-            throttle::take_turn(provider, Tried::CodeOfInADay(email)).await?,
-        );
-        let left = match (this_while, this_day) {
-            (Turn::Within { left }, Turn::Within { left: left_today }) => Some(left.min(left_today)),
-            _ => None,
-        };
-        let is_right = self.proof.code.hash.matches(&self.token.hash_with(typed.reveal()));
-        match left {
-            Some(_) if is_right => {
-                let code = self.proof.code.hash;
-                let taken = provider.store.take_proof(self.token.hash(), code).await;
-                if !taken.map_err(|error| refused(&error))? {
-                    return Err(gone(self.errand));
-                }
-                throttle::forget(provider, Tried::CodeOf(email)).await?;
-                throttle::take_back(provider, Tried::CodeOfInADay(email)).await?;
-                throttle::take_back(provider, Tried::From(place)).await?;
-                Ok(CodeTry::Right)
+        let all = Tried::code(self.token.hash(), email, place);
+        let turn = throttle::take_turn(provider, &all).await?;
+        if self.proof.code.hash.matches(&self.token.hash_with(typed.reveal())) {
+            throttle::forget(provider, Tried::CodeOfFrom(email, place)).await?;
+            for tried in all.into_iter().filter(|tried| !matches!(tried, Tried::CodeOfFrom(..))) {
+                throttle::take_back(provider, tried).await?;
             }
-            Some(left) if left > 0 => Ok(CodeTry::Wrong { left }),
-            _ => Err(self.destroy(provider).await?),
+            return Ok(CodeTry::Right);
         }
-    }
-
-    /// Ends all that waits for a code to this address.
-    async fn destroy(&self, provider: &Provider) -> Result<Refusal, Refusal> {
-        let email = &self.proof.email;
-        provider.store.destroy_proofs(email).await.map_err(|error| refused(&error))?;
-        // One of the two bounds is reached, and says for how long.
-        let mut refusal = gone(self.errand);
-        for tried in [Tried::CodeOf(email), Tried::CodeOfInADay(email)] {
-            if let Err(too_many) = throttle::check(provider, tried).await {
-                refusal = too_many;
-            }
+        turn.was_wrong(provider, place);
+        if turn.left > 0 {
+            return Ok(CodeTry::Wrong { left: turn.left });
         }
-        let cookie = self.errand.cookie().take_back();
-        Ok(refusal.way_on(self.errand.start(), "Start again later").with_cookie(cookie))
+        let (token, code) = self.keys();
+        provider.store.take_proof(token, code).await.map_err(|error| refused(&error))?;
+        // Where only the proof's own tries are used up, there is nothing to wait for.
+        match throttle::check(provider, &Tried::codes_of(email, place)).await {
+            Ok(()) => Err(gone(self.errand)),
+            Err(refusal) => Err(refusal
+                .way_on(self.errand.start(), "Start again later")
+                .with_cookie(self.errand.cookie().take_back())),
+        }
     }
 
     /// Sends another code, which takes the place of the last.
@@ -222,12 +206,12 @@ impl UnderWay {
                 .way_on(self.errand.start(), "Start again"));
         }
         let email = &self.proof.email;
-        let room = ask_for_letter(provider, place, email).await?;
+        ask_for_letter(provider, place, email).await?;
         let (code, mailed) = draw_code(provider, &self.token, sent.saturating_add(1));
         let replaced = provider.store.replace_proof_code(self.token.hash(), mailed).await;
         // Not replaced: another request of this browser was quicker, and its letter is on its way.
         if replaced.map_err(|error| refused(&error))? {
-            send(provider, room, self.errand, email.clone(), code);
+            send(provider, self.errand, email.clone(), code);
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ mod sign_in;
 mod sign_out;
 mod sign_up;
 mod sign_up_code;
-mod throttle;
+pub(crate) mod throttle;
 
 use crate::Provider;
 use axum::Router;

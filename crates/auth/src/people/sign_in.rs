@@ -6,17 +6,18 @@ use super::place::Place;
 use super::throttle::{self, Tried};
 use crate::passwords::{self, HashingError};
 use crate::protocol::login_hint;
-use crate::signed_in::{begin_session, see_other};
+use crate::signed_in::{begin_session, refuse_two_sessions, see_other};
 use crate::{Provider, refused};
 use askama::Template;
-use axum::extract::{RawQuery, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use chancery_domain::{EmailAddress, LocalPath};
-use chancery_pages::{Refusal, page};
+use chancery_pages::{Cookie, Refusal, SentCookie, page, sent_cookie};
 use chancery_store::ProviderAccount;
 use serde::Deserialize;
 use std::sync::Arc;
+use std::time::Duration;
 
 const NOT_RIGHT: &str = "This e-mail address and password do not belong together. Check both.";
 
@@ -41,23 +42,30 @@ pub(crate) struct Fields {
     return_to: String,
 }
 
-/// Added to the address of the page by the one that sets a new password.
-pub(super) const NEW_PASSWORD_MARK: &str = "&new_password=set";
+/// Given to the browser by the page that sets a new password; anybody could write an address that says so.
+pub(super) const NEW_PASSWORD_NOTICE: Cookie = Cookie { name: "password_set", path: "/sign-in" };
+pub(super) const NEW_PASSWORD_NOTICE_LASTS: Duration = Duration::from_secs(5 * 60);
 
 pub(crate) async fn show(
     State(provider): State<Arc<Provider>>,
     Onward(return_to): Onward,
-    RawQuery(query): RawQuery,
+    headers: HeaderMap,
 ) -> Result<Response, Refusal> {
+    refuse_two_sessions(&headers)?;
+    let has_new_password = sent_cookie(&headers, NEW_PASSWORD_NOTICE.name) != SentCookie::None;
     let hint = login_hint(&return_to);
     let template = SignInPage {
         firm_name: &provider.settings.firm_name,
         problems: Problems::default(),
         email: hint.as_ref().map_or("", EmailAddress::as_str),
         return_to: &return_to,
-        has_new_password: query.is_some_and(|query| query.ends_with(NEW_PASSWORD_MARK)),
+        has_new_password,
     };
-    page(StatusCode::OK, &template)
+    let mut response = page(StatusCode::OK, &template)?;
+    if let Some(shown) = NEW_PASSWORD_NOTICE.take_back().filter(|_| has_new_password) {
+        response.headers_mut().append(header::SET_COOKIE, shown);
+    }
+    Ok(response)
 }
 
 pub(crate) async fn send(
@@ -66,6 +74,7 @@ pub(crate) async fn send(
     headers: HeaderMap,
     Posted(fields): Posted<Fields>,
 ) -> Result<Response, Refusal> {
+    refuse_two_sessions(&headers)?;
     let return_to = local_path(&fields.return_to);
     let again = |problems: Problems| {
         let template = SignInPage {
@@ -97,20 +106,22 @@ pub(crate) async fn send(
 
 /// The account, if the password is its own.
 async fn check_password(
-    provider: &Provider,
+    provider: &Arc<Provider>,
     place: Place,
     email: &EmailAddress,
     password: &str,
 ) -> Result<Option<ProviderAccount>, Refusal> {
-    throttle::count(provider, Tried::From(place)).await?;
-    throttle::count(provider, Tried::PasswordOf(email)).await?;
+    let turn = throttle::take_turn(provider, &Tried::password(email, place)).await?;
     let account = provider.store.provider_account_with_email(email).await.map_err(|error| refused(&error))?;
     let kept = account.as_ref().map(|account| &account.password_hash);
     if !passwords::is_right(password, kept).await.map_err(|error| unhashed(&error))? {
+        turn.was_wrong(provider, place);
         return Ok(None);
     }
-    throttle::forget(provider, Tried::PasswordOf(email)).await?;
-    throttle::take_back(provider, Tried::From(place)).await?;
+    throttle::forget(provider, Tried::PasswordOfFrom(email, place)).await?;
+    for tried in [Tried::From(place), Tried::PasswordOf(email), Tried::PasswordOfInADay(email)] {
+        throttle::take_back(provider, tried).await?;
+    }
     Ok(account)
 }
 

@@ -88,10 +88,10 @@ pub(crate) async fn send(
         };
         return page(StatusCode::UNPROCESSABLE_ENTITY, &template);
     };
-    let room = ask_for_letter(&provider, place, &email).await?;
+    ask_for_letter(&provider, place, &email).await?;
     let hash =
         passwords::hash(password, provider.randomness.as_ref()).await.map_err(|error| unhashed(&error))?;
-    let cookie = begin(&provider, room, ProofPurpose::SignUp(hash), email, return_to).await?;
+    let cookie = begin(&provider, ProofPurpose::SignUp(hash), email, return_to).await?;
     let mut response = see_other("/sign-up/code");
     response.headers_mut().append(header::SET_COOKIE, cookie);
     Ok(response)

@@ -3,7 +3,8 @@
 use super::form::{Posted, Problems};
 use super::mailbox_proof::{CodeTry, Errand, UnderWay, gone, under_way};
 use super::place::Place;
-use crate::signed_in::{begin_session, see_other};
+use super::throttle::in_log;
+use crate::signed_in::{begin_session, refuse_two_sessions, see_other};
 use crate::{Provider, refused};
 use askama::Template;
 use axum::extract::State;
@@ -67,6 +68,7 @@ pub(crate) async fn send(
     Posted(fields): Posted<Fields>,
 ) -> Result<Response, Refusal> {
     let Some(under_way) = under_way(&provider, ERRAND, &headers).await? else { return Err(gone(ERRAND)) };
+    refuse_two_sessions(&headers)?;
     let again =
         |text: String| show_page(&provider, &under_way, Problems::one("code", text), fields.code.trim());
     let Some(code) = MailCode::parse(&fields.code) else { return again(NOT_A_CODE.to_owned()) };
@@ -80,12 +82,15 @@ pub(crate) async fn send(
         password_hash,
         at: provider.clock.now(),
     };
-    let account = match provider.store.create_provider_account(new).await {
-        Ok(account) => account,
+    let (token, code) = under_way.keys();
+    let account = match provider.store.create_proven_account(token, code, new).await {
+        Ok(Some(account)) => account,
+        Ok(None) => return Err(gone(ERRAND)),
         // Signed up twice at once; the mailbox is proved, so this may be told.
         Err(StoreError::EmailTaken(_)) => return Err(already_there()),
         Err(error) => return Err(refused(&error)),
     };
+    tracing::info!(address = in_log(&account.email), "an account was made");
     let cookie = begin_session(&provider, &headers, &account).await?;
     let mut response = see_other(under_way.proof.return_to.as_str());
     response.headers_mut().append(header::SET_COOKIE, cookie);

@@ -6,7 +6,7 @@ use super::scope::Scope;
 use crate::{Client, ProviderSettings};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use chancery_domain::{EmailAddress, LocalPath, UnixMillis};
+use chancery_domain::{EmailAddress, LocalPath};
 use chancery_pages::Refusal;
 
 /// A SHA-256 in Base64 without padding.
@@ -32,8 +32,8 @@ pub(crate) struct AuthorizationRequest {
     pub(crate) login_hint: Option<String>,
     /// An ID token of the person whom the application expects.
     pub(crate) id_token_hint: Option<String>,
-    /// Our own: when we sent the person to sign in. Whoever signed in later has done so for this request.
-    pub(crate) sent_to_sign_in_at: Option<UnixMillis>,
+    /// Our own: the mark that we sent the person to sign in (`detour`).
+    pub(crate) detour: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -155,7 +155,6 @@ impl AuthorizationRequest {
         let code_challenge = challenge(one("code_challenge")?, one("code_challenge_method")?)?;
         let max_age_s = one("max_age")?.map(str::parse).transpose();
         let max_age_s = max_age_s.map_err(|_| invalid("max_age must be a number of seconds"))?;
-        let sent_to_sign_in_at = one("sent_to_sign_in_at")?.and_then(|text| text.parse().ok());
         Ok(Self {
             client_id: client_id.to_owned(),
             return_address: return_address.clone(),
@@ -166,14 +165,13 @@ impl AuthorizationRequest {
             max_age_s,
             login_hint: one("login_hint")?.map(str::to_owned),
             id_token_hint: one("id_token_hint")?.map(str::to_owned),
-            sent_to_sign_in_at: sent_to_sign_in_at.map(UnixMillis),
+            detour: one("detour")?.map(str::to_owned),
         })
     }
 
     /// What `read` reads, and nothing that it ignores.
     pub(crate) fn to_query(&self) -> String {
         let max_age_s = self.max_age_s.map(|seconds| seconds.to_string());
-        let sent_at = self.sent_to_sign_in_at.map(|at| at.0.to_string());
         let prompt = self.prompt.to_text();
         let optional = [
             ("state", self.return_address.state.as_deref()),
@@ -182,7 +180,7 @@ impl AuthorizationRequest {
             ("max_age", max_age_s.as_deref()),
             ("login_hint", self.login_hint.as_deref()),
             ("id_token_hint", self.id_token_hint.as_deref()),
-            ("sent_to_sign_in_at", sent_at.as_deref()),
+            ("detour", self.detour.as_deref()),
         ];
         let needed = [
             ("response_type", "code"),

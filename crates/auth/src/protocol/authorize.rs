@@ -2,11 +2,13 @@
 
 use super::authorization_request::{AuthorizationRequest, ErrorCode, see_other, too_long};
 use super::consent;
+use super::detour;
 use super::id_token::Hint;
 use super::jwks::keys_failed;
-use super::limits::{ACCESS_TOKEN_LIFE, CODE_LIFE, MAX_FORM_BYTES, SIGN_IN_DETOUR};
+use super::limits::{ACCESS_TOKEN_LIFE, CODE_LIFE, MAX_FORM_BYTES};
 use super::parameters::{FormFlaw, Parameters, form_text};
 use super::signing_keys::{after, key_ring};
+use crate::people::throttle::{self, Tried};
 use crate::signed_in::{SignedInAccount, signed_in, to_sign_in};
 use crate::{Provider, refused};
 use axum::extract::{RawQuery, Request, State};
@@ -70,7 +72,12 @@ async fn decide(
         }
     };
     let signed_in = signed_in(provider, headers).await?;
-    let standing = standing(&request, signed_in.as_ref(), expected.as_deref(), now);
+    let sent_at = detour::sent_at(provider, &request, now).await?;
+    let mut standing = standing(&request, signed_in.as_ref(), expected.as_deref(), sent_at, now);
+    if standing == Standing::HasJustSignedIn {
+        let is_first = detour::use_up(provider, &request, now).await?;
+        standing = if is_first { Standing::Good } else { Standing::MustSignIn };
+    }
     match (standing, signed_in) {
         (Standing::Good, Some(signed_in)) if needs_consent(provider, &request, &signed_in).await? => {
             match request.prompt.none {
@@ -91,7 +98,7 @@ async fn decide(
             Ok(request.return_address.error(issuer, ErrorCode::LoginRequired, why))
         }
         _ => {
-            let request = AuthorizationRequest { sent_to_sign_in_at: Some(now), ..request };
+            let request = detour::marked(provider, request, now).await?;
             Ok(to_sign_in(&request.to_path().ok_or_else(too_long)?))
         }
     }
@@ -121,6 +128,8 @@ async fn expected_subject(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     Good,
+    /// Good, because they signed in for this very request; which counts once.
+    HasJustSignedIn,
     MustSignIn,
     /// They have just been asked, and it is still not the expected person.
     SomebodyElse,
@@ -130,19 +139,21 @@ fn standing(
     request: &AuthorizationRequest,
     signed_in: Option<&SignedInAccount>,
     expected: Option<&str>,
+    sent_to_sign_in_at: Option<UnixMillis>,
     now: UnixMillis,
 ) -> Standing {
     let Some(SignedInAccount { account, authenticated_at }) = signed_in else { return Standing::MustSignIn };
-    let has_just_signed_in = request.sent_to_sign_in_at.is_some_and(|sent_at| {
-        sent_at <= *authenticated_at && sent_at <= now && now < after(sent_at, SIGN_IN_DETOUR)
-    });
+    let has_just_signed_in = sent_to_sign_in_at.is_some_and(|sent_at| sent_at <= *authenticated_at);
     if expected.is_some_and(|expected| expected != account.subject) {
         return if has_just_signed_in { Standing::SomebodyElse } else { Standing::MustSignIn };
     }
     let max_age = request.max_age_s.map(|seconds| Duration::from_secs(seconds.into()));
     let is_recent = max_age.is_none_or(|max_age| now <= after(*authenticated_at, max_age));
-    let is_good = has_just_signed_in || (is_recent && !request.prompt.login);
-    if is_good { Standing::Good } else { Standing::MustSignIn }
+    match (is_recent && !request.prompt.login, has_just_signed_in) {
+        (true, _) => Standing::Good,
+        (false, true) => Standing::HasJustSignedIn,
+        (false, false) => Standing::MustSignIn,
+    }
 }
 
 async fn needs_consent(
@@ -163,6 +174,7 @@ pub(super) async fn give_code(
     request: &AuthorizationRequest,
     signed_in: &SignedInAccount,
 ) -> Result<Response, Refusal> {
+    throttle::count(provider, None, &[Tried::CodeForApplicationOf(&signed_in.account.subject)]).await?;
     let now = provider.clock.now();
     let code = SecretToken::generate(provider.randomness.as_ref());
     let expires_at = after(now, CODE_LIFE);

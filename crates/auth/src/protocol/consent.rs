@@ -6,6 +6,7 @@ use super::authorize::{bad_form, give_code};
 use super::limits::CONSENT_PAGE_LIFE;
 use super::parameters::Parameters;
 use super::signing_keys::after;
+use crate::people::throttle::{self, Tried};
 use crate::signed_in::{SignedInAccount, see_other, session_token, signed_in};
 use crate::{Provider, refused};
 use askama::Template;
@@ -41,9 +42,11 @@ pub(super) async fn ask(
 ) -> Result<Response, Refusal> {
     let client = provider.settings.client(&request.client_id).ok_or_else(stale)?;
     let session = session_token(headers).ok_or_else(stale)?.hash();
+    let subject = &signed_in.account.subject;
+    throttle::count(provider, None, &[Tried::ConsentQuestionOf(subject)]).await?;
     let token = SecretToken::generate(provider.randomness.as_ref());
     let question = ConsentQuestion {
-        subject: signed_in.account.subject.clone(),
+        subject: subject.clone(),
         session,
         request: request.to_query(),
         expires_at: after(provider.clock.now(), CONSENT_PAGE_LIFE),
@@ -51,7 +54,7 @@ pub(super) async fn ask(
     provider.store.ask_for_consent(token.hash(), question).await.map_err(|error| refused(&error))?;
     let mut as_another = request.clone();
     as_another.prompt.login = true;
-    as_another.sent_to_sign_in_at = None;
+    as_another.detour = None;
     let as_another = as_another.to_path();
     let destination = &request.return_address.redirect_uri;
     let consent_page = ConsentPage {
@@ -97,6 +100,9 @@ pub(crate) async fn answer(
         Err(rejected) => return rejected.into_reply(&provider.settings.issuer),
     };
     if !is_allowed {
+        // Whoever says no means it, whatever they said before.
+        let forgotten = provider.store.forget_consents(&question.subject, &request.client_id).await;
+        forgotten.map_err(|error| refused(&error))?;
         return Ok(refusal(&provider, &request));
     }
     let consent = Consent {

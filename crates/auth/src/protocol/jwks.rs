@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 pub(crate) async fn show(State(provider): State<Arc<Provider>>) -> Result<Response, Refusal> {
     let keys = key_ring(provider.store.as_ref(), provider.randomness.as_ref(), provider.clock.now()).await;
-    let keys = keys.and_then(|keys| keys.published()).map_err(keys_failed)?;
+    let keys = keys.map_err(keys_failed)?.published();
     Ok(kept_json(&keys, JWKS_KEPT_FOR))
 }
 
@@ -22,6 +22,6 @@ pub(crate) async fn show(State(provider): State<Arc<Provider>>) -> Result<Respon
 pub(super) fn keys_failed(error: KeyError) -> Refusal {
     match &error {
         KeyError::Store(_) => Refusal::unavailable(error.to_string()),
-        KeyError::Unreadable { .. } | KeyError::NotMade => Refusal::internal(error.to_string()),
+        KeyError::NotMade => Refusal::internal(error.to_string()),
     }
 }

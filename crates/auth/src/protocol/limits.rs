@@ -32,7 +32,7 @@ pub(crate) const DISCOVERY_KEPT_FOR: Duration = Duration::from_secs(60 * 60);
 /// Of a form's body, and of a query.
 pub(crate) const MAX_FORM_BYTES: usize = 16 * 1024;
 
-/// Rows that one upkeep removes of each kind.
+/// Rows that upkeep removes of each kind in one step; it takes as many steps as there are.
 pub(crate) const FORGET_AT_ONCE: u32 = 1_000;
 
 const _: () = assert!(CODE_LIFE.as_secs() <= ACCESS_TOKEN_LIFE.as_secs());

@@ -17,6 +17,7 @@ mod authorization_request;
 mod authorize;
 mod client_authentication;
 mod consent;
+mod detour;
 mod discovery;
 mod id_token;
 mod jwks;

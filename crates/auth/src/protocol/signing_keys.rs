@@ -27,16 +27,19 @@ const MAX_TRIES: u32 = 3;
 pub(crate) enum KeyError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("the signing key {key_id} in the database cannot be read")]
-    Unreadable { key_id: String },
     #[error("no signing key could be made")]
     NotMade,
 }
 
-/// All keys that are kept, with the one that is due among them.
+/// All keys that are kept and can be read, with the one that is due among them.
 pub(crate) struct KeyRing {
-    keys: Vec<SigningKey>,
+    keys: Vec<ReadKey>,
     now: UnixMillis,
+}
+
+struct ReadKey {
+    kept: SigningKey,
+    private: EcdsaKey,
 }
 
 /// The key that signs now.
@@ -52,9 +55,11 @@ pub(crate) async fn key_ring(
     now: UnixMillis,
 ) -> Result<KeyRing, KeyError> {
     for _ in 0..MAX_TRIES {
-        let keys = store.signing_keys().await?;
-        let Some(times) = due(&keys, now) else { return Ok(KeyRing { keys, now }) };
-        let key = make(randomness, times)?;
+        let kept = store.signing_keys().await?;
+        let generation = kept.iter().map(|key| key.generation).max().unwrap_or(0) + 1;
+        let ring = KeyRing::of(kept, now);
+        let Some(signs_from) = ring.due() else { return Ok(ring) };
+        let key = make(randomness, KeyTimes { generation, signs_from })?;
         let (generation, key_id) = (key.generation, key.key_id.clone());
         if store.add_signing_key(key).await? {
             tracing::info!(generation, key_id, "made a signing key");
@@ -64,29 +69,54 @@ pub(crate) async fn key_ring(
 }
 
 impl KeyRing {
+    /// What cannot be read signs nothing and is not published; the others do their work all the same.
+    fn of(kept: Vec<SigningKey>, now: UnixMillis) -> Self {
+        let read = |kept: SigningKey| match EcdsaKey::from_pkcs8_der(&kept.private_key) {
+            Ok(private) => Some(ReadKey { kept, private }),
+            Err(_) => {
+                tracing::error!(kept.key_id, "a signing key in the database cannot be read; it is left out");
+                None
+            }
+        };
+        Self { keys: kept.into_iter().filter_map(read).collect(), now }
+    }
+
+    /// From when the key signs that must be made now, if any.
+    fn due(&self) -> Option<UnixMillis> {
+        // Keys are made a day ahead. One that begins later was made by a clock that was wrong; nobody waits for it.
+        let latest = after(self.now, KEY_KNOWN_AHEAD + CLOCK_SKEW);
+        let last = self.keys.iter().map(|key| &key.kept).rfind(|key| key.signs_from <= latest);
+        match last {
+            // Nobody asked for so long that no key was made in time; it cannot be known ahead any more.
+            Some(last) if last.signs_until <= self.now => Some(self.now),
+            Some(last) => (last.signs_until <= after(self.now, KEY_KNOWN_AHEAD)).then_some(last.signs_until),
+            None => Some(self.now),
+        }
+    }
+
     pub(crate) fn signing_now(&self) -> Result<SigningNow, KeyError> {
-        let mut lasting = self.keys.iter().filter(|key| key.signs_until > self.now);
-        let begun = lasting.clone().rfind(|key| key.signs_from <= self.now);
+        let mut lasting = self.keys.iter().filter(|key| key.kept.signs_until > self.now);
+        let begun = lasting.clone().rfind(|key| key.kept.signs_from <= self.now);
         // None has begun after a clock was set back, or when a key that had leaked was deleted.
         let key = begun.or_else(|| lasting.next()).ok_or(KeyError::NotMade)?;
-        Ok(SigningNow { key_id: key.key_id.clone(), key: private(key)? })
+        Ok(SigningNow { key_id: key.kept.key_id.clone(), key: key.private.clone() })
     }
 
     /// The JSON Web Key Set.
-    pub(crate) fn published(&self) -> Result<Value, KeyError> {
-        let published = self.keys.iter().filter(|key| key.published_until > self.now);
-        let keys = published.map(|key| {
-            let (x, y) = coordinates(private(key)?.verifying_key());
-            Ok(json!({"kty": "EC", "crv": "P-256", "use": "sig", "alg": "ES256", "kid": key.key_id, "x": x, "y": y}))
+    pub(crate) fn published(&self) -> Value {
+        let published = self.keys.iter().filter(|key| key.kept.published_until > self.now);
+        let keys = published.map(|ReadKey { kept, private }| {
+            let (x, y) = coordinates(private.verifying_key());
+            json!({"kty": "EC", "crv": "P-256", "use": "sig", "alg": "ES256", "kid": kept.key_id, "x": x, "y": y})
         });
-        Ok(json!({"keys": keys.collect::<Result<Vec<_>, KeyError>>()?}))
+        json!({"keys": keys.collect::<Vec<_>>()})
     }
 
     /// Whether one of our keys made this signature.
     pub(crate) fn is_ours(&self, key_id: &str, signed: &[u8], signature: &[u8]) -> bool {
-        let key = self.keys.iter().find(|key| key.key_id == key_id).and_then(|key| private(key).ok());
+        let key = self.keys.iter().find(|key| key.kept.key_id == key_id);
         match (key, Signature::from_slice(signature)) {
-            (Some(key), Ok(signature)) => key.verifying_key().verify(signed, &signature).is_ok(),
+            (Some(key), Ok(signature)) => key.private.verifying_key().verify(signed, &signature).is_ok(),
             _ => false,
         }
     }
@@ -103,18 +133,6 @@ impl SigningNow {
 struct KeyTimes {
     generation: i64,
     signs_from: UnixMillis,
-}
-
-/// The key that must be made now, if any.
-fn due(keys: &[SigningKey], now: UnixMillis) -> Option<KeyTimes> {
-    let Some(last) = keys.last() else { return Some(KeyTimes { generation: 1, signs_from: now }) };
-    let generation = last.generation + 1;
-    if last.signs_until <= now {
-        // Nobody asked for so long that no key was made in time; it cannot be known ahead any more.
-        return Some(KeyTimes { generation, signs_from: now });
-    }
-    let is_soon = last.signs_until <= after(now, KEY_KNOWN_AHEAD);
-    is_soon.then_some(KeyTimes { generation, signs_from: last.signs_until })
 }
 
 fn make(randomness: &dyn Randomness, times: KeyTimes) -> Result<SigningKey, KeyError> {
@@ -142,11 +160,6 @@ fn draw(randomness: &dyn Randomness) -> Result<EcdsaKey, KeyError> {
         }
     }
     Err(KeyError::NotMade)
-}
-
-fn private(key: &SigningKey) -> Result<EcdsaKey, KeyError> {
-    EcdsaKey::from_pkcs8_der(&key.private_key)
-        .map_err(|_| KeyError::Unreadable { key_id: key.key_id.clone() })
 }
 
 /// As a JSON Web Key has them.
@@ -179,24 +192,27 @@ mod tests {
     }
 
     fn ring(keys: &[SigningKey], now: UnixMillis) -> KeyRing {
-        KeyRing { keys: keys.to_vec(), now }
+        KeyRing::of(keys.to_vec(), now)
+    }
+
+    fn due(keys: &[SigningKey], now: UnixMillis) -> Option<UnixMillis> {
+        ring(keys, now).due()
     }
 
     fn published_ids(keys: &[SigningKey], now: UnixMillis) -> Vec<String> {
-        let set = ring(keys, now).published().unwrap();
+        let set = ring(keys, now).published();
         let keys = set["keys"].as_array().unwrap();
         keys.iter().map(|key| key["kid"].as_str().unwrap().to_owned()).collect()
     }
 
     #[test]
     fn the_next_key_is_due_a_day_before_the_last_one_stops_and_not_earlier() {
-        assert_eq!(due(&[], NOW), Some(KeyTimes { generation: 1, signs_from: NOW }));
+        assert_eq!(due(&[], NOW), Some(NOW));
         let first = made(1, NOW);
         let stops = first.signs_until;
         let a_day_before = UnixMillis(stops.0 - KEY_KNOWN_AHEAD.as_millis() as i64);
         assert_eq!(due(std::slice::from_ref(&first), UnixMillis(a_day_before.0 - 1)), None);
-        let next = Some(KeyTimes { generation: 2, signs_from: stops });
-        assert_eq!(due(std::slice::from_ref(&first), a_day_before), next);
+        assert_eq!(due(std::slice::from_ref(&first), a_day_before), Some(stops));
         let keys = [first, made(2, stops)];
         assert_eq!(due(&keys, a_day_before), None, "it is there");
         assert_eq!(due(&keys, stops), None);
@@ -206,8 +222,7 @@ mod tests {
     fn after_a_long_silence_a_key_signs_at_once() {
         let first = made(1, NOW);
         let much_later = after(first.published_until, KEY_SIGNS_FOR);
-        let times = due(&[first], much_later);
-        assert_eq!(times, Some(KeyTimes { generation: 2, signs_from: much_later }));
+        assert_eq!(due(&[first], much_later), Some(much_later));
     }
 
     #[test]
@@ -232,10 +247,30 @@ mod tests {
     }
 
     #[test]
+    fn a_key_of_a_clock_that_was_far_ahead_is_not_waited_for() {
+        let in_a_year = after(NOW, KEY_SIGNS_FOR * 12);
+        let far_ahead = made(1, in_a_year);
+        assert_eq!(due(std::slice::from_ref(&far_ahead), NOW), Some(NOW));
+        let keys = [far_ahead, made(2, NOW)];
+        assert_eq!(due(&keys, NOW), None);
+        assert_eq!(ring(&keys, NOW).signing_now().unwrap().key_id, keys[1].key_id);
+    }
+
+    #[test]
+    fn a_key_that_cannot_be_read_is_left_out_and_replaced() {
+        let mut broken = made(1, NOW);
+        broken.private_key.truncate(7);
+        assert_eq!(due(std::slice::from_ref(&broken), NOW), Some(NOW));
+        let keys = [made(1, NOW), SigningKey { generation: 2, ..broken }];
+        assert_eq!(due(&keys, NOW), None);
+        assert_eq!(ring(&keys, NOW).signing_now().unwrap().key_id, keys[0].key_id);
+        assert_eq!(published_ids(&keys, NOW), [keys[0].key_id.clone()]);
+    }
+
+    #[test]
     fn a_key_that_was_deleted_is_replaced_by_the_next_one_and_never_by_one_that_stopped() {
         let first = made(1, NOW);
-        let second = made(2, first.signs_until);
-        let third = made(3, second.signs_until);
+        let third = made(3, after(first.signs_until, KEY_KNOWN_AHEAD));
         let just_after = UnixMillis(first.signs_until.0 + 1);
         let keys = [first, third];
         assert_eq!(due(&keys, just_after), None);

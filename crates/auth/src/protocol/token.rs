@@ -217,7 +217,7 @@ impl From<KeyError> for TokenError {
     fn from(error: KeyError) -> Self {
         match error {
             KeyError::Store(error) => error.into(),
-            KeyError::Unreadable { .. } | KeyError::NotMade => {
+            KeyError::NotMade => {
                 tracing::error!(%error, "an ID token cannot be signed");
                 let why = "the ID token cannot be signed".to_owned();
                 Self { status: StatusCode::INTERNAL_SERVER_ERROR, code: "server_error", why }

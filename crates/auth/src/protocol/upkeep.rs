@@ -12,6 +12,6 @@ pub async fn protocol_upkeep(provider: &Provider) -> Result<(), StoreError> {
         tracing::error!(%error, "looking after the signing keys");
     }
     provider.store.forget_old_signing_keys(now).await?;
-    provider.store.forget_old_grants(now, FORGET_AT_ONCE).await?;
+    while provider.store.forget_old_grants(now, FORGET_AT_ONCE).await? >= u64::from(FORGET_AT_ONCE) {}
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! A forgotten password.
 
 use crate::served::{Browser, PASSWORD, Reply, Served};
+use chancery_domain::{Clock as _, Identity, OsRandomness, Role, SecretToken, SessionTimes};
+use chancery_store::{Arrival, NewSession};
 use std::time::Duration;
 
 const NEW: &str = "one more quiet phrase";
@@ -28,8 +30,11 @@ async fn the_code_sets_a_new_password_ends_all_sessions_and_the_mailbox_is_told(
             && page.body.contains("autocomplete=\"new-password\"")
     );
     let reply = set(&mut browser, &code, NEW).await;
-    assert_eq!(reply.leads_to(), "/sign-in?return_to=/authorize%3Fx%3D1&new_password=set");
+    assert_eq!(reply.leads_to(), "/sign-in?return_to=/authorize%3Fx%3D1");
     assert!(browser.get(reply.leads_to()).await.body.contains("Your password is changed"));
+    assert!(!browser.get(reply.leads_to()).await.body.contains("Your password is changed"), "told once");
+    let anybodys = served.browser().get("/sign-in?return_to=/&new_password=set").await;
+    assert!(!anybodys.body.contains("Your password is changed"), "no link can say so");
     assert!(!elsewhere.is_signed_in().await, "signed out everywhere");
     assert!(!browser.is_signed_in().await, "setting a password signs nobody in");
 
@@ -64,7 +69,9 @@ async fn an_address_without_an_account_gets_the_same_pages_and_no_letter() {
     a.assert_too_many();
     assert_eq!((a.status, &a.body), (b.status, &b.body));
     assert_eq!(set(&mut known, &code, NEW).await.status, 410, "destroyed");
-    assert_eq!(served.letters().len(), 1);
+    let letters = served.letters_when(2).await;
+    let notice = letters.iter().find(|letter| letter.subject == "Too many tries to sign in").unwrap();
+    assert_eq!(notice.to, "maya@example.com", "and nobody writes to who has no account");
     known.sign_in("maya@example.com", PASSWORD).await.leads_to();
 }
 
@@ -101,14 +108,55 @@ async fn a_code_for_signing_up_sets_no_password() {
 async fn who_was_locked_out_by_others_guesses_is_in_again_with_a_new_password() {
     let served = Served::start().await;
     served.account("maya@example.com").await;
-    let mut guesser = served.browser_at("192.0.2.9");
-    while guesser.sign_in("maya@example.com", "a wrong guess").await.status != 429 {}
     let mut browser = served.browser();
+    while browser.sign_in("maya@example.com", "a wrong guess").await.status != 429 {}
+    served.letters_when(1).await;
     browser.sign_in("maya@example.com", PASSWORD).await.assert_too_many();
     ask(&mut browser, "maya@example.com").await.leads_to();
-    let code = served.code_in_letter(1).await;
+    let code = served.code_in_letter(2).await;
     set(&mut browser, &code, NEW).await.leads_to();
     browser.sign_in("maya@example.com", NEW).await.leads_to();
+}
+
+#[tokio::test]
+async fn a_burst_of_wrong_codes_from_elsewhere_does_not_keep_the_owner_from_a_new_password() {
+    let served = Served::start().await;
+    served.account("maya@example.com").await;
+    let mut stranger = served.browser_at("198.51.100.7");
+    ask(&mut stranger, "maya@example.com").await.leads_to();
+    let strangers = served.code_in_letter(1).await;
+    let bad = format!("{:06}", (strangers.parse::<u32>().unwrap() + 1) % 1_000_000);
+    let burst: Vec<_> = (0..40)
+        .map(|_| {
+            let (mut browser, bad) = (stranger.clone(), bad.clone());
+            tokio::spawn(async move { set(&mut browser, &bad, NEW).await.status })
+        })
+        .collect();
+    for status in burst {
+        assert!([410, 422, 429].contains(&status.await.unwrap()));
+    }
+    let wait = ask(&mut stranger, "maya@example.com").await.assert_too_many();
+    assert!(wait <= Duration::from_secs(15 * 60), "{wait:?}");
+    served.letters_when(2).await;
+    let mut owner = served.browser();
+    ask(&mut owner, "maya@example.com").await.leads_to();
+    let code = served.code_in_letter(3).await;
+    set(&mut owner, &code, NEW).await.leads_to();
+}
+
+#[tokio::test]
+async fn a_new_password_ends_every_other_code_of_the_mailbox() {
+    let served = Served::start().await;
+    served.account("maya@example.com").await;
+    let (mut stranger, mut owner) = (served.browser_at("198.51.100.7"), served.browser());
+    ask(&mut stranger, "maya@example.com").await.leads_to();
+    let strangers = served.code_in_letter(1).await;
+    served.clock.advance(Duration::from_secs(1));
+    ask(&mut owner, "maya@example.com").await.leads_to();
+    let code = served.code_in_letter(2).await;
+    set(&mut owner, &code, NEW).await.leads_to();
+    assert_eq!(set(&mut stranger, &strangers, "what a stranger wants").await.status, 410);
+    owner.sign_in("maya@example.com", NEW).await.leads_to();
 }
 
 #[tokio::test]
@@ -123,4 +171,35 @@ async fn asking_again_is_bounded_and_takes_a_new_code() {
     let code = served.code_in_letter(2).await;
     browser.post("/forgotten-password/code/resend", &[]).await.assert_too_many();
     set(&mut browser, &code, NEW).await.leads_to();
+}
+
+#[tokio::test]
+async fn a_new_password_ends_the_persons_sessions_with_the_portal_and_nobody_elses() {
+    let served = Served::start().await;
+    let (store, now) = (&served.provider.store, served.clock.now());
+    let times = SessionTimes { idle: Duration::from_secs(1_800), max: Duration::from_secs(43_200) };
+    let (maya, omar) = (served.account("maya@example.com").await, served.account("omar@example.com").await);
+    let mut sessions = Vec::new();
+    for account in [&maya, &omar] {
+        let issuer = served.provider.settings.issuer.clone();
+        let arrival = Arrival {
+            identity: Identity { issuer, subject: account.subject.clone() },
+            email: account.email.clone(),
+            role: Role::Consultant,
+            at: now,
+        };
+        let person = store.arrive(arrival).await.unwrap().id;
+        let token = SecretToken::generate(&OsRandomness).hash();
+        let (place, browser) = ("192.0.2.1".to_owned(), "Firefox".to_owned());
+        let new = NewSession { token, person, at: now, place, browser, replaces: None };
+        store.start_session(new).await.unwrap();
+        sessions.push(token);
+    }
+    let mut browser = served.browser();
+    ask(&mut browser, "maya@example.com").await.leads_to();
+    let code = served.code_in_letter(1).await;
+    set(&mut browser, &code, NEW).await.leads_to();
+    let [mayas, omars] = sessions.try_into().unwrap();
+    assert!(store.signed_in(mayas, "192.0.2.1", times, now).await.unwrap().is_none());
+    assert!(store.signed_in(omars, "192.0.2.1", times, now).await.unwrap().is_some());
 }

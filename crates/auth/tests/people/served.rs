@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, Method, Request, header};
 use chancery_auth::{Provider, ProviderSettings, add_account, router};
 use chancery_domain::{Clock, EmailAddress, ManualClock, OsRandomness, SystemClock};
 use chancery_mail::{MailRoute, Mailer};
-use chancery_store::{ProviderAccount, SqliteStore, Store};
+use chancery_store::{NewProviderAccount, PasswordHash, ProviderAccount, SqliteStore, Store};
 use http_body_util::BodyExt;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -51,6 +51,14 @@ pub struct Kept {
 
 impl Served {
     pub async fn start() -> Self {
+        Self::with_mail(MailRoute::Outbox).await
+    }
+
+    pub async fn with_mail_server(address: SocketAddr) -> Self {
+        Self::with_mail(|_| MailRoute::Smtp(format!("smtp://{address}"))).await
+    }
+
+    async fn with_mail(route: impl FnOnce(PathBuf) -> MailRoute) -> Self {
         let clock = Arc::new(ManualClock::at(SystemClock.now()));
         let folder = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(&folder.path().join("chancery.db")).await.unwrap();
@@ -63,15 +71,15 @@ impl Served {
         };
         let outbox = folder.path().join("outbox");
         let from = "id@example.com".parse().unwrap();
-        let route = MailRoute::Outbox(outbox.clone());
+        let route = route(outbox.clone());
         let mailer = Mailer::new(&route, &from, "Hale & Ward", Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
-        let provider = Arc::new(Provider {
+        let provider = Arc::new(Provider::new(
             settings,
-            store: Arc::new(store) as Arc<dyn Store>,
-            mailer: Arc::new(mailer),
-            clock: Arc::clone(&clock) as Arc<dyn Clock>,
-            randomness: Arc::new(OsRandomness),
-        });
+            Arc::new(store) as Arc<dyn Store>,
+            Arc::new(mailer),
+            Arc::clone(&clock) as Arc<dyn Clock>,
+            Arc::new(OsRandomness),
+        ));
         let router = router(Arc::clone(&provider));
         Self { provider, clock, router, outbox, _folder: folder }
     }
@@ -80,6 +88,17 @@ impl Served {
         let (store, randomness, clock) =
             (&*self.provider.store, &*self.provider.randomness, &*self.provider.clock);
         add_account(store, randomness, clock, &email.parse().unwrap(), PASSWORD).await.unwrap()
+    }
+
+    /// Nobody can sign in with it, and it costs no hash.
+    pub async fn account_without_password(&self, email: &str) {
+        let new = NewProviderAccount {
+            subject: email.to_owned(),
+            email: email.parse().unwrap(),
+            password_hash: PasswordHash("none".to_owned()),
+            at: self.clock.now(),
+        };
+        self.provider.store.create_provider_account(new).await.unwrap();
     }
 
     pub async fn has_account(&self, email: &str) -> bool {

@@ -143,3 +143,35 @@ async fn a_form_that_is_too_large_or_no_form_is_refused_as_a_page_and_odd_passwo
         assert_eq!(browser.sign_in("maya@example.com", password).await.status, 422);
     }
 }
+
+#[tokio::test]
+async fn a_browser_with_two_sessions_is_told_so_and_signing_out_ends_both() {
+    let served = Served::start().await;
+    served.account("maya@example.com").await;
+    let (mut one, mut two) = (served.browser(), served.browser());
+    one.sign_in("maya@example.com", PASSWORD).await.leads_to();
+    two.sign_in("maya@example.com", PASSWORD).await.leads_to();
+    let mut both = one.clone();
+    let second = two.cookie("auth_session").unwrap().to_owned();
+    both.cookies.insert(("auth_session".to_owned(), "".to_owned()), second);
+    for path in ["/", "/sign-in"] {
+        let mut both = both.clone();
+        let reply = both.get(path).await;
+        assert_eq!(reply.status, 400, "{path}");
+        assert!(reply.body.contains("two sessions") && reply.body.contains("cookies"), "{}", reply.body);
+        assert!(reply.header("set-cookie").starts_with("auth_session=; Path=/; Max-Age=0"), "{reply:?}");
+    }
+    assert_eq!(both.clone().sign_in("maya@example.com", PASSWORD).await.status, 400);
+    assert!(one.is_signed_in().await && two.is_signed_in().await, "nothing was changed");
+    assert_eq!(both.post("/sign-out", &[]).await.leads_to(), "/signed-out");
+    assert!(!one.is_signed_in().await && !two.is_signed_in().await, "signed out means signed out");
+}
+
+#[tokio::test]
+async fn the_session_goes_with_the_browser() {
+    let served = Served::start().await;
+    served.account("maya@example.com").await;
+    let reply = served.browser().sign_in("maya@example.com", PASSWORD).await;
+    let cookie = reply.header("set-cookie");
+    assert!(cookie.starts_with("auth_session=") && !cookie.contains("Max-Age"), "{cookie}");
+}

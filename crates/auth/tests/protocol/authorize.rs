@@ -1,6 +1,7 @@
 //! `/authorize`: who is told what, and when nobody is asked anything.
 
 use crate::served::{Browser, CALLBACK, Served, authorize_path, claims, encoded};
+use chancery_domain::Clock as _;
 use std::time::Duration;
 
 #[tokio::test]
@@ -135,6 +136,60 @@ async fn prompt_login_and_max_age_make_a_signed_in_person_sign_in_again() {
     }
     let recent = served.get(&browser, &authorize_path(&[("max_age", "100000")])).await;
     assert!(recent.returned().contains_key("code"));
+}
+
+#[tokio::test]
+async fn that_somebody_has_just_signed_in_cannot_be_forged_and_counts_once() {
+    let served = Served::start().await;
+    let (account, browser) = served.consenting("ann@example.com").await;
+    let now = served.clock.now().0;
+    for forged in [
+        ("sent_to_sign_in_at", now.to_string()),
+        ("detour", now.to_string()),
+        ("detour", format!("{now}.{}", "A".repeat(43))),
+        ("detour", format!("{now}.")),
+    ] {
+        let path = authorize_path(&[("prompt", "login"), (forged.0, &forged.1)]);
+        assert_eq!(served.get(&browser, &path).await.leads_to().0, "/sign-in", "{forged:?}");
+    }
+    let (_, parameters) = served.get(&browser, &authorize_path(&[("prompt", "login")])).await.leads_to();
+    let way_back = &parameters["return_to"];
+    let fresh = served.sign_in(&account).await;
+    let for_another_request = way_back.replace("the+nonce", "another");
+    assert_ne!(way_back, &for_another_request);
+    assert_eq!(served.get(&fresh, &for_another_request).await.leads_to().0, "/sign-in", "its own alone");
+    let earlier = way_back.replace(&format!("detour={now}"), &format!("detour={}", now - 1));
+    assert_ne!(way_back, &earlier);
+    assert_eq!(served.get(&fresh, &earlier).await.leads_to().0, "/sign-in");
+    assert!(served.get(&fresh, way_back).await.returned().contains_key("code"));
+    assert_eq!(served.get(&fresh, way_back).await.leads_to().0, "/sign-in", "once");
+    let (_, parameters) = served.get(&fresh, &authorize_path(&[("prompt", "login")])).await.leads_to();
+    let fresher = served.sign_in(&account).await;
+    served.clock.advance(Duration::from_secs(1_700));
+    served.get(&fresher, "/authorize").await;
+    served.clock.advance(Duration::from_secs(1_700));
+    served.get(&fresher, &authorize_path(&[])).await;
+    served.clock.advance(Duration::from_secs(200));
+    assert_eq!(served.get(&fresher, &parameters["return_to"]).await.leads_to().0, "/sign-in", "for an hour");
+}
+
+#[tokio::test]
+async fn one_person_cannot_fill_the_database_with_questions_and_codes() {
+    let served = Served::start().await;
+    let (_, browser) = served.consenting("ann@example.com").await;
+    let mut refused = 0;
+    for _ in 0..120 {
+        refused += u32::from(served.get(&browser, &authorize_path(&[])).await.status == 429);
+    }
+    assert_eq!(refused, 21, "one code was given with the consent");
+    let mut refused = 0;
+    for _ in 0..120 {
+        let asked = served.get(&browser, &authorize_path(&[("prompt", "consent")])).await;
+        refused += u32::from(asked.status == 429);
+    }
+    assert_eq!(refused, 21);
+    served.clock.advance(Duration::from_secs(600));
+    assert!(served.get(&browser, &authorize_path(&[])).await.returned().contains_key("code"));
 }
 
 #[tokio::test]

@@ -55,6 +55,18 @@ async fn a_refusal_goes_back_as_access_denied_and_is_not_remembered() {
 }
 
 #[tokio::test]
+async fn a_refusal_takes_back_what_was_allowed_before() {
+    let served = Served::start().await;
+    let (_, browser) = served.consenting("ann@example.com").await;
+    assert!(served.get(&browser, &authorize_path(&[])).await.returned().contains_key("code"));
+    let question = served.get(&browser, &authorize_path(&[("prompt", "consent")])).await.hidden("question");
+    let form = [("question", question.as_str()), ("decision", "refuse")];
+    assert_eq!(served.post(&browser, "/consent", &form).await.returned()["error"], "access_denied");
+    let silent = served.get(&browser, &authorize_path(&[("prompt", "none")])).await;
+    assert_eq!(silent.returned()["error"], "consent_required");
+}
+
+#[tokio::test]
 async fn the_form_works_once_in_its_own_session_and_in_time() {
     let served = Served::start().await;
     let account = served.account("ann@example.com").await;

@@ -2,6 +2,8 @@
 
 use crate::served::{Browser, Served};
 use chancery_auth::protocol_upkeep;
+use chancery_domain::{Clock, OsRandomness, SecretToken, TokenHash, UnixMillis};
+use chancery_store::{ConsentQuestion, SigningKey};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,4 +94,44 @@ async fn upkeep_alone_makes_the_next_key_in_time() {
     let kept = served.provider.store.signing_keys().await.unwrap();
     assert_eq!(kept.len(), 2);
     assert_eq!(kept[0].key_id, first[0]);
+}
+
+#[tokio::test]
+async fn upkeep_removes_all_that_is_over_however_much_there_is() {
+    let served = Served::start().await;
+    let question = ConsentQuestion {
+        subject: "ann".to_owned(),
+        session: token(),
+        request: "scope=openid".to_owned(),
+        expires_at: served.clock.now(),
+    };
+    for _ in 0..1_001 {
+        served.provider.store.ask_for_consent(token(), question.clone()).await.unwrap();
+    }
+    protocol_upkeep(&served.provider).await.unwrap();
+    assert_eq!(served.provider.store.forget_old_grants(served.clock.now(), 10).await.unwrap(), 0);
+}
+
+fn token() -> TokenHash {
+    SecretToken::generate(&OsRandomness).hash()
+}
+
+#[tokio::test]
+async fn a_key_that_cannot_be_read_does_not_stop_the_others() {
+    let served = Served::start().await;
+    let first = signs(&served, "a@example.com").await;
+    let now = served.clock.now();
+    let broken = SigningKey {
+        generation: 2,
+        key_id: "broken".to_owned(),
+        private_key: vec![1, 2, 3],
+        signs_from: now,
+        signs_until: UnixMillis(now.0 + 86_400_000 * 30),
+        published_until: UnixMillis(now.0 + 86_400_000 * 31),
+    };
+    assert!(served.provider.store.add_signing_key(broken).await.unwrap());
+    assert_eq!(published(&served).await, std::slice::from_ref(&first));
+    assert_eq!(signs(&served, "b@example.com").await, first);
+    served.clock.advance(29 * DAY);
+    assert_eq!(published(&served).await.len(), 2, "and the next one is made, with a number of its own");
 }

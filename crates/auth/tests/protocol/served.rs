@@ -127,13 +127,13 @@ impl Served {
         let from = "id@example.com".parse().unwrap();
         let route = MailRoute::Outbox(folder.path().join("outbox"));
         let mailer = Mailer::new(&route, &from, "Hale & Ward", Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
-        let provider = Arc::new(Provider {
+        let provider = Arc::new(Provider::new(
             settings,
-            store: Arc::new(store) as Arc<dyn Store>,
-            mailer: Arc::new(mailer),
-            clock: Arc::clone(&clock) as Arc<dyn Clock>,
-            randomness: Arc::new(OsRandomness),
-        });
+            Arc::new(store) as Arc<dyn Store>,
+            Arc::new(mailer),
+            Arc::clone(&clock) as Arc<dyn Clock>,
+            Arc::new(OsRandomness),
+        ));
         let router = router(Arc::clone(&provider));
         Self { provider, clock, router, _folder: folder }
     }

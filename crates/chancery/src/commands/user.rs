@@ -4,22 +4,32 @@
 use super::{Missing, open};
 use crate::cli::{Place, User as Command, Who};
 use crate::output::{print_json, print_table, say};
-use chancery_domain::{Clock, Person, SystemClock};
-use chancery_store::Store;
+use chancery_domain::{Clock, Person, Role, SystemClock, UnixMillis};
+use chancery_store::{RemovedPerson, Store};
 
 pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
-    let (_, store) = open(place, Missing::Refuse).await?;
+    let (config, store) = open(place, Missing::Refuse).await?;
     match command {
-        Command::List { json } => print_list(&store.list_people().await?, json)?,
+        Command::List { json } => {
+            let (people, removed) = (store.list_people().await?, store.list_removed_people().await?);
+            print_list(&people, &removed, json)?;
+        }
         Command::Role { who, role } => {
             let person = find(&*store, &who).await?;
+            if role == Role::Consultant && config.portal.partners.contains(&person.email) {
+                anyhow::bail!(
+                    "{} is listed in portal.partners; take the address out there first, or the next sign-in makes a partner again",
+                    person.email
+                );
+            }
             let person = store.set_role(person.id, role).await?;
             say!("{} is a {} from the next request on", person.email, person.role);
         }
         Command::SignOut { who } => {
             let person = find(&*store, &who).await?;
-            match store.end_all_sessions(person.id, None).await? {
-                0 => say!("{} was not signed in", person.email),
+            let at_provider = store.end_provider_sessions_of(&person.identity.subject).await?;
+            match store.end_sessions_of_identity(&person.identity).await? {
+                0 if at_provider == 0 => say!("{} was not signed in", person.email),
                 1 => say!("{} is signed out: 1 session ended", person.email),
                 ended => say!("{} is signed out: {ended} sessions ended", person.email),
             }
@@ -27,17 +37,44 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
         Command::Remove { who } => {
             let person = find(&*store, &who).await?;
             store.remove_person(person.id, SystemClock.now()).await?;
+            store.end_provider_sessions_of(&person.identity.subject).await?;
             say!("{} is removed: every session has ended, and signing in is refused", person.email);
+        }
+        Command::Restore { who } => {
+            let removed = store.list_removed_people().await?;
+            let with_address: Vec<Person> = removed
+                .into_iter()
+                .map(|removed| removed.person)
+                .filter(|person| person.email == who.email)
+                .collect();
+            if with_address.is_empty() {
+                anyhow::bail!(
+                    "nobody with the address {} was removed; `chancery user list` shows who was",
+                    who.email
+                );
+            }
+            let person = store.restore_person(one_of(&with_address, &who)?.id).await?;
+            say!("{} may sign in again, as a {}", person.email, person.role);
         }
     }
     store.close().await;
     Ok(())
 }
 
-/// The one person that is meant. Where several have the address, none is guessed at.
 async fn find(store: &dyn Store, who: &Who) -> anyhow::Result<Person> {
-    let Who { email, subject, issuer } = who;
+    let email = &who.email;
     let has_address = store.people_with_email(email).await?;
+    if has_address.is_empty() {
+        anyhow::bail!(
+            "nobody with the address {email} has signed in, or they were removed; `chancery user list` shows who has"
+        )
+    }
+    one_of(&has_address, who)
+}
+
+/// The one person that is meant. Where several have the address, none is guessed at.
+fn one_of(has_address: &[Person], who: &Who) -> anyhow::Result<Person> {
+    let Who { email, subject, issuer } = who;
     let is_meant = |person: &&Person| {
         subject.as_ref().is_none_or(|subject| *subject == person.identity.subject)
             && issuer.as_ref().is_none_or(|issuer| *issuer == person.identity.issuer)
@@ -45,9 +82,6 @@ async fn find(store: &dyn Store, who: &Who) -> anyhow::Result<Person> {
     let meant: Vec<&Person> = has_address.iter().filter(is_meant).collect();
     match meant.as_slice() {
         [person] => Ok((*person).clone()),
-        [] if has_address.is_empty() => {
-            anyhow::bail!("nobody with the address {email} has signed in; `chancery user list` shows who has")
-        }
         [] => anyhow::bail!(
             "nobody with the address {email} has that subject or issuer; there are: {}",
             identities(has_address.iter())
@@ -73,23 +107,29 @@ struct Row {
     issuer: String,
     subject: String,
     joined_at: String,
+    removed_at: Option<String>,
 }
 
-fn print_list(people: &[Person], json: bool) -> anyhow::Result<()> {
-    let row = |person: &Person| Row {
+fn print_list(people: &[Person], removed: &[RemovedPerson], json: bool) -> anyhow::Result<()> {
+    let row = |person: &Person, removed_at: Option<UnixMillis>| Row {
         id: person.id.0,
         email: person.email.to_string(),
         role: person.role.as_str(),
         issuer: person.identity.issuer.clone(),
         subject: person.identity.subject.clone(),
         joined_at: person.joined_at.to_iso(),
+        removed_at: removed_at.map(UnixMillis::to_iso),
     };
-    let rows: Vec<Row> = people.iter().map(row).collect();
+    let present = people.iter().map(|person| row(person, None));
+    let gone = removed.iter().map(|removed| row(&removed.person, Some(removed.removed_at)));
+    let rows: Vec<Row> = present.chain(gone).collect();
     if json {
         return print_json(&rows);
     }
-    let cells =
-        |row: &Row| vec![row.email.clone(), row.role.to_owned(), row.joined_at.clone(), row.subject.clone()];
+    let cells = |row: &Row| {
+        let role = if row.removed_at.is_some() { "removed" } else { row.role };
+        vec![row.email.clone(), role.to_owned(), row.joined_at.clone(), row.subject.clone()]
+    };
     print_table(&["EMAIL", "ROLE", "JOINED", "SUBJECT"], &rows.iter().map(cells).collect::<Vec<_>>());
     Ok(())
 }

@@ -114,13 +114,13 @@ impl Ground {
             clients: vec![portal],
             trusted_proxies: config.portal.trusted_proxies.clone(),
         };
-        Provider {
+        Provider::new(
             settings,
-            store: Arc::clone(&self.store),
-            mailer: Arc::clone(&self.mailer),
-            clock: Arc::clone(&self.clock),
-            randomness: Arc::clone(&self.randomness),
-        }
+            Arc::clone(&self.store),
+            Arc::clone(&self.mailer),
+            Arc::clone(&self.clock),
+            Arc::clone(&self.randomness),
+        )
     }
 }
 

@@ -4,7 +4,7 @@ use crate::server::Firm;
 use chancery_domain::{
     Identity, OsRandomness, Person, Role, SecretToken, SessionTimes, TokenHash, UnixMillis,
 };
-use chancery_store::{Arrival, NewSession, Store};
+use chancery_store::{Arrival, NewProviderAccount, NewProviderSession, NewSession, PasswordHash, Store};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +34,32 @@ async fn is_signed_in(store: &dyn Store, token: TokenHash) -> bool {
     store.signed_in(token, "192.0.2.1", times, NOON).await.unwrap().is_some()
 }
 
+/// An account at the built-in provider, as the person's identity, and a browser that it knows.
+async fn sign_in_at_provider(store: &dyn Store, person: &Person) -> TokenHash {
+    let new = NewProviderAccount {
+        subject: person.identity.subject.clone(),
+        email: person.email.clone(),
+        password_hash: PasswordHash("x".to_owned()),
+        at: NOON,
+    };
+    store.create_provider_account(new).await.unwrap();
+    start_at_provider(store, person).await
+}
+
+async fn start_at_provider(store: &dyn Store, person: &Person) -> TokenHash {
+    let token = SecretToken::generate(&OsRandomness).hash();
+    let subject = person.identity.subject.clone();
+    let new = NewProviderSession { token, subject, password_version: 1, at: NOON };
+    store.start_provider_session(new).await.unwrap();
+    assert!(is_known_at_provider(store, token).await);
+    token
+}
+
+async fn is_known_at_provider(store: &dyn Store, token: TokenHash) -> bool {
+    let times = SessionTimes { idle: Duration::from_secs(1_800), max: Duration::from_secs(43_200) };
+    store.provider_session(token, times, NOON).await.unwrap().is_some()
+}
+
 #[tokio::test]
 async fn people_are_listed_changed_signed_out_and_removed_while_others_have_the_store_open() {
     let firm = Firm::new();
@@ -47,17 +73,62 @@ async fn people_are_listed_changed_signed_out_and_removed_while_others_have_the_
     assert!(firm.run(&["user", "list"]).contains("ann@example.com   consultant"));
 
     let (first, second) = (start_session(&*store, &ann).await, start_session(&*store, &ann).await);
+    let at_provider = sign_in_at_provider(&*store, &ann).await;
     assert!(firm.run(&["user", "sign-out", "ANN@example.com"]).contains("2 sessions ended"));
     assert!(!is_signed_in(&*store, first).await && !is_signed_in(&*store, second).await);
+    assert!(!is_known_at_provider(&*store, at_provider).await, "or one click would sign in again");
     assert!(firm.run(&["user", "sign-out", "ann@example.com"]).contains("was not signed in"));
 
     assert!(firm.run(&["user", "role", "ann@example.com", "partner"]).contains("is a partner"));
     assert!(firm.run(&["user", "role", "ann@example.com", "consultant"]).contains("is a consultant"));
     let third = start_session(&*store, &ann).await;
+    let at_provider = start_at_provider(&*store, &ann).await;
     assert!(firm.run(&["user", "remove", "ann@example.com"]).contains("is removed"));
-    assert!(!is_signed_in(&*store, third).await);
+    assert!(!is_signed_in(&*store, third).await && !is_known_at_provider(&*store, at_provider).await);
     assert!(firm.fail(&["user", "role", "ann@example.com", "partner"]).contains("nobody with the address"));
-    assert_eq!(firm.json(&["user", "list", "--json"]).as_array().unwrap().len(), 1);
+    store.close().await;
+}
+
+#[tokio::test]
+async fn somebody_who_was_removed_is_listed_as_such_and_can_be_restored() {
+    let firm = Firm::new();
+    let store = open(&firm).await;
+    arrive(&*store, "1", "ruth@example.com", Role::Partner).await;
+    let ann = arrive(&*store, "2", "ann@example.com", Role::Consultant).await;
+    let not_removed = firm.fail(&["user", "restore", "ann@example.com"]);
+    assert!(not_removed.contains("nobody with the address ann@example.com was removed"), "{not_removed}");
+    let session = start_session(&*store, &ann).await;
+    firm.run(&["user", "remove", "ann@example.com"]);
+    let list = firm.json(&["user", "list", "--json"]);
+    assert_eq!((&list[0]["email"], &list[0]["removed_at"]), (&json!("ruth@example.com"), &json!(null)));
+    assert_eq!(list[1]["email"], "ann@example.com");
+    assert!(list[1]["removed_at"].as_str().unwrap().ends_with('Z'), "{list}");
+    assert!(firm.run(&["user", "list"]).contains("ann@example.com   removed"));
+
+    let restored = firm.run(&["user", "restore", "ANN@example.com"]);
+    assert!(restored.contains("may sign in again, as a consultant"), "{restored}");
+    assert!(!is_signed_in(&*store, session).await, "what has ended stays so");
+    arrive(&*store, "2", "ann@example.com", Role::Consultant).await;
+    assert_eq!(firm.json(&["user", "list", "--json"])[0]["removed_at"], json!(null));
+    store.close().await;
+}
+
+#[tokio::test]
+async fn somebody_whom_the_settings_make_a_partner_stays_one_until_they_do_not() {
+    let firm = Firm::new();
+    let store = open(&firm).await;
+    arrive(&*store, "1", "ruth@example.com", Role::Partner).await;
+    arrive(&*store, "2", "ann@example.com", Role::Partner).await;
+    let config = firm.data().join("partners.toml");
+    let portal = "[portal]\ncompany_domain = \"example.com\"\npartners = [\"ruth@example.com\"]\n";
+    std::fs::write(&config, portal).unwrap();
+    let config = config.to_str().unwrap();
+    let refused = firm.fail(&["--config", config, "user", "role", "ruth@example.com", "consultant"]);
+    assert!(refused.contains("listed in portal.partners; take the address out there first"), "{refused}");
+    assert_eq!(store.list_people().await.unwrap()[1].role, Role::Partner);
+    firm.run(&["--config", config, "user", "role", "ann@example.com", "consultant"]);
+    firm.run(&["user", "role", "ann@example.com", "partner"]);
+    firm.run(&["user", "role", "ruth@example.com", "consultant"]);
     store.close().await;
 }
 
@@ -93,7 +164,8 @@ async fn of_several_people_with_one_address_none_is_guessed_at() {
         firm.fail(&["user", "remove", "ann@example.com", "--subject", "19"]).contains("there are: 17 at")
     );
     firm.run(&["user", "remove", "ann@example.com", "--subject", "18", "--issuer", "https://id.example.com"]);
-    assert_eq!(firm.json(&["user", "list", "--json"])[0]["subject"], "17");
+    let list = firm.json(&["user", "list", "--json"]);
+    assert_eq!((&list[0]["subject"], &list[0]["removed_at"]), (&json!("17"), &json!(null)));
     store.close().await;
 }
 

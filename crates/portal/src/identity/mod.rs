@@ -61,6 +61,15 @@ pub(crate) struct Secrets<'a> {
     pub(crate) pkce_verifier: &'a str,
 }
 
+/// Whom the provider is to let through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Whoever is signed in there already.
+    Anybody,
+    /// It asks, for it may be somebody else than it thinks.
+    SomebodyElse,
+}
+
 /// What the provider says of who signed in.
 #[derive(Debug)]
 pub(crate) struct Evidence {
@@ -120,18 +129,25 @@ impl IdentityProvider {
     }
 
     /// Where the browser is sent to sign in.
-    pub(crate) async fn authorization_url(&self, secrets: &Secrets<'_>) -> Result<String, Fault> {
+    pub(crate) async fn authorization_url(
+        &self,
+        secrets: &Secrets<'_>,
+        wanted: Wanted,
+    ) -> Result<String, Fault> {
         let endpoints = self.discovery.endpoints(&self.http).await?;
         let verifier = PkceCodeVerifier::new(secrets.pkce_verifier.to_owned());
         let client = self.client(&endpoints);
-        let (url, _) = client
+        let asked = client
             .authorize_url(|| CsrfToken::new(secrets.state.to_owned()))
             .add_scope(Scope::new("openid".to_owned()))
             .add_scope(Scope::new("email".to_owned()))
             .set_pkce_challenge(PkceCodeChallenge::from_code_verifier_sha256(&verifier))
-            .add_extra_param("nonce", secrets.nonce)
-            .url();
-        Ok(url.into())
+            .add_extra_param("nonce", secrets.nonce);
+        let asked = match wanted {
+            Wanted::Anybody => asked,
+            Wanted::SomebodyElse => asked.add_extra_param("prompt", "login"),
+        };
+        Ok(asked.url().0.into())
     }
 
     /// RFC 9207: a reply that names an issuer must name ours, and a provider that says it names itself must do so. Without

@@ -2,9 +2,12 @@
 
 use super::Desk;
 use super::browser::{Browser, claims};
+use super::mail_server::SlowMailServer;
 use crate::SecondFactor;
 use axum::http::{StatusCode, header};
-use chancery_store::{CODE_PAUSE, CODE_TRIES_MEMORY, MAX_CODES_PER_SIGN_IN};
+use chancery_store::{
+    CODE_PAUSE, CODE_TRIES_MEMORY, FAILED_LETTER_PAUSE, MAX_CODES_PER_IDENTITY, MAX_CODES_PER_SIGN_IN,
+};
 use std::time::Duration;
 
 async fn half_signed_in(desk: &Desk) -> Browser {
@@ -102,13 +105,14 @@ async fn five_wrong_codes_over_all_sign_ins_destroy_them_all_and_the_owner_is_to
     let last = type_code(&mut browsers[0], "000000").await;
     assert_eq!(last.status, StatusCode::GONE);
     assert!(last.body.contains("Too many wrong codes") && !last.has_session());
+    assert!(last.body.contains("We tell the account") && last.body.contains("href=\"/\""), "{}", last.body);
     codes += 1;
-    let letters = desk.letters();
+    let letters = desk.letters_when(codes).await;
     assert_eq!(letters.len(), codes, "one letter about it");
     assert!(
         letters
             .iter()
-            .any(|letter| letter.contains("5 wrong codes were typed") && letter.contains("192.0.2.7"))
+            .any(|letter| letter.contains("5 wrong codes or more were typed") && letter.contains("192.0.2.7"))
     );
     let right = type_code(&mut browsers[2], &code).await;
     assert_eq!(right.status, StatusCode::GONE, "the right code of another sign-in went with them");
@@ -179,13 +183,113 @@ async fn a_mail_server_that_is_down_loses_nothing() {
     let shown = browser.get("/auth/code").await;
     assert!(shown.body.contains("Not sent.") && shown.body.contains("Send the code again"), "{}", shown.body);
     assert!(!shown.body.contains("name=\"code\""));
-    let again = browser.post("/auth/code/resend", "").await;
-    assert_eq!(again.status, StatusCode::SERVICE_UNAVAILABLE);
-    assert!(again.body.contains("nothing is lost"));
+    let soon = browser.post("/auth/code/resend", "").await;
+    assert_eq!(
+        (soon.status, &soon.headers[header::RETRY_AFTER]),
+        (StatusCode::TOO_MANY_REQUESTS, &"5".parse().unwrap())
+    );
+    // However often it is tried, nobody is kept out for it when the mail server is back.
+    for _ in 0..2 * MAX_CODES_PER_IDENTITY {
+        desk.pass(FAILED_LETTER_PAUSE);
+        let again = browser.post("/auth/code/resend", "").await;
+        assert_eq!(again.status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(again.body.contains("nothing is lost"));
+    }
     std::fs::remove_file(desk.outbox()).unwrap();
+    desk.pass(FAILED_LETTER_PAUSE);
     assert_eq!(browser.post("/auth/code/resend", "").await.location(), "/auth/code");
     let code = desk.newest_code();
     assert!(type_code(&mut browser, &code).await.has_session());
+}
+
+#[tokio::test]
+async fn a_code_that_arrived_works_until_the_next_letter_has_gone_out() {
+    let desk = Desk::open_with(SecondFactor::EmailCode).await;
+    let mut browser = half_signed_in(&desk).await;
+    let first = desk.newest_code();
+    desk.pass(CODE_PAUSE);
+    let away = desk.folder.path().join("away");
+    std::fs::rename(desk.outbox(), &away).unwrap();
+    std::fs::write(desk.outbox(), "in the way").unwrap();
+    let failed = browser.post("/auth/code/resend", "").await;
+    assert_eq!(failed.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(
+        failed.body.contains("The code in the last one still works") && failed.body.contains("09:14 UTC")
+    );
+    assert!(type_code(&mut browser, &first).await.has_session());
+}
+
+#[tokio::test]
+async fn very_many_letters_have_words_of_their_own() {
+    let desk = Desk::open_with(SecondFactor::EmailCode).await;
+    let mut first = half_signed_in(&desk).await;
+    for _ in 1..MAX_CODES_PER_IDENTITY {
+        half_signed_in(&desk).await;
+    }
+    desk.pass(CODE_PAUSE);
+    let refused = first.post("/auth/code/resend", "").await;
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+    assert!(
+        refused.body.contains("Very many codes") && refused.body.contains("after 10:14 UTC"),
+        "{}",
+        refused.body
+    );
+    let refused = desk.browser().come_back(claims("1", "ann@company.com")).await;
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+    assert!(refused.body.contains("Very many codes") && refused.body.contains("href=\"/\""));
+}
+
+#[tokio::test]
+async fn a_guesser_who_hangs_up_does_not_keep_the_owner_from_being_told() {
+    let mail = SlowMailServer::start().await;
+    let desk = Desk::open_at(SecondFactor::EmailCode, &mail.route()).await;
+    mail.answer();
+    let mut guesser = half_signed_in(&desk).await;
+    for _ in 0..4 {
+        assert_eq!(type_code(&mut guesser, "000000").await.status, StatusCode::UNPROCESSABLE_ENTITY);
+    }
+    mail.pause();
+    let before = mail.callers();
+    let request = tokio::spawn(async move { type_code(&mut guesser, "000000").await });
+    while mail.callers() == before {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    request.abort();
+    let _ = request.await;
+    mail.answer();
+    let told = tokio::time::timeout(Duration::from_secs(15), mail.letter("Signing in was stopped")).await;
+    assert!(told.is_ok(), "the letter was dropped with the request");
+}
+
+#[tokio::test]
+async fn two_session_cookies_are_refused_before_a_code_is_tried() {
+    let desk = Desk::open_with(SecondFactor::EmailCode).await;
+    let mut browser = half_signed_in(&desk).await;
+    let planted = "a".repeat(43);
+    browser.cookies.insert("session".to_owned(), format!("{planted}; session={planted}"));
+    let code = desk.newest_code();
+    let refused = type_code(&mut browser, &code).await;
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+    assert!(refused.body.contains("two cookies named") && !refused.has_session());
+    browser.cookies.remove("session");
+    assert!(type_code(&mut browser, &code).await.has_session(), "the code was not used up");
+}
+
+#[tokio::test]
+async fn somebody_else_can_sign_in_from_every_page_that_keeps_this_one_out() {
+    let desk = Desk::open_with(SecondFactor::EmailCode).await;
+    let mut browser = half_signed_in(&desk).await;
+    let link = "href=\"/auth/sign-in?return_to=%2Fclients&#38;as=someone-else\"";
+    let asked = browser.get("/auth/code").await;
+    assert!(asked.body.contains(link), "{}", asked.body);
+    let refused = desk.browser().come_back(claims("9", "x@elsewhere.com")).await;
+    assert!(refused.body.contains(link), "{}", refused.body);
+    browser.post("/auth/code", &format!("code={}", desk.newest_code())).await;
+    let ann = desk.portal.store.list_people().await.unwrap()[0].id;
+    desk.portal.store.remove_person(ann, desk.portal.clock.now()).await.unwrap();
+    let mut browser = half_signed_in(&desk).await;
+    let removed = browser.post("/auth/code", &format!("code={}", desk.newest_code())).await;
+    assert!(removed.body.contains("href=\"/auth/sign-in?as=someone-else\""), "{}", removed.body);
 }
 
 #[tokio::test]

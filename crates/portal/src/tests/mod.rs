@@ -3,6 +3,7 @@
 mod arrivals;
 mod browser;
 mod codes;
+mod mail_server;
 mod pages;
 mod sessions;
 
@@ -43,12 +44,20 @@ impl Desk {
 
     async fn open_with(second_factor: SecondFactor) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        let route = MailRoute::Outbox(folder.path().join("outbox"));
+        Self::open_in(folder, second_factor, &route).await
+    }
+
+    async fn open_at(second_factor: SecondFactor, route: &MailRoute) -> Self {
+        Self::open_in(tempfile::tempdir().unwrap(), second_factor, route).await
+    }
+
+    async fn open_in(folder: TempDir, second_factor: SecondFactor, route: &MailRoute) -> Self {
         let clock = Arc::new(ManualClock::at(MORNING));
         let store: Arc<dyn Store> =
             Arc::new(SqliteStore::open(&folder.path().join("chancery.db")).await.unwrap());
-        let route = MailRoute::Outbox(folder.path().join("outbox"));
         let from = "portal@company.com".parse().unwrap();
-        let mailer = Mailer::new(&route, &from, "Marlow & Finch", clock.clone()).unwrap();
+        let mailer = Mailer::new(route, &from, "Marlow & Finch", clock.clone()).unwrap();
         let portal = Arc::new(portal(settings(second_factor), store, mailer, clock.clone()));
         let (routes, arrivals) = (router(Arc::clone(&portal)), arrivals_route(&portal));
         Self { portal, clock, routes, arrivals, folder }
@@ -72,6 +81,17 @@ impl Desk {
         let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
         files.sort_by_key(|file| std::fs::metadata(file).unwrap().modified().unwrap());
         files.iter().map(|file| std::fs::read_to_string(file).unwrap()).collect()
+    }
+
+    /// What was sent when it is so many; nobody waits for some letters.
+    async fn letters_when(&self, count: usize) -> Vec<String> {
+        for _ in 0..1_000 {
+            if self.letters().len() >= count {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        self.letters()
     }
 
     /// The code in the newest letter that has one.

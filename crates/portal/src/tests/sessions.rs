@@ -4,6 +4,8 @@ use super::Desk;
 use super::browser::{Browser, claims};
 use crate::upkeep::tidy;
 use axum::http::{StatusCode, header};
+use chancery_domain::{OsRandomness, SecretToken};
+use chancery_store::{NewProviderAccount, NewProviderSession, PasswordHash};
 use std::time::Duration;
 
 async fn signed_in(desk: &Desk, subject: &str) -> Browser {
@@ -174,6 +176,36 @@ async fn a_person_sees_their_own_sessions_and_ends_any_of_them() {
     assert!(is_open(&mut bens).await);
     assert_eq!(bens.post("/sessions/end", "end=no").await.status, StatusCode::BAD_REQUEST);
     assert_eq!(bens.post("/sessions/end", "").await.status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn ending_all_sessions_ends_those_at_the_built_in_provider_so_that_nobody_is_let_straight_back_in() {
+    for choice in ["others", "everywhere"] {
+        let desk = Desk::open().await;
+        let mut browser = signed_in(&desk, "ann").await;
+        let store = &desk.portal.store;
+        let mut tokens = Vec::new();
+        for subject in ["ann", "ben"] {
+            let new = NewProviderAccount {
+                subject: subject.to_owned(),
+                email: format!("{subject}@company.com").parse().unwrap(),
+                password_hash: PasswordHash("x".to_owned()),
+                at: super::MORNING,
+            };
+            let account = store.create_provider_account(new).await.unwrap();
+            let token = SecretToken::generate(&OsRandomness).hash();
+            let password_version = account.password_version;
+            let new =
+                NewProviderSession { token, subject: account.subject, password_version, at: super::MORNING };
+            store.start_provider_session(new).await.unwrap();
+            tokens.push(token);
+        }
+        browser.post("/sessions/end", &format!("end={choice}")).await;
+        let times = desk.portal.settings.session_times;
+        let anns = store.provider_session(tokens[0], times, super::MORNING).await.unwrap();
+        let bens = store.provider_session(tokens[1], times, super::MORNING).await.unwrap();
+        assert_eq!((anns.is_some(), bens.is_some()), (false, true), "{choice}");
+    }
 }
 
 #[tokio::test]

@@ -79,6 +79,21 @@ async fn two_sign_in_cookies_are_refused() {
 }
 
 #[tokio::test]
+async fn two_session_cookies_are_refused_before_the_sign_in_is_taken() {
+    let scene = Scene::begin().await;
+    let mut browser = Browser::new();
+    let callback = scene.callback_url(&mut browser).await;
+    let planted = "a".repeat(43);
+    browser.cookies.insert("session".to_owned(), format!("{planted}; session={planted}"));
+    let reply = browser.get(&callback).await;
+    assert_eq!(reply.status, StatusCode::BAD_REQUEST, "{reply:?}");
+    assert!(reply.page.contains("two cookies named"), "{reply:?}");
+    assert_eq!(scene.provider.times_asked("token"), 0);
+    browser.cookies.remove("session");
+    scene.assert_signed_in(&browser.get(&callback).await);
+}
+
+#[tokio::test]
 async fn a_callback_that_comes_twice_is_refused_and_the_first_session_stays() {
     let scene = Scene::begin().await;
     let mut browser = Browser::new();

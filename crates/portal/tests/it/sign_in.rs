@@ -43,6 +43,16 @@ async fn the_browser_takes_with_it_what_the_code_flow_needs_and_nothing_more() {
 }
 
 #[tokio::test]
+async fn somebody_else_is_asked_for_by_name_and_password_though_the_provider_knows_the_browser() {
+    let scene = Scene::begin().await;
+    let mut browser = Browser::new();
+    let reply = browser.get(&scene.url("/auth/sign-in?return_to=/clients/7&as=someone-else")).await;
+    assert_eq!(query(&reply.location.unwrap())["prompt"], "login");
+    let reply = browser.get(&scene.url("/auth/sign-in?as=anybody")).await;
+    assert!(!query(&reply.location.unwrap()).contains_key("prompt"));
+}
+
+#[tokio::test]
 async fn the_cookie_is_short_lived_and_only_for_signing_in() {
     let scene = Scene::begin().await;
     let reply = Browser::new().get(&scene.url("/auth/sign-in")).await;
@@ -102,7 +112,7 @@ async fn a_flood_of_sign_ins_is_stopped_with_a_time_to_come_back() {
     assert!(last.page.contains("Wait a moment"), "{}", last.page);
     scene.clock.advance(std::time::Duration::from_secs(601));
     assert_eq!(browser.get(&scene.url("/auth/sign-in")).await.status, StatusCode::SEE_OTHER);
-    let forgotten =
-        scene.portal.store.forget_old_sign_ins(chancery_domain::Clock::now(&*scene.clock), 10_000).await;
+    let now = chancery_domain::Clock::now(&*scene.clock);
+    let forgotten = scene.portal.store.forget_old_sign_ins(now, 10_000, 10_000).await;
     assert_eq!(forgotten.unwrap(), 3_000, "upkeep forgets them all");
 }

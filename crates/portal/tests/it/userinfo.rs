@@ -77,8 +77,18 @@ async fn a_userinfo_endpoint_that_fails_redirects_or_floods_signs_nobody_in() {
     }
 }
 
-/// Nobody is signed in by an address that is none; what the page says then is the sign-up rule's matter.
-fn assert_no_session(reply: &Reply) {
+/// Nobody is signed in by an address that is none.
+#[track_caller]
+fn assert_not_admitted(reply: &Reply) {
+    assert_eq!(reply.status, StatusCode::FORBIDDEN, "{reply:?}");
+    assert!(reply.page.contains("This portal is not for this address"), "{reply:?}");
+    assert!(!reply.starts_session(), "{reply:?}");
+}
+
+/// An address that is not proved is proved by a letter of our own.
+#[track_caller]
+fn assert_asks_for_our_code(reply: &Reply) {
+    assert_eq!((reply.status, reply.location.as_deref()), (StatusCode::SEE_OTHER, Some("/auth/code")));
     assert!(!reply.starts_session(), "{reply:?}");
 }
 
@@ -90,9 +100,7 @@ async fn an_address_that_is_no_text_is_no_address() {
         let scene = Scene::begin().await;
         let in_token = email.clone();
         scene.ways(|ways| ways.edit_claims(move |claims| claims["email"] = in_token.clone()));
-        let reply = scene.sign_in().await;
-        assert_eq!(reply.status, StatusCode::FORBIDDEN, "{reply:?}");
-        assert_no_session(&reply);
+        assert_not_admitted(&scene.sign_in().await);
         assert_eq!(
             scene.provider.times_asked("userinfo"),
             0,
@@ -101,8 +109,7 @@ async fn an_address_that_is_no_text_is_no_address() {
 
         let info = json!({"sub": SUBJECT, "email": email, "email_verified": true});
         let (_, reply) = with_userinfo(Answer::Json(info)).await;
-        assert_eq!(reply.status, StatusCode::FORBIDDEN, "{reply:?}");
-        assert_no_session(&reply);
+        assert_not_admitted(&reply);
     }
 }
 
@@ -114,10 +121,10 @@ async fn only_true_says_that_an_address_is_proved() {
         let scene = Scene::begin().await;
         let in_token = verified.clone();
         scene.ways(|ways| ways.edit_claims(move |claims| claims["email_verified"] = in_token.clone()));
-        assert_no_session(&scene.sign_in().await);
+        assert_asks_for_our_code(&scene.sign_in().await);
 
         let info = json!({"sub": SUBJECT, "email": EMAIL, "email_verified": verified});
-        assert_no_session(&with_userinfo(Answer::Json(info)).await.1);
+        assert_asks_for_our_code(&with_userinfo(Answer::Json(info)).await.1);
     }
 }
 
@@ -129,17 +136,17 @@ async fn a_proof_in_one_place_does_not_prove_an_address_from_another() {
         ways.edit_claims(|claims| without(claims, "email"));
         ways.userinfo = Answer::Json(json!({"sub": SUBJECT, "email": EMAIL}));
     });
-    assert_no_session(&scene.sign_in().await);
+    assert_asks_for_our_code(&scene.sign_in().await);
 }
 
 #[tokio::test]
 async fn without_an_address_anywhere_nobody_is_signed_in() {
     let (_, reply) = with_userinfo(Answer::Json(json!({"sub": SUBJECT}))).await;
-    assert_no_session(&reply);
+    assert_not_admitted(&reply);
     let scene = Scene::begin().await;
     scene.ways(|ways| {
         only_at_userinfo(ways);
         without(&mut ways.metadata, "userinfo_endpoint");
     });
-    assert_no_session(&scene.sign_in().await);
+    assert_not_admitted(&scene.sign_in().await);
 }

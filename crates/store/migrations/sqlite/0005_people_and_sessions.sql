@@ -39,7 +39,8 @@ CREATE TABLE sign_ins (
 
 CREATE INDEX sign_ins_expiry ON sign_ins (expires_at_ms);
 
--- Back from the identity provider, until the code from the mail is typed. Without a last time nothing could be sent.
+-- Back from the identity provider, until the code from the mail is typed. The last time is that of a letter that the mail
+-- server took; without one there was none. The next letter may go out when its time has come.
 CREATE TABLE half_sign_ins (
     token_hash         BLOB    NOT NULL PRIMARY KEY CHECK (length(token_hash) = 32),
     issuer             TEXT    NOT NULL,
@@ -50,13 +51,15 @@ CREATE TABLE half_sign_ins (
     code_expires_at_ms INTEGER NOT NULL,
     wrong_tries        INTEGER NOT NULL,
     codes_sent         INTEGER NOT NULL,
-    last_sent_at_ms    INTEGER
+    last_sent_at_ms    INTEGER,
+    next_letter_at_ms  INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX half_sign_ins_identity ON half_sign_ins (issuer, subject);
 CREATE INDEX half_sign_ins_expiry ON half_sign_ins (code_expires_at_ms);
 
--- Wrong codes of one identity, and letters to it, over all its sign-ins. Both are forgotten after their time.
+-- Wrong codes of one identity, and letters to it, over all its sign-ins. Both are forgotten after their time. The issuer
+-- 'mailbox' is nobody's: its rows count for an address, whichever identities claim it.
 CREATE TABLE code_counts (
     issuer                TEXT    NOT NULL,
     subject               TEXT    NOT NULL,

@@ -181,6 +181,9 @@ pub async fn consents_are_remembered_for_one_person_and_one_client<D: TestDataba
     assert_eq!(store.consents("ann", "portal").await.unwrap(), ["openid", "openid email"]);
     assert_eq!(store.consents("ben", "portal").await.unwrap(), ["openid"]);
     assert!(store.consents("ben", "other").await.unwrap().is_empty());
+    assert_eq!(store.forget_consents("ann", "portal").await.unwrap(), 2);
+    assert!(store.consents("ann", "portal").await.unwrap().is_empty());
+    assert_eq!(store.consents("ben", "portal").await.unwrap(), ["openid"], "another's stay");
 }
 
 pub async fn what_is_of_no_use_any_more_is_forgotten_a_little_at_a_time<D: TestDatabase>(database: Arc<D>) {

@@ -130,12 +130,14 @@ conformance_suite! {
         arriving_raises_a_role_and_never_lowers_it
         the_last_partner_stays_however_many_race
         somebody_who_was_removed_has_no_session_and_does_not_come_back
+        somebody_who_is_restored_comes_back_as_they_were_but_for_their_sessions
         a_browsers_last_session_ends_when_its_next_begins
         of_very_many_sessions_the_longest_unused_end
         a_short_idle_time_is_not_cut_shorter
         a_session_tells_its_owner_as_it_is_now
         a_session_ends_idle_and_old_and_lives_while_used
         sessions_are_listed_with_place_and_ended_one_by_one_or_all
+        a_new_password_ends_what_its_identity_has_begun_and_nobody_elses
         a_sign_in_is_taken_once_and_in_time
         the_right_code_passes_once_and_a_late_one_never
         of_many_racing_with_one_right_code_one_passes
@@ -143,8 +145,10 @@ conformance_suite! {
         new_sign_ins_and_new_codes_give_no_new_tries
         the_owners_coming_in_gives_a_guesser_no_new_tries
         a_new_code_takes_the_place_of_the_last_and_letters_are_bounded
-        a_letter_that_could_not_be_sent_need_not_be_waited_for
+        a_letter_that_could_not_be_sent_leaves_the_last_code_in_force_and_counts_nowhere
+        many_identities_that_claim_one_mailbox_get_no_more_tries_and_letters_for_it
         letters_to_one_identity_are_bounded_until_one_is_used_or_time_has_passed
+        of_more_sign_ins_than_are_kept_the_oldest_go
         old_sign_ins_are_forgotten_a_little_at_a_time;
     provider:
         an_account_is_found_by_address_and_by_subject
@@ -155,7 +159,9 @@ conformance_suite! {
         a_proof_is_found_in_time_and_taken_once_however_many_race
         a_new_code_replaces_the_last_one_of_a_proof_once
         proofs_of_one_mailbox_are_destroyed_together_and_old_ones_forgotten
-        racing_attempts_each_get_a_number_of_their_own
+        racing_attempts_each_get_a_number_of_their_own_and_none_beyond_the_bound
+        attempts_that_a_wrong_clock_counted_far_ahead_are_over
+        a_proof_makes_one_account_and_ends_all_others_of_its_mailbox
         attempts_are_forgotten_when_the_first_ones_time_is_over
         an_attempt_can_be_taken_back_and_all_be_forgotten;
     shared_secrets:

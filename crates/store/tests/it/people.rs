@@ -7,9 +7,10 @@ use chancery_domain::{
     UnixMillis,
 };
 use chancery_store::{
-    Arrival, CODE_PAUSE, CODE_TRIES_MEMORY, CODES_MEMORY, CodeSending, CodeTry, HalfSignIn, MAX_CODE_TRIES,
-    MAX_CODES_PER_IDENTITY, MAX_CODES_PER_SIGN_IN, MAX_SESSIONS_PER_PERSON, MailedCode, NewSession, People,
-    Sessions, SignIn, SignIns, Store, StoreError,
+    Arrival, CODE_PAUSE, CODE_TRIES_MEMORY, CODES_MEMORY, CodeSending, CodeTry, FAILED_LETTER_PAUSE,
+    HalfSignIn, MAX_CODE_TRIES, MAX_CODE_TRIES_PER_MAILBOX, MAX_CODES_PER_IDENTITY, MAX_CODES_PER_MAILBOX,
+    MAX_CODES_PER_SIGN_IN, MAX_SESSIONS_PER_PERSON, MailedCode, NewSession, People, RemovedPerson, Sessions,
+    SignIn, SignIns, Store, StoreError,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -136,6 +137,27 @@ pub async fn somebody_who_was_removed_has_no_session_and_does_not_come_back<D: T
     assert_eq!(store.forget_ended_sessions(TIMES, NOON, 100).await.unwrap(), 1);
 }
 
+pub async fn somebody_who_is_restored_comes_back_as_they_were_but_for_their_sessions<D: TestDatabase>(
+    database: Arc<D>,
+) {
+    let store = database.open().await;
+    arrive(&*store, "ruth", Role::Partner).await;
+    let ann = arrive(&*store, "ann", Role::Partner).await;
+    let session = start(&*store, &ann, NOON).await;
+    assert!(matches!(store.restore_person(ann.id).await, Err(StoreError::NoSuchPerson(id)) if id == ann.id));
+    assert!(is_open(&*store, session, NOON).await, "nobody was removed, and nothing ends");
+    store.remove_person(ann.id, after_s(7)).await.unwrap();
+    let removed = RemovedPerson { person: ann.clone(), removed_at: after_s(7) };
+    assert_eq!(store.list_removed_people().await.unwrap(), [removed]);
+    assert_eq!(store.restore_person(ann.id).await.unwrap(), ann);
+    assert!(!is_open(&*store, session, NOON).await, "what has ended stays so");
+    assert!(store.list_removed_people().await.unwrap().is_empty());
+    assert_eq!(store.list_people().await.unwrap().len(), 2);
+    assert_eq!(arrive(&*store, "ann", Role::Consultant).await, ann);
+    let session = start(&*store, &ann, NOON).await;
+    assert!(is_open(&*store, session, NOON).await);
+}
+
 pub async fn a_browsers_last_session_ends_when_its_next_begins<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let (ann, ben) =
@@ -229,6 +251,29 @@ pub async fn sessions_are_listed_with_place_and_ended_one_by_one_or_all<D: TestD
     assert!(!is_open(&*store, second, after_s(3)).await && is_open(&*store, bens, after_s(3)).await);
 }
 
+pub async fn a_new_password_ends_what_its_identity_has_begun_and_nobody_elses<D: TestDatabase>(
+    database: Arc<D>,
+) {
+    let store = database.open().await;
+    let ann = arrive(&*store, "ann", Role::Consultant).await;
+    let twin = Arrival {
+        identity: Identity { issuer: "https://other.example".to_owned(), subject: "ann".to_owned() },
+        email: ann.email.clone(),
+        role: Role::Consultant,
+        at: NOON,
+    };
+    let twin = store.arrive(twin).await.unwrap();
+    let (first, second) = (start(&*store, &ann, NOON).await, start(&*store, &ann, NOON).await);
+    let twins = start(&*store, &twin, NOON).await;
+    let (half, bens_half) = (begun(&*store, "ann").await, begun(&*store, "ben").await);
+    assert_eq!(store.end_sessions_of_identity(&ann.identity).await.unwrap(), 2);
+    assert!(!is_open(&*store, first, NOON).await && !is_open(&*store, second, NOON).await);
+    assert!(is_open(&*store, twins, NOON).await, "another provider's identity is another person");
+    assert!(store.half_sign_in(half.hash(), NOON).await.unwrap().is_none());
+    assert!(store.half_sign_in(bens_half.hash(), NOON).await.unwrap().is_some());
+    assert_eq!(store.end_sessions_of_identity(&identity("nobody")).await.unwrap(), 0);
+}
+
 pub async fn a_sign_in_is_taken_once_and_in_time<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let sign_in = SignIn {
@@ -261,13 +306,23 @@ fn half(subject: &str, secret: &SecretToken, code: &str) -> HalfSignIn {
         email: address(&format!("{subject}@example.com")),
         return_to: LocalPath::parse("/").unwrap(),
         code: MailedCode { hash: secret.hash_with(code), expires_at: after_s(600), sent: 1, sent_at: NOON },
-        is_code_sent: true,
+        is_code_sent: false,
     }
 }
 
 async fn begin(store: &dyn Store, subject: &str, now: UnixMillis) -> (SecretToken, CodeSending) {
+    begin_claiming(store, subject, &format!("{subject}@example.com"), now).await
+}
+
+async fn begin_claiming(
+    store: &dyn Store,
+    subject: &str,
+    email: &str,
+    now: UnixMillis,
+) -> (SecretToken, CodeSending) {
     let secret = SecretToken::generate(&OsRandomness);
     let mut half = half(subject, &secret, "123456");
+    half.email = address(email);
     half.code.expires_at = UnixMillis(now.0 + 600_000);
     let sending = store.begin_half_sign_in(secret.hash(), half, now).await.unwrap();
     (secret, sending)
@@ -289,7 +344,11 @@ pub async fn the_right_code_passes_once_and_a_late_one_never<D: TestDatabase>(da
     assert!(matches!(try_code(&*store, &secret, "123456", after_s(600)).await, CodeTry::Gone));
     assert!(matches!(try_code(&*store, &secret, "123457", NOON).await, CodeTry::Wrong { left: 4 }));
     let found = store.half_sign_in(secret.hash(), NOON).await.unwrap().unwrap();
-    assert_eq!((found.email, found.code.sent_at), (address("ann@example.com"), NOON));
+    assert!(found.email == address("ann@example.com") && !found.is_code_sent);
+    let hash = secret.hash_with("123456");
+    assert!(store.code_was_sent(secret.hash(), hash, after_s(600), NOON).await.unwrap());
+    let found = store.half_sign_in(secret.hash(), NOON).await.unwrap().unwrap();
+    assert_eq!((found.is_code_sent, found.code.sent_at), (true, NOON));
     let right = try_code(&*store, &secret, "123456", NOON).await;
     assert!(matches!(right, CodeTry::Right(half) if half.identity == identity("ann")));
     assert!(matches!(try_code(&*store, &secret, "123456", NOON).await, CodeTry::Gone));
@@ -368,8 +427,9 @@ pub async fn new_sign_ins_and_new_codes_give_no_new_tries<D: TestDatabase>(datab
     let secret = begun(&*store, "ann").await;
     let after_pause = UnixMillis(NOON.0 + CODE_PAUSE.as_millis() as i64);
     let hash = secret.hash_with("777777");
-    let sending = store.replace_code(secret.hash(), hash, after_s(700), after_pause).await.unwrap();
+    let sending = store.may_send_code(secret.hash(), after_pause).await.unwrap();
     assert_eq!(sending, CodeSending::Yes);
+    assert!(store.code_was_sent(secret.hash(), hash, after_s(700), after_pause).await.unwrap());
     assert!(matches!(try_code(&*store, &secret, "123456", after_pause).await, CodeTry::Wrong { left: 2 }));
     assert!(matches!(try_code(&*store, &secret, "123456", after_pause).await, CodeTry::Wrong { left: 1 }));
     let last = try_code(&*store, &secret, "123456", after_pause).await;
@@ -398,9 +458,12 @@ pub async fn a_new_code_takes_the_place_of_the_last_and_letters_are_bounded<D: T
     let store = database.open().await;
     let secret = begun(&*store, "ann").await;
     let new_code = async |code: &str, now| {
-        let expires_at = UnixMillis(now + 600_000);
-        let hash = secret.hash_with(code);
-        store.replace_code(secret.hash(), hash, expires_at, UnixMillis(now)).await.unwrap()
+        let sending = store.may_send_code(secret.hash(), UnixMillis(now)).await.unwrap();
+        if sending == CodeSending::Yes {
+            let (hash, expires_at) = (secret.hash_with(code), UnixMillis(now + 600_000));
+            assert!(store.code_was_sent(secret.hash(), hash, expires_at, UnixMillis(now)).await.unwrap());
+        }
+        sending
     };
     let pause_ms = CODE_PAUSE.as_millis() as i64;
     let soonest = UnixMillis(NOON.0 + pause_ms);
@@ -418,19 +481,76 @@ pub async fn a_new_code_takes_the_place_of_the_last_and_letters_are_bounded<D: T
     assert_eq!(new_code("888888", now.0 + pause_ms).await, CodeSending::Gone);
 }
 
-pub async fn a_letter_that_could_not_be_sent_need_not_be_waited_for<D: TestDatabase>(database: Arc<D>) {
+pub async fn a_letter_that_could_not_be_sent_leaves_the_last_code_in_force_and_counts_nowhere<
+    D: TestDatabase,
+>(
+    database: Arc<D>,
+) {
     let store = database.open().await;
     let secret = begun(&*store, "ann").await;
-    store.code_was_not_sent(secret.hash(), secret.hash_with("999999")).await.unwrap();
-    let found = store.half_sign_in(secret.hash(), NOON).await.unwrap().unwrap();
-    assert!(found.is_code_sent, "that was another code");
-    store.code_was_not_sent(secret.hash(), secret.hash_with("123456")).await.unwrap();
+    store.code_was_not_sent(secret.hash(), NOON).await.unwrap();
     let found = store.half_sign_in(secret.hash(), NOON).await.unwrap().unwrap();
     assert_eq!((found.is_code_sent, found.code.sent), (false, 0));
+    let soonest = UnixMillis(NOON.0 + FAILED_LETTER_PAUSE.as_millis() as i64);
+    assert_eq!(store.may_send_code(secret.hash(), NOON).await.unwrap(), CodeSending::NotBefore(soonest));
+    assert_eq!(store.may_send_code(secret.hash(), soonest).await.unwrap(), CodeSending::Yes);
     let hash = secret.hash_with("777777");
-    let sending = store.replace_code(secret.hash(), hash, after_s(600), NOON).await.unwrap();
-    assert_eq!(sending, CodeSending::Yes);
-    assert!(matches!(try_code(&*store, &secret, "777777", NOON).await, CodeTry::Right(_)));
+    assert!(store.code_was_sent(secret.hash(), hash, after_s(600), soonest).await.unwrap());
+
+    // More often than letters may be sent to one identity, one mailbox or in one sign-in.
+    let mut now = after_s(60);
+    for number in 0..2 * MAX_CODES_PER_MAILBOX {
+        assert_eq!(store.may_send_code(secret.hash(), now).await.unwrap(), CodeSending::Yes, "{number}");
+        store.code_was_not_sent(secret.hash(), now).await.unwrap();
+        now = UnixMillis(now.0 + FAILED_LETTER_PAUSE.as_millis() as i64 / 2);
+        assert!(matches!(store.may_send_code(secret.hash(), now).await.unwrap(), CodeSending::NotBefore(_)));
+        now = UnixMillis(now.0 + FAILED_LETTER_PAUSE.as_millis() as i64 / 2);
+        now = UnixMillis(now.0.min(after_s(599).0));
+        if now == after_s(599) {
+            break;
+        }
+    }
+    let found = store.half_sign_in(secret.hash(), now).await.unwrap().unwrap();
+    assert_eq!((found.code.sent, found.code.sent_at), (1, soonest));
+    assert!(matches!(try_code(&*store, &secret, "777777", now).await, CodeTry::Right(_)));
+    assert!(!store.code_was_sent(secret.hash(), hash, after_s(900), now).await.unwrap(), "it is over");
+    store.code_was_not_sent(secret.hash(), now).await.unwrap();
+}
+
+pub async fn many_identities_that_claim_one_mailbox_get_no_more_tries_and_letters_for_it<D: TestDatabase>(
+    database: Arc<D>,
+) {
+    let store = database.open().await;
+    let owner = begun(&*store, "ann").await;
+    let mut tried = 0;
+    let destroyed = 'all: loop {
+        let (secret, sending) =
+            begin_claiming(&*store, &format!("eve{tried}"), "ann@example.com", NOON).await;
+        assert_eq!(sending, CodeSending::Yes, "after {tried} tries");
+        for _ in 1..MAX_CODE_TRIES {
+            tried += 1;
+            match try_code(&*store, &secret, "000000", NOON).await {
+                CodeTry::Wrong { .. } => assert!(tried < MAX_CODE_TRIES_PER_MAILBOX, "{tried}"),
+                other => break 'all other,
+            }
+        }
+    };
+    assert!(matches!(destroyed, CodeTry::Destroyed { is_news: true, .. }), "{destroyed:?}");
+    assert_eq!(tried, MAX_CODE_TRIES_PER_MAILBOX);
+    assert!(matches!(try_code(&*store, &owner, "123456", NOON).await, CodeTry::Gone));
+    let until = UnixMillis(NOON.0 + CODE_TRIES_MEMORY.as_millis() as i64);
+    let (_, refused) = begin_claiming(&*store, "another", "ann@example.com", NOON).await;
+    assert_eq!(refused, CodeSending::NoTriesLeft { until });
+    assert_eq!(begin(&*store, "ben", NOON).await.1, CodeSending::Yes, "other mailboxes are not touched");
+    assert_eq!(begin_claiming(&*store, "another", "ann@example.com", until).await.1, CodeSending::Yes);
+
+    for number in 0..MAX_CODES_PER_MAILBOX {
+        let (_, sending) = begin_claiming(&*store, &format!("flood{number}"), "ruth@example.com", NOON).await;
+        assert_eq!(sending, CodeSending::Yes, "{number}");
+    }
+    let until = UnixMillis(NOON.0 + CODES_MEMORY.as_millis() as i64);
+    let (_, refused) = begin_claiming(&*store, "more", "ruth@example.com", NOON).await;
+    assert_eq!(refused, CodeSending::TooMany { until });
 }
 
 pub async fn letters_to_one_identity_are_bounded_until_one_is_used_or_time_has_passed<D: TestDatabase>(
@@ -442,14 +562,38 @@ pub async fn letters_to_one_identity_are_bounded_until_one_is_used_or_time_has_p
         last = begun(&*store, "ann").await;
     }
     let until = UnixMillis(NOON.0 + CODES_MEMORY.as_millis() as i64);
-    assert_eq!(begin(&*store, "ann", after_s(60)).await.1, CodeSending::NotBefore(until));
+    assert_eq!(begin(&*store, "ann", after_s(60)).await.1, CodeSending::TooMany { until });
     assert_eq!(begin(&*store, "ben", after_s(60)).await.1, CodeSending::Yes);
     assert!(matches!(try_code(&*store, &last, "123456", after_s(60)).await, CodeTry::Right(_)));
     for _ in 0..MAX_CODES_PER_IDENTITY {
         assert_eq!(begin(&*store, "ann", after_s(60)).await.1, CodeSending::Yes);
     }
-    assert!(matches!(begin(&*store, "ann", after_s(60)).await.1, CodeSending::NotBefore(_)));
+    assert!(matches!(begin(&*store, "ann", after_s(60)).await.1, CodeSending::TooMany { .. }));
     assert_eq!(begin(&*store, "ann", until).await.1, CodeSending::Yes);
+}
+
+pub async fn of_more_sign_ins_than_are_kept_the_oldest_go<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let mut tokens = Vec::new();
+    for number in [3, 1, 4, 2, 5] {
+        let sign_in = SignIn {
+            state: number.to_string(),
+            nonce: "nonce".to_owned(),
+            pkce_verifier: "verifier".to_owned(),
+            return_to: LocalPath::parse("/").unwrap(),
+            expires_at: after_s(600 + number),
+        };
+        let token = token();
+        store.begin_sign_in(token, sign_in).await.unwrap();
+        tokens.push((number, token));
+    }
+    assert_eq!(store.forget_old_sign_ins(NOON, 100, 5).await.unwrap(), 0);
+    assert_eq!(store.forget_old_sign_ins(NOON, 100, 3).await.unwrap(), 2);
+    let mut left = Vec::new();
+    for (number, token) in tokens {
+        left.extend(store.take_sign_in(token, NOON).await.unwrap().map(|_| number));
+    }
+    assert_eq!(left, [3, 4, 5]);
 }
 
 pub async fn old_sign_ins_are_forgotten_a_little_at_a_time<D: TestDatabase>(database: Arc<D>) {
@@ -465,10 +609,10 @@ pub async fn old_sign_ins_are_forgotten_a_little_at_a_time<D: TestDatabase>(data
         store.begin_sign_in(token(), sign_in).await.unwrap();
         begun(&*store, &format!("person{number}")).await;
     }
-    assert_eq!(store.forget_old_sign_ins(after_s(599), 100).await.unwrap(), 0);
-    assert_eq!(store.forget_old_sign_ins(after_s(600), 3).await.unwrap(), 6);
-    assert_eq!(store.forget_old_sign_ins(after_s(600), 3).await.unwrap(), 4);
+    assert_eq!(store.forget_old_sign_ins(after_s(599), 100, 100).await.unwrap(), 0);
+    assert_eq!(store.forget_old_sign_ins(after_s(600), 3, 100).await.unwrap(), 6);
+    assert_eq!(store.forget_old_sign_ins(after_s(600), 3, 100).await.unwrap(), 4);
     let all_forgotten = UnixMillis(NOON.0 + CODES_MEMORY.as_millis() as i64);
-    assert_eq!(store.forget_old_sign_ins(all_forgotten, 100).await.unwrap(), 5, "the counts");
-    assert_eq!(store.forget_old_sign_ins(all_forgotten, 100).await.unwrap(), 0);
+    assert_eq!(store.forget_old_sign_ins(all_forgotten, 100, 100).await.unwrap(), 10, "the counts");
+    assert_eq!(store.forget_old_sign_ins(all_forgotten, 100, 100).await.unwrap(), 0);
 }

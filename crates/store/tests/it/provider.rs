@@ -6,8 +6,9 @@ use chancery_domain::{
     EmailAddress, LocalPath, OsRandomness, SecretToken, SessionTimes, TokenHash, UnixMillis,
 };
 use chancery_store::{
-    Attempts, Counted, MailboxProof, MailboxProofs, MailedCode, NewProviderAccount, NewProviderSession,
-    PasswordHash, ProofPurpose, ProviderAccount, ProviderAccounts, ProviderSessions, Store, StoreError,
+    Attempt, Attempts, Counted, MailboxProof, MailboxProofs, MailedCode, NewProviderAccount,
+    NewProviderSession, PasswordHash, ProofPurpose, ProviderAccount, ProviderAccounts, ProviderSessions,
+    Store, StoreError,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -216,39 +217,71 @@ pub async fn proofs_of_one_mailbox_are_destroyed_together_and_old_ones_forgotten
     assert_eq!(store.forget_old_proofs(after_s(600), 10).await.unwrap(), 1);
 }
 
-pub async fn racing_attempts_each_get_a_number_of_their_own<D: TestDatabase>(database: Arc<D>) {
+fn within(attempts: u32, forgotten_at: UnixMillis) -> Attempt {
+    Attempt::Within(Counted { attempts, forgotten_at })
+}
+
+pub async fn racing_attempts_each_get_a_number_of_their_own_and_none_beyond_the_bound<D: TestDatabase>(
+    database: Arc<D>,
+) {
     let store = database.open().await;
     let key = token();
     let racing: Vec<_> = (0..12)
         .map(|_| {
             let store = Arc::clone(&store);
-            tokio::spawn(async move { store.count_attempt(key, NOON, after_s(900)).await.unwrap() })
+            tokio::spawn(async move { store.count_attempt(key, 8, NOON, after_s(900)).await.unwrap() })
         })
         .collect();
-    let mut numbers = Vec::new();
+    let (mut numbers, mut over) = (Vec::new(), 0);
     for outcome in racing {
-        let counted = outcome.await.unwrap();
-        assert_eq!(counted.forgotten_at, after_s(900));
-        numbers.push(counted.attempts);
+        match outcome.await.unwrap() {
+            Attempt::Within(counted) => {
+                assert_eq!(counted.forgotten_at, after_s(900));
+                numbers.push(counted.attempts);
+            }
+            Attempt::Over(counted) => {
+                assert_eq!(counted, Counted { attempts: 8, forgotten_at: after_s(900) });
+                over += 1;
+            }
+        }
     }
     numbers.sort_unstable();
-    assert_eq!(numbers, (1..=12).collect::<Vec<_>>());
+    assert_eq!((numbers, over), ((1..=8).collect::<Vec<_>>(), 4));
+    let kept = store.attempts(key, NOON, after_s(900)).await.unwrap().unwrap();
+    assert_eq!(kept.attempts, 8, "what is refused is not counted");
 }
 
 pub async fn attempts_are_forgotten_when_the_first_ones_time_is_over<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let (key, other) = (token(), token());
-    assert_eq!(store.attempts(key, NOON).await.unwrap(), None);
-    store.count_attempt(key, NOON, after_s(900)).await.unwrap();
-    store.count_attempt(other, NOON, after_s(900)).await.unwrap();
-    let later = store.count_attempt(key, after_s(899), after_s(899 + 900)).await.unwrap();
-    assert_eq!(later, Counted { attempts: 2, forgotten_at: after_s(900) }, "trying on does not lengthen it");
-    assert_eq!(store.attempts(key, after_s(899)).await.unwrap(), Some(later));
-    assert_eq!(store.attempts(key, after_s(900)).await.unwrap(), None);
-    let anew = store.count_attempt(key, after_s(900), after_s(1800)).await.unwrap();
-    assert_eq!(anew, Counted { attempts: 1, forgotten_at: after_s(1800) });
+    assert_eq!(store.attempts(key, NOON, after_s(900)).await.unwrap(), None);
+    store.count_attempt(key, 9, NOON, after_s(900)).await.unwrap();
+    store.count_attempt(other, 9, NOON, after_s(900)).await.unwrap();
+    let later = store.count_attempt(key, 9, after_s(899), after_s(899 + 900)).await.unwrap();
+    assert_eq!(later, within(2, after_s(900)), "trying on does not lengthen it");
+    let found = store.attempts(key, after_s(899), after_s(899 + 900)).await.unwrap();
+    assert_eq!(found, Some(Counted { attempts: 2, forgotten_at: after_s(900) }));
+    assert_eq!(store.attempts(key, after_s(900), after_s(1800)).await.unwrap(), None);
+    let anew = store.count_attempt(key, 9, after_s(900), after_s(1800)).await.unwrap();
+    assert_eq!(anew, within(1, after_s(1800)));
     assert_eq!(store.forget_old_attempts(after_s(900), 10).await.unwrap(), 1, "the other's");
-    assert_eq!(store.attempts(key, after_s(900)).await.unwrap(), Some(anew));
+    assert!(store.attempts(key, after_s(900), after_s(1800)).await.unwrap().is_some());
+}
+
+pub async fn attempts_that_a_wrong_clock_counted_far_ahead_are_over<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let (key, a_year) = (token(), 365 * 86_400);
+    for _ in 0..2 {
+        store.count_attempt(key, 2, after_s(a_year), after_s(a_year + 900)).await.unwrap();
+    }
+    assert!(matches!(
+        store.count_attempt(key, 2, after_s(a_year), after_s(a_year + 900)).await.unwrap(),
+        Attempt::Over(_)
+    ));
+    assert_eq!(store.attempts(key, NOON, after_s(900)).await.unwrap(), None, "the clock was set back");
+    assert_eq!(store.count_attempt(key, 2, NOON, after_s(900)).await.unwrap(), within(1, after_s(900)));
+    let a_little_behind = store.count_attempt(key, 2, after_s(-30), after_s(870)).await.unwrap();
+    assert_eq!(a_little_behind, within(2, after_s(900)), "nodes need not agree to the second");
 }
 
 pub async fn an_attempt_can_be_taken_back_and_all_be_forgotten<D: TestDatabase>(database: Arc<D>) {
@@ -256,10 +289,52 @@ pub async fn an_attempt_can_be_taken_back_and_all_be_forgotten<D: TestDatabase>(
     let key = token();
     store.take_back_attempt(key).await.unwrap();
     for _ in 0..3 {
-        store.count_attempt(key, NOON, after_s(900)).await.unwrap();
+        store.count_attempt(key, 9, NOON, after_s(900)).await.unwrap();
     }
     store.take_back_attempt(key).await.unwrap();
-    assert_eq!(store.attempts(key, NOON).await.unwrap().unwrap().attempts, 2);
+    assert_eq!(store.attempts(key, NOON, after_s(900)).await.unwrap().unwrap().attempts, 2);
     store.forget_attempts(key).await.unwrap();
-    assert_eq!(store.attempts(key, NOON).await.unwrap(), None);
+    assert_eq!(store.attempts(key, NOON, after_s(900)).await.unwrap(), None);
+}
+
+pub async fn a_proof_makes_one_account_and_ends_all_others_of_its_mailbox<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let (first, second, others, code) = (token(), token(), token(), token());
+    for (key, name) in [(first, "maya"), (second, "maya"), (others, "omar")] {
+        store.begin_proof(key, proof(ProofPurpose::SignUp(hash("x")), name, code)).await.unwrap();
+    }
+    let new = || NewProviderAccount {
+        subject: format!("{:?}", token().0),
+        email: address("maya@example.com"),
+        password_hash: hash("chosen"),
+        at: NOON,
+    };
+    assert!(store.create_proven_account(first, token(), new()).await.unwrap().is_none(), "another code");
+    let racing: Vec<_> = (0..4)
+        .map(|_| {
+            let (store, new) = (Arc::clone(&store), new());
+            tokio::spawn(async move { store.create_proven_account(first, code, new).await.unwrap() })
+        })
+        .collect();
+    let mut made = 0;
+    for outcome in racing {
+        made += u32::from(outcome.await.unwrap().is_some());
+    }
+    assert_eq!(made, 1);
+    assert!(store.proof(second, NOON).await.unwrap().is_none());
+    assert!(store.proof(others, NOON).await.unwrap().is_some());
+
+    store.begin_proof(second, proof(ProofPurpose::SignUp(hash("x")), "maya", code)).await.unwrap();
+    let taken = store.create_proven_account(second, code, new()).await;
+    assert!(matches!(taken, Err(StoreError::EmailTaken(_))), "{taken:?}");
+    assert!(store.proof(second, NOON).await.unwrap().is_some(), "what fails changes nothing");
+
+    let maya = address("maya@example.com");
+    let changed = store.set_proven_password(second, token(), &maya, &hash("new")).await.unwrap();
+    assert!(changed.is_none(), "another code");
+    store.begin_proof(first, proof(ProofPurpose::NewPassword, "maya", code)).await.unwrap();
+    let changed = store.set_proven_password(first, code, &maya, &hash("new")).await.unwrap().unwrap();
+    assert_eq!((&changed.password_hash, changed.password_version), (&hash("new"), 2));
+    assert!(store.proof(second, NOON).await.unwrap().is_none(), "all of the mailbox");
+    assert!(store.set_proven_password(first, code, &maya, &hash("again")).await.unwrap().is_none(), "once");
 }
