@@ -7,7 +7,7 @@ use super::limits::CONSENT_PAGE_LIFE;
 use super::parameters::Parameters;
 use super::signing_keys::after;
 use crate::people::throttle::{self, Tried};
-use crate::signed_in::{SignedInAccount, session_token, signed_in};
+use crate::signed_in::{SignedInAccount, see_other, session_token, signed_in};
 use crate::{Provider, refused};
 use askama::Template;
 use axum::extract::{Request, State};
@@ -29,6 +29,8 @@ struct ConsentPage<'a> {
     /// Where the browser goes on.
     destination: &'a str,
     question: &'a str,
+    /// What is asked for, for a form that is sent again (`asked_again`).
+    request: &'a str,
     other_account: &'a str,
 }
 
@@ -62,6 +64,7 @@ pub(super) async fn ask(
         learns_email: request.scope.has_email,
         destination: host(destination),
         question: token.reveal(),
+        request: &request.to_query(),
         other_account: as_another.as_ref().map_or("/sign-in", |path| path.as_str()),
     };
     page(StatusCode::OK, &consent_page)
@@ -85,7 +88,9 @@ pub(crate) async fn answer(
         return Err(stale());
     };
     let question = provider.store.take_consent_question(token.hash(), provider.clock.now()).await;
-    let question = question.map_err(|error| refused(&error))?.ok_or_else(stale)?;
+    let Some(question) = question.map_err(|error| refused(&error))? else {
+        return asked_again(&provider, field("request")?, is_allowed);
+    };
     if question.subject != signed_in.account.subject || !question.session.matches(&session.hash()) {
         return Err(stale());
     }
@@ -98,8 +103,7 @@ pub(crate) async fn answer(
         // Whoever says no means it, whatever they said before.
         let forgotten = provider.store.forget_consents(&question.subject, &request.client_id).await;
         forgotten.map_err(|error| refused(&error))?;
-        let (issuer, why) = (&provider.settings.issuer, "the person refused");
-        return Ok(request.return_address.error(issuer, ErrorCode::AccessDenied, why));
+        return Ok(refusal(&provider, &request));
     }
     let consent = Consent {
         subject: question.subject,
@@ -111,13 +115,28 @@ pub(crate) async fn answer(
     give_code(&provider, &request, &signed_in).await
 }
 
+/// The form was sent twice, as by a double click, or stood open too long. Nothing is allowed by it: whether it was before,
+/// the request finds out anew, and asks anew where it was not. A refusal needs no question.
+fn asked_again(provider: &Provider, request: Option<&str>, is_allowed: bool) -> Result<Response, Refusal> {
+    let parameters = Parameters::parse(request.ok_or_else(stale)?).map_err(bad_form)?;
+    let request = AuthorizationRequest::read(&provider.settings, &parameters).map_err(|_| stale())?;
+    if !is_allowed {
+        return Ok(refusal(provider, &request));
+    }
+    Ok(see_other(request.to_path().ok_or_else(stale)?.as_str()))
+}
+
+fn refusal(provider: &Provider, request: &AuthorizationRequest) -> Response {
+    request.return_address.error(&provider.settings.issuer, ErrorCode::AccessDenied, "the person refused")
+}
+
 /// The same whatever was wrong with the form: there is one thing to do.
 fn stale() -> Refusal {
     Refusal::new(
         StatusCode::GONE,
         "gone",
         "This page is out of date",
-        "It was answered already, stood open too long, or belongs to another sign-in. Nothing was allowed.",
+        "It was answered already, stood open too long, or belongs to another sign-in. Nothing was changed.",
     )
     .advice("Go back to the application and sign in again.")
 }

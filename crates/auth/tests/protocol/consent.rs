@@ -114,3 +114,22 @@ async fn another_account_can_be_used_instead() {
     let link = rest.split('"').next().unwrap().replace("&#38;", "&");
     assert_eq!(served.get(&browser, &link).await.leads_to().0, "/sign-in");
 }
+
+#[tokio::test]
+async fn a_form_that_is_sent_twice_is_no_dead_end() {
+    let served = Served::start().await;
+    let browser = served.sign_in(&served.account("ann@example.com").await).await;
+    for (decision, expected) in [("refuse", "error"), ("allow", "code")] {
+        let page = served.get(&browser, &authorize_path(&[])).await;
+        let (question, request) = (page.hidden("question"), page.hidden("request").replace("&#38;", "&"));
+        let form = [("question", question.as_str()), ("request", request.as_str()), ("decision", decision)];
+        assert!(served.post(&browser, "/consent", &form).await.returned().contains_key(expected));
+        let mut again = served.post(&browser, "/consent", &form).await;
+        if decision == "allow" {
+            // Not answered by the form, but by the consent that is remembered.
+            assert_eq!((again.status, again.header("location").starts_with("/authorize?")), (303, true));
+            again = served.get(&browser, &again.header("location").to_owned()).await;
+        }
+        assert!(again.returned().contains_key(expected), "{decision}");
+    }
+}

@@ -142,17 +142,6 @@ impl Browser {
         self.post(&format!("element/{element}/click"), &json!({})).await;
     }
 
-    /// Waits for the element and clicks on it twice in quick succession, as many people do with everything.
-    pub async fn double_click(&self, css: &str) {
-        let element = json!({ELEMENT: self.find(css).await});
-        let go_there = json!({"type": "pointerMove", "duration": 0, "x": 0, "y": 0, "origin": element});
-        let (down, up) =
-            (json!({"type": "pointerDown", "button": 0}), json!({"type": "pointerUp", "button": 0}));
-        let clicks = [&go_there, &down, &up, &down, &up];
-        let mouse = json!({"type": "pointer", "id": "mouse", "actions": clicks});
-        self.post("actions", &json!({"actions": [mouse]})).await;
-    }
-
     /// Waits for the element; gives the text that a person sees in it.
     pub async fn text(&self, css: &str) -> String {
         let element = self.find(css).await;

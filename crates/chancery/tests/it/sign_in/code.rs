@@ -76,22 +76,3 @@ async fn no_second_letter_goes_out_a_moment_after_the_first() {
     browser.shows("a new one can be sent in").await;
     assert_eq!(scene.outbox().len(), 1, "a letter a moment after another is refused");
 }
-
-#[tokio::test]
-async fn a_double_click_on_every_button_signs_in_all_the_same() {
-    let scene = Scene::start_with(&[EMAIL_CODE]).await;
-    let (browser, maya) = (&scene.browser, scene.person("maya"));
-    browser.open(&scene.portal("/")).await;
-    browser.double_click("a.button-primary").await;
-    browser.arrive(&scene.auth("/sign-in")).await;
-    browser.fill("#email", &maya.email).await;
-    browser.fill("#password", &maya.password).await;
-    browser.double_click("form button.button-primary").await;
-    browser.double_click("button[value=allow]").await;
-    browser.arrive(&scene.portal("/auth/code")).await;
-    let letters = scene.letters(1).await;
-    browser.fill("#code", code_in(letters.last().unwrap())).await;
-    browser.double_click("form button.button-primary").await;
-    browser.arrive(&scene.portal("/clients")).await;
-    assert!(scene.has_session().await);
-}
