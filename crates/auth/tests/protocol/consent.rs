@@ -128,7 +128,7 @@ async fn a_form_that_is_sent_twice_is_no_dead_end() {
         if decision == "allow" {
             // Not answered by the form, but by the consent that is remembered.
             assert_eq!((again.status, again.header("location").starts_with("/authorize?")), (303, true));
-            again = served.get(&browser, &again.header("location").to_owned()).await;
+            again = served.get(&browser, again.header("location")).await;
         }
         assert!(again.returned().contains_key(expected), "{decision}");
     }
