@@ -73,6 +73,6 @@ async fn no_second_letter_goes_out_a_moment_after_the_first() {
     browser.arrive(&scene.portal("/auth/code")).await;
     scene.letters(1).await;
     browser.press("form[action='/auth/code/resend'] button").await;
-    browser.shows("a new one can be sent in").await;
+    browser.shows("A new one can be sent in").await;
     assert_eq!(scene.outbox().len(), 1, "a letter a moment after another is refused");
 }

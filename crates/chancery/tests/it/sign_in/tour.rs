@@ -112,10 +112,6 @@ async fn the_pages_of_signing_in_and_out_keep_nobody_out() {
     browser.open(&scene.portal("/sessions")).await;
     scene.give_password(&maya.email, &maya.password).await;
     tour.picture("06-sessions", "Your sessions").await;
-    browser.press("button[value=others]").await;
-    tour.look("sessions-ended", "Done.").await;
-    browser.press("form[action='/auth/sign-out'] button").await;
-    tour.picture("07-signed-out", "You are signed out").await;
     browser.open(&scene.auth("/")).await;
     tour.look("provider-home", "You are signed in as").await;
     browser.open(&scene.portal("/signed-out")).await;
@@ -126,6 +122,11 @@ async fn the_pages_of_signing_in_and_out_keep_nobody_out() {
     tour.look("provider-signed-out", "You are signed out").await;
     browser.open(&scene.auth("/")).await;
     tour.look("provider-home-signed-out", "Firm accounts").await;
+    browser.open(&scene.portal("/sessions")).await;
+    browser.press("button[value=others]").await;
+    tour.look("sessions-ended", "Done.").await;
+    browser.press("form[action='/auth/sign-out'] button").await;
+    tour.picture("07-signed-out", "You are signed out").await;
     tour.end();
 }
 
@@ -161,7 +162,7 @@ async fn the_pages_of_codes_keep_nobody_out() {
     scene.sign_in_at_provider(&maya).await;
     tour.picture("08-code-by-mail", "We sent six digits").await;
     browser.press("form[action='/auth/code/resend'] button").await;
-    tour.look("code-not-sent-again", "a new one can be sent in").await;
+    tour.look("code-not-sent-again", "A new one can be sent in").await;
     let letters = scene.letters(1).await;
     let code = code_in(&letters[0]);
     for which in 1..=4 {
