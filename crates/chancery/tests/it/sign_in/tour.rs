@@ -112,6 +112,8 @@ async fn the_pages_of_signing_in_and_out_keep_nobody_out() {
     browser.open(&scene.portal("/sessions")).await;
     scene.give_password(&maya.email, &maya.password).await;
     tour.picture("06-sessions", "Your sessions").await;
+    browser.press("form[action='/auth/sign-out'] button").await;
+    tour.picture("07-signed-out", "You are signed out").await;
     browser.open(&scene.auth("/")).await;
     tour.look("provider-home", "You are signed in as").await;
     browser.open(&scene.portal("/signed-out")).await;
@@ -123,10 +125,9 @@ async fn the_pages_of_signing_in_and_out_keep_nobody_out() {
     browser.open(&scene.auth("/")).await;
     tour.look("provider-home-signed-out", "Firm accounts").await;
     browser.open(&scene.portal("/sessions")).await;
+    scene.give_password(&maya.email, &maya.password).await;
     browser.press("button[value=others]").await;
     tour.look("sessions-ended", "Done.").await;
-    browser.press("form[action='/auth/sign-out'] button").await;
-    tour.picture("07-signed-out", "You are signed out").await;
     tour.end();
 }
 
