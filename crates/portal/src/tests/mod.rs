@@ -79,6 +79,8 @@ impl Desk {
     fn letters(&self) -> Vec<String> {
         let Ok(files) = std::fs::read_dir(self.outbox()) else { return Vec::new() };
         let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
+        // What is still being written has another name.
+        files.retain(|file| file.extension().is_some_and(|extension| extension == "eml"));
         files.sort_by_key(|file| std::fs::metadata(file).unwrap().modified().unwrap());
         files.iter().map(|file| std::fs::read_to_string(file).unwrap()).collect()
     }
