@@ -25,6 +25,7 @@ mod people;
 mod postgres;
 mod provider_accounts;
 mod provider_sessions;
+mod provider_traits;
 mod serving_lock;
 mod sessions;
 mod shared_secrets;
@@ -42,6 +43,11 @@ mod usage;
 pub use error::StoreError;
 pub use lease::LEASE;
 pub use postgres::PostgresStore;
+pub use provider_traits::{
+    Attempt, Attempts, CodePresented, Consent, ConsentQuestion, Counted, Grant, Grants, MailboxProof,
+    MailboxProofs, NewCode, NewProviderAccount, NewProviderSession, PasswordHash, ProofPurpose,
+    ProviderAccount, ProviderAccounts, ProviderSession, ProviderSessions, Redeemed, SigningKey, SigningKeys,
+};
 pub use serving_lock::{LimitsKept, ServingLock, ServingWatch};
 pub use sessions::MAX_SESSIONS_PER_PERSON;
 pub use sign_ins::{
@@ -51,13 +57,10 @@ pub use sign_ins::{
 };
 pub use sqlite::SqliteStore;
 pub use traits::{
-    Accounts, Arrival, Attempt, Attempts, CapChange, ChainedRow, Claim, Claimed, CodePresented, CodeSending,
-    CodeTry, Consent, ConsentQuestion, Counted, FinishedReply, Grant, Grants, HalfSignIn, Health,
-    IdempotencyKeys, KeptKey, KeptReply, KeyHolder, KeyOwner, Keys, Leases, Ledger, LimitsChange,
-    MailboxProof, MailboxProofs, MailedCode, Months, NewAccount, NewCode, NewKey, NewProviderAccount,
-    NewProviderSession, NewSession, PasswordHash, People, ProofPurpose, ProviderAccount, ProviderAccounts,
-    ProviderSession, ProviderSessions, Redeemed, RemovedPerson, Reserved, Sessions, Settlement,
-    SharedSecrets, SignIn, SignIns, SignedIn, SigningKey, SigningKeys, Spending, SpendingReservation, Store,
+    Accounts, Arrival, CapChange, ChainedRow, Claim, Claimed, CodeSending, CodeTry, FinishedReply,
+    HalfSignIn, Health, IdempotencyKeys, KeptKey, KeptReply, KeyHolder, KeyOwner, Keys, Leases, Ledger,
+    LimitsChange, MailedCode, Months, NewAccount, NewKey, NewSession, People, RemovedPerson, Reserved,
+    Sessions, Settlement, SharedSecrets, SignIn, SignIns, SignedIn, Spending, SpendingReservation, Store,
 };
 pub use url::DatabaseUrl;
 pub use usage::{DayUsage, UsageBy, UsageByError, UsageGroup, UsageQuery, UsageSum, UsageTotals};
