@@ -1,6 +1,7 @@
 //! HTTP surface B: the client portal. One file per page; what decides stands apart from what shows.
 
 mod arrival;
+mod authority;
 mod callback;
 mod clients;
 mod code;
@@ -33,8 +34,8 @@ use axum::routing::{get, post};
 use chancery_pages::{Surroundings, surround};
 use std::sync::Arc;
 
-/// Forms of a few fields.
-const MAX_BODY_BYTES: usize = 16 * 1024;
+/// The longest text of an entry (`domain::MAX_ENTRY_TEXT_CHARS`), as a form sends it.
+const MAX_BODY_BYTES: usize = 256 * 1024;
 
 /// The whole portal.
 pub fn router(portal: Arc<Portal>) -> Router {
