@@ -4,6 +4,7 @@
 mod account;
 mod chain;
 mod clock;
+mod csv_cell;
 mod day;
 mod email;
 mod idempotency;
@@ -24,6 +25,7 @@ mod usage;
 pub use account::{Account, AccountName, AccountNameError, AccountState, RateLimits};
 pub use chain::{ChainHash, ChainHead};
 pub use clock::{Clock, ManualClock, SystemClock, UnixMillis};
+pub use csv_cell::{csv_cell, from_csv_cell};
 pub use day::{Day, DayError};
 pub use email::{CompanyDomain, EmailAddress, EmailError};
 pub use idempotency::{Fingerprint, IdempotencyKey, IdempotencyKeyError};
