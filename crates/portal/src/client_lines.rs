@@ -5,8 +5,8 @@ use crate::csv_line::write_csv_line;
 use chancery_domain::{Client, Entry};
 use std::io::{self, Write};
 
-/// Of a CSV file: first the client's columns, then the entry's, one entry a row. `archived` is the client's.
-pub const CSV_COLUMNS: [&str; 16] = [
+/// Of a CSV file: first the client's columns, then the entry's, one entry a row.
+pub const CSV_COLUMNS: [&str; 15] = [
     "id",
     "name",
     "owner",
@@ -22,7 +22,6 @@ pub const CSV_COLUMNS: [&str; 16] = [
     "at",
     "author",
     "open",
-    "entry_archived",
 ];
 
 #[derive(serde::Serialize)]
@@ -47,10 +46,10 @@ struct EntryLine<'a> {
     at: String,
     author: &'a str,
     open: bool,
-    archived: bool,
 }
 
 impl<'a> ClientLine<'a> {
+    /// Records have the newest entry first, files the oldest: so they are written again in the order in which they came.
     fn new(client: &'a Client, entries: &'a [Entry]) -> Self {
         let entry = |entry: &'a Entry| EntryLine {
             kind: entry.kind.as_str(),
@@ -59,7 +58,6 @@ impl<'a> ClientLine<'a> {
             at: entry.at.to_iso(),
             author: entry.author.email.as_str(),
             open: entry.is_open,
-            archived: entry.archived_at.is_some(),
         };
         Self {
             id: client.id.0,
@@ -71,7 +69,7 @@ impl<'a> ClientLine<'a> {
             address: client.facts.address.as_str(),
             since: client.facts.since.map(|day| day.to_string()),
             archived: client.archived_at.is_some(),
-            entries: entries.iter().map(entry).collect(),
+            entries: entries.iter().rev().map(entry).collect(),
         }
     }
 }
@@ -96,13 +94,13 @@ pub fn write_csv_client(out: &mut impl Write, client: &Client, entries: &[Entry]
     let archived = line.archived.to_string();
     let facts = [line.contact, line.email, line.telephone, line.address, since, &archived];
     if line.entries.is_empty() {
-        let cells = [&id, line.name, line.owner].into_iter().chain(facts).chain([""; 7]);
+        let cells = [&id, line.name, line.owner].into_iter().chain(facts).chain([""; 6]);
         return write_csv_line(out, cells);
     }
     for (place, entry) in line.entries.iter().enumerate() {
         let facts = if place == 0 { facts } else { [""; 6] };
-        let (open, archived) = (entry.open.to_string(), entry.archived.to_string());
-        let told = [entry.kind, entry.title, entry.text, &entry.at, entry.author, &open, &archived];
+        let open = entry.open.to_string();
+        let told = [entry.kind, entry.title, entry.text, &entry.at, entry.author, &open];
         write_csv_line(out, [&id, line.name, line.owner].into_iter().chain(facts).chain(told))?;
     }
     Ok(())

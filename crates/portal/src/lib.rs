@@ -1,6 +1,7 @@
 //! HTTP surface B: the client portal. One file per page; what decides stands apart from what shows.
 
 mod arrival;
+mod audit_verification;
 mod callback;
 mod client_lines;
 mod clients;
@@ -26,6 +27,7 @@ mod upkeep;
 mod visitor;
 mod when;
 
+pub use audit_verification::{AuditVerification, verify_audit};
 pub use client_lines::{write_csv_client, write_csv_head, write_jsonl_client};
 pub use csv_line::write_csv_line;
 pub use identity::IdentityError;

@@ -3,30 +3,16 @@
 use super::people::PeopleByAddress;
 use super::problems::Problems;
 use super::rows::{Cell, ClientRow, EntryRow};
-use chancery_domain::{
-    ClientName, ContactFacts, Day, EntryKind, EntryText, EntryTitle, PersonId, UnixMillis, nearest,
-};
+use chancery_domain::{ContactFacts, Day, EntryKind, PersonId, UnixMillis, nearest};
+use chancery_store::{NewClient, NewEntry};
 use std::fmt::Display;
 use std::str::FromStr;
 
+/// A client as it is to be made, and whose it will be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckedClient {
-    pub name: ClientName,
-    pub facts: ContactFacts,
     pub owner: PersonId,
-    pub is_archived: bool,
-    pub entries: Vec<CheckedEntry>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CheckedEntry {
-    pub kind: EntryKind,
-    pub title: EntryTitle,
-    pub text: EntryText,
-    pub at: UnixMillis,
-    pub author: PersonId,
-    pub is_open: bool,
-    pub is_archived: bool,
+    pub new: NewClient,
 }
 
 /// Those that are right; whether any was wrong, `problems` knows.
@@ -69,16 +55,11 @@ impl Checking<'_> {
         // An entry's author is the owner where it names none; where the owner is wrong, that has been told.
         let checked: Vec<_> = row.entries.into_iter().map(|entry| self.entry(entry, owner)).collect();
         let entries = checked.into_iter().collect::<Option<Vec<_>>>()?;
-        Some(CheckedClient {
-            name: name?,
-            facts,
-            owner: owner?,
-            is_archived: is_archived?.unwrap_or(false),
-            entries,
-        })
+        let is_archived = is_archived?.unwrap_or(false);
+        Some(CheckedClient { owner: owner?, new: NewClient { name: name?, facts, entries, is_archived } })
     }
 
-    fn entry(&mut self, row: EntryRow, owner: Option<PersonId>) -> Option<CheckedEntry> {
+    fn entry(&mut self, row: EntryRow, owner: Option<PersonId>) -> Option<NewEntry> {
         let place = Place { row: row.row, within: &row.within };
         let kind = self.kind(place, row.kind);
         let title = self.required(place, "title", row.title, "an entry has a title");
@@ -93,13 +74,12 @@ impl Checking<'_> {
             Cell::Text(address) => self.person(place, "author", &address),
         };
         let is_open = self.switch(place, "open", &row.open);
-        let is_archived = self.switch(place, "archived", &row.archived);
         let kind = kind?;
         if is_open == Some(Some(true)) && !kind.can_be_open() {
             self.wrong(place, "open", "a meeting note is never open; leave it out, or write false");
             return None;
         }
-        Some(CheckedEntry {
+        Some(NewEntry {
             kind,
             title: title?,
             text: text?,
@@ -107,7 +87,6 @@ impl Checking<'_> {
             author: author?,
             // What is not said to be settled or sent may have something left to do about it.
             is_open: is_open?.unwrap_or(kind.can_be_open()),
-            is_archived: is_archived?.unwrap_or(false),
         })
     }
 

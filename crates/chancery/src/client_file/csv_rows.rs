@@ -3,7 +3,7 @@
 
 use super::jsonl::{no_such_field, too_many};
 use super::problems::Problems;
-use super::rows::{CLIENT_FIELDS, Cell, ClientRow, EntryRow};
+use super::rows::{CLIENT_FIELDS, Cell, ClientRow, ENTRY_FIELDS, EntryRow};
 use super::{MAX_CLIENTS, MAX_ENTRIES};
 use chancery_domain::from_csv_cell;
 use std::collections::BTreeMap;
@@ -12,22 +12,12 @@ use std::io::Read;
 /// How often the progress is told.
 const ROWS_PER_PROGRESS: u64 = 256;
 
-/// The entry's columns. `archived` is the client's here, so the entry's has a longer name.
-const ENTRY_COLUMNS: [(&str, &str); 7] = [
-    ("kind", "kind"),
-    ("title", "title"),
-    ("text", "text"),
-    ("at", "at"),
-    ("author", "author"),
-    ("open", "open"),
-    ("entry_archived", "archived"),
-];
-
 /// Added after the file: where it does not come out as the last row, a quote before it was never closed and has taken it in.
 const END: &str = "the end of the file";
 
 pub fn read(text: &str, problems: &mut Problems, mut progress: impl FnMut(u64)) -> Vec<ClientRow> {
     let end = format!("\n{END}");
+    let bytes = (text.len() + end.len()) as u64;
     let mut rows = csv::ReaderBuilder::new()
         .has_headers(false)
         .flexible(true)
@@ -38,7 +28,7 @@ pub fn read(text: &str, problems: &mut Problems, mut progress: impl FnMut(u64)) 
     let (mut row, mut is_whole) = (0, false);
     // Reading text from memory cannot fail; if it did, the end would not be seen.
     while rows.read_record(&mut record).unwrap_or(false) {
-        is_whole = record.len() == 1 && record.get(0) == Some(END) && rows.is_done();
+        is_whole = record.len() == 1 && record.get(0) == Some(END) && rows.position().byte() == bytes;
         if is_whole {
             break;
         }
@@ -76,7 +66,7 @@ struct Columns(Vec<&'static str>);
 
 impl Columns {
     fn of_head(head: &csv::StringRecord, problems: &mut Problems) -> Option<Self> {
-        let known = || CLIENT_FIELDS.into_iter().chain(ENTRY_COLUMNS.map(|(column, _)| column));
+        let known = || CLIENT_FIELDS.into_iter().chain(ENTRY_FIELDS);
         if let (1, Some(only)) = (head.len(), head.get(0))
             && let Some(separator) = [';', '\t', '|'].into_iter().find(|sign| only.contains(*sign))
         {
@@ -144,8 +134,8 @@ impl Gathered {
     fn take(&mut self, row: u64, mut cells: BTreeMap<&'static str, String>, problems: &mut Problems) {
         let mut entry = EntryRow { row, ..EntryRow::default() };
         let mut has_entry = false;
-        for (column, field) in ENTRY_COLUMNS {
-            if let (Some(text), Some(cell)) = (cells.remove(column), entry.cell(field)) {
+        for field in ENTRY_FIELDS {
+            if let (Some(text), Some(cell)) = (cells.remove(field), entry.cell(field)) {
                 *cell = Cell::Text(text);
                 has_entry = true;
             }

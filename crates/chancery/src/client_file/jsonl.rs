@@ -106,8 +106,6 @@ fn entries(row: u64, value: Json, problems: &mut Problems) -> Vec<EntryRow> {
             }
             match entry.cell(&name) {
                 Some(cell) => *cell = cell_of(row, &path, value, problems),
-                // What other programs read of an entry; it is not taken over, like the client's.
-                None if name == "id" => {}
                 None => unknown(row, &name, ENTRY_FIELDS, &within, problems),
             }
             seen.push(name);

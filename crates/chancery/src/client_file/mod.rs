@@ -15,10 +15,10 @@ mod problems;
 mod rows;
 mod source;
 
-pub use checked::{CheckedClient, CheckedEntry};
+pub use checked::CheckedClient;
 pub use people::PeopleByAddress;
 pub use problems::Problems;
-pub use source::{Format, read_source};
+pub use source::{Format, is_standard, read_source};
 
 use chancery_domain::UnixMillis;
 
@@ -38,7 +38,7 @@ pub struct ClientFile {
 
 impl ClientFile {
     pub fn entries(&self) -> usize {
-        self.clients.iter().map(|client| client.entries.len()).sum()
+        self.clients.iter().map(|client| client.new.entries.len()).sum()
     }
 }
 

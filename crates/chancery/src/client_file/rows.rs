@@ -37,7 +37,6 @@ pub struct EntryRow {
     pub at: Cell,
     pub author: Cell,
     pub open: Cell,
-    pub archived: Cell,
 }
 
 /// The names of a client's fields, in JSON and in the head of a CSV file, in the order in which exports have them.
@@ -45,7 +44,7 @@ pub const CLIENT_FIELDS: [&str; 9] =
     ["id", "name", "owner", "contact", "email", "telephone", "address", "since", "archived"];
 
 /// Those of an entry.
-pub const ENTRY_FIELDS: [&str; 7] = ["kind", "title", "text", "at", "author", "open", "archived"];
+pub const ENTRY_FIELDS: [&str; 6] = ["kind", "title", "text", "at", "author", "open"];
 
 impl ClientRow {
     /// The cell of that name; `id` is none, since numbers are not taken over.
@@ -73,7 +72,6 @@ impl EntryRow {
             "at" => Some(&mut self.at),
             "author" => Some(&mut self.author),
             "open" => Some(&mut self.open),
-            "archived" => Some(&mut self.archived),
             _ => None,
         }
     }
