@@ -2,6 +2,7 @@
 
 mod arrival;
 mod audit_verification;
+mod authority;
 mod callback;
 mod client_lines;
 mod clients;
@@ -39,8 +40,8 @@ use axum::routing::{get, post};
 use chancery_pages::{Surroundings, surround};
 use std::sync::Arc;
 
-/// Forms of a few fields.
-const MAX_BODY_BYTES: usize = 16 * 1024;
+/// The longest text of an entry (`domain::MAX_ENTRY_TEXT_CHARS`), as a form sends it.
+const MAX_BODY_BYTES: usize = 256 * 1024;
 
 /// The whole portal.
 pub fn router(portal: Arc<Portal>) -> Router {

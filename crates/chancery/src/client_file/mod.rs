@@ -14,6 +14,8 @@ mod people;
 mod problems;
 mod rows;
 mod source;
+#[cfg(test)]
+mod tests;
 
 pub use checked::CheckedClient;
 pub use people::PeopleByAddress;

@@ -9,7 +9,8 @@ use crate::data_folder::DataFolder;
 use anyhow::{Context, bail};
 use chancery_auth::add_account;
 use chancery_domain::{
-    AccountName, Clock, CompanyDomain, EmailAddress, Identity, PersonId, RateLimits, Role, SecretToken, SystemClock,
+    AccountName, Clock, CompanyDomain, EmailAddress, Identity, PersonId, RateLimits, Role, SecretToken,
+    SystemClock,
 };
 use chancery_metering::{Authenticator, MeterError};
 use chancery_store::{Arrival, NewAccount, Store, StoreError};

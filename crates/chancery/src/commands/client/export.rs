@@ -111,7 +111,9 @@ async fn records(
         found.extend(read.into_iter().map(|record| (record.client.id, record)));
         let mut left_out = Vec::new();
         for Ownership { client, .. } in wanted {
-            if !found.contains_key(&client) && let Some(owner) = store.owner_of(client).await? {
+            if !found.contains_key(&client)
+                && let Some(owner) = store.owner_of(client).await?
+            {
                 left_out.push(Ownership { client, owner });
             }
         }

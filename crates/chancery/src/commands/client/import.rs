@@ -32,8 +32,11 @@ pub async fn run(store: &dyn Store, options: &ImportClients) -> anyhow::Result<(
     let file = match file {
         Ok(file) => file,
         Err(problems) => {
-            let name =
-                if is_standard(&options.file) { "standard input".into() } else { options.file.to_string_lossy() };
+            let name = if is_standard(&options.file) {
+                "standard input".into()
+            } else {
+                options.file.to_string_lossy()
+            };
             let (count, s) = (grouped(problems.count()), if problems.count() == 1 { "" } else { "s" });
             bail!("{name} has {count} problem{s}, and nothing was imported:\n{problems}")
         }
