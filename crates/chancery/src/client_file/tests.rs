@@ -217,7 +217,8 @@ fn exported(clients: &[CheckedClient], format: Format) -> String {
             archived_at: None,
         };
         // Records have the newest first.
-        let entries: Vec<Entry> = new.entries.iter().zip(1..).map(entry).rev().collect();
+        let mut entries: Vec<Entry> = new.entries.iter().zip(1..).map(entry).collect();
+        entries.reverse();
         match format {
             Format::Jsonl => write_jsonl_client(&mut out, &client, &entries).unwrap(),
             Format::Csv => write_csv_client(&mut out, &client, &entries).unwrap(),
