@@ -237,7 +237,7 @@ async fn verify_names_an_audit_row_that_was_tampered_with() {
         for (name,) in base.execute(\"select name from sqlite_master where type = 'trigger'\").fetchall():\n\
         \x20   base.execute(f'drop trigger {name}')\n\
         base.execute('pragma ignore_check_constraints = on')\n\
-        changed = base.execute(\"update audit set client = 1002 where client = 1001 and action = 'reassignClient'\").rowcount\n\
+        changed = base.execute(\"update audit_rows set client_id = 1002 where client_id = 1001 and action = 'reassignClient'\").rowcount\n\
         assert changed == 1, changed\n\
         base.commit()\n";
     let database = firm.data().join("chancery.db");
