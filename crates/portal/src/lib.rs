@@ -1,11 +1,14 @@
 //! HTTP surface B: the client portal. One file per page; what decides stands apart from what shows.
 
 mod arrival;
+mod audit_verification;
 mod authority;
 mod callback;
+mod client_lines;
 mod clients;
 mod code;
 mod code_resend;
+mod csv_line;
 mod failure;
 mod frame;
 mod half_sign_in;
@@ -26,6 +29,9 @@ mod upkeep;
 mod visitor;
 mod when;
 
+pub use audit_verification::{AuditVerification, verify_audit};
+pub use client_lines::{write_csv_client, write_csv_head, write_jsonl_client};
+pub use csv_line::write_csv_line;
 pub use identity::IdentityError;
 pub use state::{IdentitySettings, Portal, PortalSettings, SecondFactor};
 pub use upkeep::keep_tidy;
