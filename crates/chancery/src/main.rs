@@ -2,6 +2,7 @@
 //! Exit codes: 0 done, 1 failed or something differs, 2 the command line or the configuration is wrong.
 
 mod catalogue;
+mod client_file;
 mod cli;
 mod commands;
 mod config;

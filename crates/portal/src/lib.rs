@@ -3,9 +3,11 @@
 mod arrival;
 mod authority;
 mod callback;
+mod client_lines;
 mod clients;
 mod code;
 mod code_resend;
+mod csv_line;
 mod failure;
 mod frame;
 mod half_sign_in;
@@ -25,6 +27,8 @@ mod upkeep;
 mod visitor;
 mod when;
 
+pub use client_lines::{write_csv_client, write_csv_head, write_jsonl_client};
+pub use csv_line::write_csv_line;
 pub use identity::IdentityError;
 pub use state::{IdentitySettings, Portal, PortalSettings, SecondFactor};
 pub use upkeep::keep_tidy;
