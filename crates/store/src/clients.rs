@@ -124,7 +124,7 @@ for_both_stores! {
     impl Audit {
     async fn read_audit(
         &self,
-        _permit: Permit<ReadAudit>,
+        _permit: &Permit<ReadAudit>,
         _query: &AuditQuery,
     ) -> Result<Vec<AuditLine>, StoreError> {
             Err(StoreError::Unavailable("client records are being built".to_owned()))

@@ -43,10 +43,10 @@ mod url;
 mod usage;
 
 pub use client_traits::{
-    AUDIT_ROWS_PER_PAGE, Audit, AuditLine, AuditPlace, AuditQuery, CLIENTS_PER_PAGE, ChainedAuditRow,
-    Changed, ClientChange, ClientLine, ClientOrder, ClientPage, ClientQuery, ClientRecord, ClientRecords,
-    ClientVersion, ENTRIES_PER_PAGE, EntriesWanted, EntryChange, EntryCounts, EntryPlace, EntryVersion, Look,
-    MAX_LOOKS, NewClient, NewEntry, Ownership, TeamMember,
+    AUDIT_ROWS_PER_PAGE, Audit, AuditLine, AuditPlace, AuditQuery, AuditTurn, CLIENTS_PER_PAGE,
+    ChainedAuditRow, Changed, ClientChange, ClientLine, ClientOrder, ClientPage, ClientQuery, ClientRecord,
+    ClientRecords, ClientVersion, ENTRIES_PER_PAGE, EntriesWanted, EntryChange, EntryCounts, EntryPlace,
+    EntryVersion, Look, MAX_LOOKS, NewClient, NewEntry, Ownership, TeamMember,
 };
 pub use error::StoreError;
 pub use lease::LEASE;
