@@ -2,8 +2,8 @@
 //! Exit codes: 0 done, 1 failed or something differs, 2 the command line or the configuration is wrong.
 
 mod catalogue;
-mod client_file;
 mod cli;
+mod client_file;
 mod commands;
 mod config;
 mod data_folder;

@@ -20,7 +20,9 @@ impl UnixMillis {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it is not a moment; write it as 2026-11-15T09:30:00Z, or with its offset from UTC, 2026-11-15T09:30:00-05:00")]
+#[error(
+    "it is not a moment; write it as 2026-11-15T09:30:00Z, or with its offset from UTC, 2026-11-15T09:30:00-05:00"
+)]
 pub struct MomentError;
 
 /// ISO 8601 with an offset from UTC; what is finer than a millisecond is dropped.

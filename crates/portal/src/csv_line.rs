@@ -4,10 +4,7 @@ use chancery_domain::csv_cell;
 use std::io::{self, Write};
 
 /// The ends of lines are those of RFC 4180, which spreadsheets write too.
-pub fn write_csv_line<'a>(
-    out: &mut impl Write,
-    cells: impl IntoIterator<Item = &'a str>,
-) -> io::Result<()> {
+pub fn write_csv_line<'a>(out: &mut impl Write, cells: impl IntoIterator<Item = &'a str>) -> io::Result<()> {
     let mut writer = csv::WriterBuilder::new().terminator(csv::Terminator::CRLF).from_writer(out);
     for cell in cells {
         writer.write_field(csv_cell(cell).as_bytes())?;

@@ -142,12 +142,7 @@ impl Checking<'_> {
         }
     }
 
-    fn optional<T: FromStr<Err: Display>>(
-        &mut self,
-        place: Place<'_>,
-        field: &str,
-        cell: Cell,
-    ) -> Option<T> {
+    fn optional<T: FromStr<Err: Display>>(&mut self, place: Place<'_>, field: &str, cell: Cell) -> Option<T> {
         match cell {
             Cell::Text(text) if !text.trim().is_empty() => self.parsed(place, field, text.trim()),
             _ => None,
@@ -155,12 +150,7 @@ impl Checking<'_> {
     }
 
     /// Nothing is an empty text, which facts may be.
-    fn or_empty<T: FromStr<Err: Display>>(
-        &mut self,
-        place: Place<'_>,
-        field: &str,
-        cell: Cell,
-    ) -> Option<T> {
+    fn or_empty<T: FromStr<Err: Display>>(&mut self, place: Place<'_>, field: &str, cell: Cell) -> Option<T> {
         match cell {
             Cell::Text(text) => self.parsed(place, field, &text).or_else(|| "".parse().ok()),
             Cell::Absent | Cell::Wrong => "".parse().ok(),

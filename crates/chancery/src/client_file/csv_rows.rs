@@ -64,7 +64,10 @@ pub fn read(text: &str, problems: &mut Problems, mut progress: impl FnMut(u64)) 
         }
     }
     if !is_whole {
-        problems.row(row, "a quote (\") is opened and not closed; close it, or write a quote within a cell twice (\"\")");
+        problems.row(
+            row,
+            "a quote (\") is opened and not closed; close it, or write a quote within a cell twice (\"\")",
+        );
     } else if columns.is_none() {
         problems.row(1, "the file is empty; its first row names the columns, for example `name,owner`");
     }

@@ -163,6 +163,7 @@ fn arrivals_route(portal: &Arc<Portal>) -> Router {
         trusted_proxies: Vec::new(),
         max_body_bytes: 1_024,
         open_to_other_sites: &[],
+        bars: None,
         clock: portal.clock.clone(),
         randomness: portal.randomness.clone(),
     };
