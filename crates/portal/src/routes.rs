@@ -11,14 +11,16 @@ use axum::routing::{MethodFilter, on};
 use std::sync::Arc;
 
 macro_rules! routes {
-    ($($method:ident $path:literal => $handler:path,)*) => {
+    ($($method:ident $path:expr => $handler:path,)*) => {
         pub(crate) fn all() -> Router<Arc<Portal>> {
-            Router::new()$(.route($path, on(MethodFilter::$method, $handler)))*
+            Router::new()$(.route(&$path, on(MethodFilter::$method, $handler)))*
         }
 
         /// Method and path of each.
         #[cfg(test)]
-        pub(crate) const TABLE: &[(&str, &str)] = &[$((stringify!($method), $path),)*];
+        pub(crate) fn table() -> Vec<(&'static str, String)> {
+            vec![$((stringify!($method), $path.to_string()),)*]
+        }
     };
 }
 

@@ -1,11 +1,19 @@
 //! The portal's pages as a browser meets them, on a real store, with letters in a real outbox and a clock set by hand.
 
 mod arrivals;
+mod audit;
+mod bars;
 mod browser;
 mod codes;
+mod database;
+mod exports;
+mod firm;
 mod mail_server;
+mod nothing_to_guess;
 mod pages;
+mod routes;
 mod sessions;
+mod team;
 
 use crate::arrival::{Proven, Visitor, arrive};
 use crate::{IdentitySettings, Portal, PortalSettings, SecondFactor, router};
