@@ -18,6 +18,7 @@ mod home;
 mod identity;
 mod letters;
 mod routes;
+mod scripts;
 mod session;
 mod session_end;
 mod sessions;

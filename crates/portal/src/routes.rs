@@ -3,8 +3,8 @@
 
 use crate::state::Portal;
 use crate::{
-    audit, callback, clients, code, code_resend, exports, home, session_end, sessions, sign_in, sign_out,
-    team,
+    audit, callback, clients, code, code_resend, exports, home, scripts, session_end, sessions, sign_in,
+    sign_out, team,
 };
 use axum::Router;
 use axum::routing::{MethodFilter, on};
@@ -36,9 +36,22 @@ routes! {
     GET "/sessions" => sessions::handle,
     POST "/sessions/end" => session_end::handle,
 
-    GET "/clients" => clients::handle,
+    GET "/clients" => clients::list::handle,
+    POST "/clients" => clients::new_client::create,
+    GET "/clients/new" => clients::new_client::show,
     GET "/clients/export.jsonl" => exports::jsonl,
     GET "/clients/export.csv" => exports::csv,
+    GET "/clients/{id}" => clients::record::handle,
+    POST "/clients/{id}" => clients::facts_edit::handle,
+    POST "/clients/{id}/archive" => clients::archive::archive_client,
+    POST "/clients/{id}/restore" => clients::archive::restore_client,
+    POST "/clients/{id}/reassign" => clients::reassign::handle,
+    GET "/clients/{id}/versions" => clients::versions::of_client,
+    POST "/clients/{id}/entries" => clients::entry_add::handle,
+    POST "/clients/{id}/entries/{entry}" => clients::entry_edit::handle,
+    POST "/clients/{id}/entries/{entry}/archive" => clients::archive::archive_entry,
+    POST "/clients/{id}/entries/{entry}/restore" => clients::archive::restore_entry,
+    GET "/clients/{id}/entries/{entry}/versions" => clients::versions::of_entry,
 
     GET "/team" => team::page::handle,
     POST "/team/role" => team::role::handle,
@@ -49,4 +62,7 @@ routes! {
 
     GET "/audit" => audit::page::handle,
     GET "/audit.csv" => audit::csv::handle,
+
+    GET scripts::HTMX_PATH => scripts::htmx,
+    GET scripts::PORTAL_PATH => scripts::portal,
 }

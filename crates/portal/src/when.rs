@@ -1,27 +1,9 @@
 //! Times and counts as people read them. The portal does not know where they are, so it says UTC.
 
-use chancery_domain::UnixMillis;
+use chancery_domain::{Day, UnixMillis};
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-
-/// A moment on a page: in full for programs, in words for people.
-#[derive(Clone, Debug)]
-pub(crate) struct Moment {
-    pub(crate) iso: String,
-    pub(crate) words: String,
-}
-
-impl Moment {
-    pub(crate) fn new(at: UnixMillis, now: UnixMillis) -> Self {
-        Self { iso: at.to_iso(), words: day_and_time(at, now) }
-    }
-
-    /// `2026-11-13 09:14:05`, for a column that says UTC.
-    pub(crate) fn exact(at: UnixMillis) -> Self {
-        Self { iso: at.to_iso(), words: written(at, "%Y-%m-%d %H:%M:%S") }
-    }
-}
 
 /// `09:14 UTC`
 pub(crate) fn clock_time(at: UnixMillis) -> String {
@@ -37,6 +19,43 @@ pub(crate) fn day_and_time(at: UnixMillis, now: UnixMillis) -> String {
         day if day.tomorrow().is_ok_and(|next| next == today) => format!("yesterday, {time}"),
         day if day.year() == today.year() => format!("{}, {time}", written(at, "%-d %b")),
         _ => format!("{}, {time}", written(at, "%-d %b %Y")),
+    }
+}
+
+/// `today, 09:14 UTC`, `yesterday`, `13 Nov`, with the year where it is not this one: for lists, where days are enough.
+pub(crate) fn day_or_time(at: UnixMillis, now: UnixMillis) -> String {
+    let words = day_and_time(at, now);
+    match words.split_once(", ") {
+        Some((day, _)) if day != "today" => day.to_owned(),
+        _ => words,
+    }
+}
+
+/// `4 March 2024`
+pub(crate) fn long_day(day: Day) -> String {
+    written(day.start(), "%-d %B %Y")
+}
+
+/// As a field of the type `datetime-local` has it: `2026-11-13T09:14`.
+pub(crate) fn field_time(at: UnixMillis) -> String {
+    written(at, "%Y-%m-%dT%H:%M")
+}
+
+/// A moment for programs and for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Moment {
+    pub(crate) iso: String,
+    pub(crate) words: String,
+}
+
+impl Moment {
+    pub(crate) fn new(at: UnixMillis, now: UnixMillis) -> Self {
+        Self { iso: at.to_iso(), words: day_and_time(at, now) }
+    }
+
+    /// `2026-11-13 09:14:05`, for a column that says UTC.
+    pub(crate) fn exact(at: UnixMillis) -> Self {
+        Self { iso: at.to_iso(), words: written(at, "%Y-%m-%d %H:%M:%S") }
     }
 }
 

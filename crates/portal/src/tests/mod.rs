@@ -4,6 +4,7 @@ mod arrivals;
 mod audit;
 mod bars;
 mod browser;
+mod clients;
 mod codes;
 mod database;
 mod exports;

@@ -1,5 +1,6 @@
 //! What every route of the portal is to answer to whom.
 
+use crate::scripts;
 use chancery_domain::Action;
 
 pub(in crate::tests) struct Case {
@@ -145,18 +146,6 @@ pub(in crate::tests) const CASES: &[Case] = &[
     read("/clients", Guard::SignedIn, Some(Action::ListClients)),
     read("/clients/export.jsonl", Guard::SignedIn, Some(Action::ExportClient)),
     read("/clients/export.csv", Guard::SignedIn, Some(Action::ExportClient)),
-    read("/team", Guard::Partner, Some(Action::ReadTeam)),
-    post("/team/role", Guard::Partner, Some(Action::ManageTeam), "person={person}&role=partner"),
-    post("/team/reassign", Guard::Partner, Some(Action::ManageTeam), "from={owner}&to={person}"),
-    post("/team/sign-out", Guard::Partner, Some(Action::ManageTeam), "person={person}"),
-    post("/team/remove", Guard::Partner, Some(Action::ManageTeam), "person={person}"),
-    post("/team/restore", Guard::Partner, Some(Action::ManageTeam), "person={removed}"),
-    read("/audit", Guard::Partner, Some(Action::ReadAudit)),
-    read("/audit.csv", Guard::Partner, Some(Action::ReadAudit)),
-];
-
-/// Those of the records.
-pub(in crate::tests) const RECORD_CASES: &[Case] = &[
     post("/clients", Guard::NewClient, Some(Action::CreateClient), "name=Fresh&owner={owner}"),
     read("/clients/new", Guard::SignedIn, None),
     read("/clients/{id}", Guard::OwnerOrPartner, Some(Action::ReadClient)),
@@ -190,4 +179,14 @@ pub(in crate::tests) const RECORD_CASES: &[Case] = &[
         "version=1",
     ),
     read("/clients/{id}/entries/{entry}/versions", Guard::OwnerOrPartner, Some(Action::ReadClient)),
+    read("/team", Guard::Partner, Some(Action::ReadTeam)),
+    post("/team/role", Guard::Partner, Some(Action::ManageTeam), "person={person}&role=partner"),
+    post("/team/reassign", Guard::Partner, Some(Action::ManageTeam), "from={owner}&to={person}"),
+    post("/team/sign-out", Guard::Partner, Some(Action::ManageTeam), "person={person}"),
+    post("/team/remove", Guard::Partner, Some(Action::ManageTeam), "person={person}"),
+    post("/team/restore", Guard::Partner, Some(Action::ManageTeam), "person={removed}"),
+    read("/audit", Guard::Partner, Some(Action::ReadAudit)),
+    read("/audit.csv", Guard::Partner, Some(Action::ReadAudit)),
+    open("GET", scripts::HTMX_PATH, "", 200, 200),
+    open("GET", scripts::PORTAL_PATH, "", 200, 200),
 ];

@@ -31,12 +31,14 @@ pub(super) fn written(cases: &[Case]) -> String {
         let asks = case.asks.map_or("–".to_owned(), |action| format!("`{action}`"));
         let cell = |asker: &Asker| case.expected(*asker).map_or(String::new(), |status| status.to_string());
         let cells: Vec<_> = Asker::ALL.iter().map(cell).collect();
-        text += &format!("| `{} {}` | {asks} | {} |\n", case.method, case.path, cells.join(" | "));
+        // Which changes with what is served.
+        let path = case.path.replace(env!("CHANCERY_SCRIPTS_VERSION"), "…");
+        text += &format!("| `{} {path}` | {asks} | {} |\n", case.method, cells.join(" | "));
     }
     let open = cases.iter().filter(|case| matches!(case.guard, Guard::Open { .. })).count();
     text += &format!(
-        "\n{} routes, of which {open} are open to the signed-out; {} cases. What is served to everybody besides: the stylesheet, \
-         the scripts and the favicon under `/assets/`.\n",
+        "\n{} routes, of which {open} are open to the signed-out; {} cases. What is served to everybody besides: the stylesheet and \
+         the favicon under `/assets/`.\n",
         cases.len(),
         cases.iter().flat_map(|case| Asker::ALL.map(|asker| case.expected(asker))).flatten().count(),
     );
