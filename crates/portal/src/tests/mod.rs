@@ -1,11 +1,20 @@
 //! The portal's pages as a browser meets them, on a real store, with letters in a real outbox and a clock set by hand.
 
 mod arrivals;
+mod audit;
+mod bars;
 mod browser;
+mod clients;
 mod codes;
+mod database;
+mod exports;
+mod firm;
 mod mail_server;
+mod nothing_to_guess;
 mod pages;
+mod routes;
 mod sessions;
+mod team;
 
 use crate::arrival::{Proven, Visitor, arrive};
 use crate::{IdentitySettings, Portal, PortalSettings, SecondFactor, router};
@@ -163,6 +172,7 @@ fn arrivals_route(portal: &Arc<Portal>) -> Router {
         trusted_proxies: Vec::new(),
         max_body_bytes: 1_024,
         open_to_other_sites: &[],
+        bars: None,
         clock: portal.clock.clone(),
         randomness: portal.randomness.clone(),
     };
