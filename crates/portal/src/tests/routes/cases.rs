@@ -164,7 +164,7 @@ pub(in crate::tests) const CASES: &[Case] = &[
         "/clients/{id}/entries/{entry}",
         Guard::OwnerOrPartner,
         Some(Action::EditClient),
-        "version=1&title=A+call&text=We+spoke.",
+        "kind=meeting_note&version=1&title=A+call&text=We+spoke.",
     ),
     post(
         "/clients/{id}/entries/{entry}/archive",
