@@ -8,6 +8,7 @@ mod config;
 mod data_folder;
 mod model_pull;
 mod output;
+mod secret_file;
 mod serve;
 
 use clap::Parser;

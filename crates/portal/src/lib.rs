@@ -5,6 +5,7 @@ mod callback;
 mod clients;
 mod code;
 mod code_resend;
+mod drafting;
 mod failure;
 mod frame;
 mod half_sign_in;
@@ -24,8 +25,9 @@ mod upkeep;
 mod visitor;
 mod when;
 
+pub use drafting::{DraftingError, DraftingSettings};
 pub use identity::IdentityError;
-pub use state::{IdentitySettings, Portal, PortalSettings, SecondFactor};
+pub use state::{IdentitySettings, Portal, PortalError, PortalSettings, SecondFactor};
 pub use upkeep::keep_tidy;
 
 use axum::Router;

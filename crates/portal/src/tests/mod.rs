@@ -121,6 +121,7 @@ impl Desk {
 fn settings(second_factor: SecondFactor) -> PortalSettings {
     PortalSettings {
         trusted_proxies: Vec::new(),
+        drafting: None,
         public_url: "http://localhost:8081".to_owned(),
         firm_name: "Marlow & Finch".to_owned(),
         company_domain: "company.com".parse().unwrap(),

@@ -1,0 +1,3 @@
+//! Letters that the model drafts for the portal.
+
+mod set_up;
