@@ -1,4 +1,4 @@
-//! The chain that each writer of the ledger makes of its rows: every row carries a hash over its content, its place
+//! The chains that each process makes of what it writes down for good: every row carries a hash over its content, its place
 //! and the hash of the row before it. A row that is changed, removed, added or moved later no longer fits.
 
 use crate::{UsageRow, WriterId};
@@ -22,51 +22,65 @@ pub struct ChainHead {
     pub hash: ChainHash,
 }
 
-/// What tells these hashes from hashes of other things, and from those of a later layout.
-const LAYOUT: &[u8] = b"chancery ledger row 1";
+/// What is kept in chains.
+pub trait Chained {
+    /// What tells these hashes from hashes of other things, and from those of a later layout.
+    const LAYOUT: &'static [u8];
+
+    /// All of the row, so that two different rows never give the same bytes: numbers with a fixed width, texts with
+    /// their length before them.
+    fn feed(&self, hasher: &mut ChainHasher);
+}
+
+/// Takes a row in.
+pub struct ChainHasher(Sha256);
+
+impl ChainHasher {
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    pub fn text(&mut self, text: &str) {
+        self.bytes(&(text.len() as u64).to_be_bytes());
+        self.bytes(text.as_bytes());
+    }
+}
 
 impl ChainHead {
     /// The chain's end once the row is added.
-    pub fn followed_by(&self, writer: WriterId, row: &UsageRow) -> Self {
+    pub fn followed_by(&self, writer: WriterId, row: &impl Chained) -> Self {
         Self { rows: self.rows + 1, hash: self.hash_of_next(writer, row) }
     }
 
-    /// The hash of the row if it comes next. Numbers have a fixed width and texts their length before them, so that two
-    /// different rows never give the same bytes.
-    pub fn hash_of_next(&self, writer: WriterId, row: &UsageRow) -> ChainHash {
-        let UsageRow {
-            request_id,
-            account,
-            key,
-            model,
-            input_tokens,
-            output_tokens,
-            prices,
-            cost,
-            at,
-            ended,
-        } = row;
-        let mut hasher = Sha256::new();
-        let text = |hasher: &mut Sha256, text: &str| {
-            hasher.update((text.len() as u64).to_be_bytes());
-            hasher.update(text);
-        };
-        hasher.update(LAYOUT);
-        hasher.update(writer.0.to_be_bytes());
-        hasher.update(self.rows.to_be_bytes());
-        hasher.update(self.hash.0);
-        text(&mut hasher, request_id.as_str());
-        hasher.update(account.0.to_be_bytes());
-        hasher.update(key.0.to_be_bytes());
-        text(&mut hasher, model);
-        hasher.update(input_tokens.to_be_bytes());
-        hasher.update(output_tokens.to_be_bytes());
-        hasher.update(prices.input.nanos_per_token().to_be_bytes());
-        hasher.update(prices.output.nanos_per_token().to_be_bytes());
-        hasher.update(cost.0.to_be_bytes());
-        hasher.update(at.0.to_be_bytes());
-        text(&mut hasher, ended.as_str());
-        ChainHash(hasher.finalize().into())
+    /// The hash of the row if it comes next.
+    pub fn hash_of_next<R: Chained>(&self, writer: WriterId, row: &R) -> ChainHash {
+        let mut hasher = ChainHasher(Sha256::new());
+        hasher.bytes(R::LAYOUT);
+        hasher.bytes(&writer.0.to_be_bytes());
+        hasher.bytes(&self.rows.to_be_bytes());
+        hasher.bytes(&self.hash.0);
+        row.feed(&mut hasher);
+        ChainHash(hasher.0.finalize().into())
+    }
+}
+
+impl Chained for UsageRow {
+    const LAYOUT: &'static [u8] = b"chancery ledger row 1";
+
+    fn feed(&self, hasher: &mut ChainHasher) {
+        let Self { request_id, account, key, model, input_tokens, output_tokens, prices, cost, at, ended } =
+            self;
+        hasher.text(request_id.as_str());
+        hasher.bytes(&account.0.to_be_bytes());
+        hasher.bytes(&key.0.to_be_bytes());
+        hasher.text(model);
+        hasher.bytes(&input_tokens.to_be_bytes());
+        hasher.bytes(&output_tokens.to_be_bytes());
+        hasher.bytes(&prices.input.nanos_per_token().to_be_bytes());
+        hasher.bytes(&prices.output.nanos_per_token().to_be_bytes());
+        hasher.bytes(&cost.0.to_be_bytes());
+        hasher.bytes(&at.0.to_be_bytes());
+        hasher.text(ended.as_str());
     }
 }
 

@@ -1,8 +1,10 @@
 //! The rules of Chancery that need no disk, no network and no clock of their own: ids, time, money, prices, keys,
-//! accounts, limits and usage. Nothing here does I/O or is async; time and chance come in as values or behind a trait.
+//! accounts, limits, usage, and what a client's record is made of. Nothing here does I/O or is async; time and chance come in as values or behind a trait.
 
 mod account;
+mod audit;
 mod chain;
+mod client;
 mod clock;
 mod day;
 mod email;
@@ -18,11 +20,18 @@ mod price;
 mod randomness;
 mod session;
 mod suggestion;
+mod text;
 mod token;
 mod usage;
 
 pub use account::{Account, AccountName, AccountNameError, AccountState, RateLimits};
-pub use chain::{ChainHash, ChainHead};
+pub use audit::{Action, ActionError, Asked, Asker, AuditRow, Decision, DecisionError};
+pub use chain::{ChainHash, ChainHasher, ChainHead, Chained};
+pub use client::{
+    Client, ClientId, ClientName, ContactEmail, ContactFacts, Entry, EntryId, EntryKind, EntryKindError,
+    EntryText, EntryTitle, FactLine, MAX_ADDRESS_CHARS, MAX_CLIENT_NAME_CHARS, MAX_ENTRY_TEXT_CHARS,
+    MAX_ENTRY_TITLE_CHARS, MAX_FACT_CHARS, PersonRef, PostalAddress, Version,
+};
 pub use clock::{Clock, ManualClock, SystemClock, UnixMillis};
 pub use day::{Day, DayError};
 pub use email::{CompanyDomain, EmailAddress, EmailError};
@@ -40,5 +49,6 @@ pub use price::{PriceError, Prices, TokenPrice};
 pub use randomness::{OsRandomness, Randomness, SeededRandomness};
 pub use session::{Session, SessionId, SessionTimes};
 pub use suggestion::nearest;
+pub use text::{Bounds, Lines, TextError};
 pub use token::{MailCode, SecretToken, TokenHash};
 pub use usage::{HowEnded, UsageRow};

@@ -1,7 +1,7 @@
 //! What can go wrong in the store. The texts are for operators and logs; the HTTP crates choose their own words. None
 //! of them carries a password.
 
-use chancery_domain::{AccountId, AccountName, EmailAddress, KeyPrefix, PersonId, RequestId};
+use chancery_domain::{AccountId, AccountName, ClientId, EmailAddress, KeyPrefix, PersonId, RequestId};
 use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +39,9 @@ pub enum StoreError {
     LastPartner,
     #[error("there is already an account of the identity provider with the address {0}")]
     EmailTaken(EmailAddress),
+    /// The decision was made for another owner: ask the policy again.
+    #[error("client number {0} has changed hands in this moment")]
+    OwnerChanged(ClientId),
     #[error("the sum is too large to be counted exactly; ask for fewer days")]
     SumTooLarge,
 

@@ -4,6 +4,8 @@
 mod accounts;
 mod attempts;
 mod both;
+mod client_traits;
+mod clients;
 mod error;
 mod failure;
 mod gaps;
@@ -40,6 +42,12 @@ mod transaction;
 mod url;
 mod usage;
 
+pub use client_traits::{
+    AUDIT_ROWS_PER_PAGE, Audit, AuditLine, AuditPlace, AuditQuery, CLIENTS_PER_PAGE, ChainedAuditRow,
+    Changed, ClientChange, ClientLine, ClientOrder, ClientPage, ClientQuery, ClientRecord, ClientRecords,
+    ClientVersion, ENTRIES_PER_PAGE, EntriesWanted, EntryChange, EntryCounts, EntryPlace, EntryVersion, Look,
+    MAX_LOOKS, NewClient, NewEntry, Ownership, TeamMember,
+};
 pub use error::StoreError;
 pub use lease::LEASE;
 pub use postgres::PostgresStore;

@@ -2,8 +2,8 @@
 //! `provider_traits`.
 
 use crate::{
-    Attempts, DayUsage, Grants, MailboxProofs, ProviderAccounts, ProviderSessions, SigningKeys, StoreError,
-    UsageQuery, UsageSum,
+    Attempts, Audit, ClientRecords, DayUsage, Grants, MailboxProofs, ProviderAccounts, ProviderSessions,
+    SigningKeys, StoreError, UsageQuery, UsageSum,
 };
 use async_trait::async_trait;
 use chancery_domain::{
@@ -31,6 +31,8 @@ pub trait Store:
     + Grants
     + SigningKeys
     + SharedSecrets
+    + ClientRecords
+    + Audit
     + Health
 {
 }
@@ -53,6 +55,8 @@ impl<T> Store for T where
         + Grants
         + SigningKeys
         + SharedSecrets
+        + ClientRecords
+        + Audit
         + Health
 {
 }

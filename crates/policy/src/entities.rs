@@ -1,0 +1,74 @@
+//! Askers and what they ask about, in Cedar's terms.
+
+use crate::acts::Resource;
+use cedar_policy::{Entity, EntityId, EntityTypeName, EntityUid, RestrictedExpression};
+use chancery_domain::{Action, Asker, PersonId, Role};
+use std::collections::{HashMap, HashSet};
+
+/// The names of Cedar's types, parsed once.
+#[derive(Debug)]
+pub(crate) struct Names {
+    person: EntityTypeName,
+    role: EntityTypeName,
+    client: EntityTypeName,
+    operator: EntityUid,
+    firm: EntityUid,
+    actions: HashMap<Action, EntityUid>,
+}
+
+impl Names {
+    pub(crate) fn parse() -> Result<Self, cedar_policy::ParseErrors> {
+        let type_name = |name: &str| name.parse::<EntityTypeName>();
+        let action_type = type_name("Action")?;
+        Ok(Self {
+            person: type_name("Person")?,
+            role: type_name("Role")?,
+            client: type_name("Client")?,
+            operator: uid(&type_name("Operator")?, "command-line"),
+            firm: uid(&type_name("Firm")?, "this"),
+            actions: Action::ALL.iter().map(|action| (*action, uid(&action_type, action.as_str()))).collect(),
+        })
+    }
+
+    pub(crate) fn action(&self, action: Action) -> Option<EntityUid> {
+        self.actions.get(&action).cloned()
+    }
+
+    pub(crate) fn asker(&self, asker: Asker) -> Entity {
+        match asker {
+            Asker::Person { id, role } => {
+                let roles = HashSet::from([self.role(role)]);
+                Entity::new_no_attrs(self.person(id), roles)
+            }
+            Asker::Operator => Entity::new_no_attrs(self.operator.clone(), HashSet::new()),
+        }
+    }
+
+    pub(crate) fn resource(&self, resource: Resource) -> Entity {
+        match resource {
+            Resource::Client { id, owner } => {
+                let id = id.map_or_else(|| "new".to_owned(), |id| id.to_string());
+                let owner = owner.map(|owner| {
+                    ("owner".to_owned(), RestrictedExpression::new_entity_uid(self.person(owner)))
+                });
+                let client = uid(&self.client, &id);
+                // Attributes can only fail by what they compute, and this one computes nothing; without it nobody is the owner.
+                Entity::new(client.clone(), owner.into_iter().collect(), HashSet::new())
+                    .unwrap_or_else(|_| Entity::new_no_attrs(client, HashSet::new()))
+            }
+            Resource::Firm => Entity::new_no_attrs(self.firm.clone(), HashSet::new()),
+        }
+    }
+
+    fn person(&self, id: PersonId) -> EntityUid {
+        uid(&self.person, &id.to_string())
+    }
+
+    fn role(&self, role: Role) -> EntityUid {
+        uid(&self.role, role.as_str())
+    }
+}
+
+fn uid(type_name: &EntityTypeName, id: &str) -> EntityUid {
+    EntityUid::from_type_name_and_id(type_name.clone(), EntityId::new(id))
+}

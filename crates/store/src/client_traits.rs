@@ -1,0 +1,392 @@
+//! Client records as the rest of Chancery sees them. Nothing here is read or changed without a permit, which only the policy
+//! makes; each step writes the decision down and does what it allows in one transaction, so that neither is ever there
+//! without the other. A client that has changed hands since the decision is `OwnerChanged`: ask the policy again.
+
+use crate::StoreError;
+use async_trait::async_trait;
+use chancery_domain::{
+    Action, AuditRow, ChainHash, ChainHead, Client, ClientId, ClientName, ContactFacts, Decision, Entry,
+    EntryId, EntryKind, EntryText, EntryTitle, Person, PersonId, PersonRef, SessionTimes, UnixMillis,
+    Version, WriterId,
+};
+use chancery_policy::{
+    ArchiveClient, CreateClient, Denial, EditClient, ExportClient, ListClients, ManageTeam, Permit,
+    ReadAudit, ReadClient, ReadTeam, ReassignClient,
+};
+
+/// Rows of a list on one page.
+pub const CLIENTS_PER_PAGE: u32 = 25;
+/// Entries of a record on one page.
+pub const ENTRIES_PER_PAGE: u32 = 25;
+/// Rows of the audit on one page.
+pub const AUDIT_ROWS_PER_PAGE: u32 = 100;
+/// People on the list of those who opened a record.
+pub const MAX_LOOKS: u32 = 20;
+
+/// What a list shows of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientLine {
+    pub client: Client,
+    /// Disputes that are not settled.
+    pub open_disputes: u32,
+    /// Letters that were not sent.
+    pub open_letters: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClientOrder {
+    /// The newest entry first; clients without entries last, by number.
+    #[default]
+    RecentFirst,
+    OldestFirst,
+    Name,
+    NameBackwards,
+    Id,
+    IdBackwards,
+    /// By the owner's address, then by name.
+    Owner,
+    OwnerBackwards,
+}
+
+/// What to list of those clients that the permit's holder may read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientQuery {
+    /// Words, each of which some word of the name, of the contact or the number must begin with. Empty: all.
+    pub words: String,
+    pub owner: Option<PersonId>,
+    pub is_archived: bool,
+    pub order: ClientOrder,
+    /// The first is 1. Past the last one there are no lines, but still the total.
+    pub page: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientPage {
+    pub lines: Vec<ClientLine>,
+    pub total: u64,
+}
+
+/// Which entries of a record to read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EntriesWanted {
+    /// A page of them, newest first, after the given one.
+    Page { kind: Option<EntryKind>, is_archived: bool, after: Option<EntryPlace> },
+    /// All that are not archived, newest first.
+    All,
+}
+
+/// Where an entry stands in the timeline: newest first, and of one moment the later written first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryPlace {
+    pub at: UnixMillis,
+    pub id: EntryId,
+}
+
+/// Somebody who has opened a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Look {
+    pub person: PersonRef,
+    pub last_at: UnixMillis,
+    pub times: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EntryCounts {
+    pub meeting_notes: u64,
+    pub billing_disputes: u64,
+    pub draft_letters: u64,
+    pub open_disputes: u64,
+    pub open_letters: u64,
+    pub archived: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientRecord {
+    pub client: Client,
+    pub entries: Vec<Entry>,
+    /// Whether there are entries after the last of these.
+    pub has_more: bool,
+    pub counts: EntryCounts,
+    /// Who has opened it, this reading included, the latest first.
+    pub looks: Vec<Look>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewClient {
+    pub name: ClientName,
+    pub facts: ContactFacts,
+    /// For clients that are brought in from elsewhere.
+    pub entries: Vec<NewEntry>,
+    pub is_archived: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewEntry {
+    pub kind: EntryKind,
+    pub title: EntryTitle,
+    pub text: EntryText,
+    pub at: UnixMillis,
+    pub author: PersonId,
+    pub is_open: bool,
+}
+
+/// What a client is to be called from now on. `version` is the one that was on the page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientChange {
+    pub version: Version,
+    pub name: ClientName,
+    pub facts: ContactFacts,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntryChange {
+    pub entry: EntryId,
+    pub version: Version,
+    pub title: EntryTitle,
+    pub text: EntryText,
+    pub at: UnixMillis,
+    pub is_open: bool,
+}
+
+/// What became of a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Changed<T> {
+    Saved(T),
+    /// Somebody else was quicker: as it is now. Nothing was changed.
+    Conflict(T),
+    /// There is no such thing.
+    Gone,
+}
+
+/// A version of a client's facts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientVersion {
+    pub version: Version,
+    pub name: ClientName,
+    pub facts: ContactFacts,
+    pub owner: PersonRef,
+    pub is_archived: bool,
+    /// None: the command line.
+    pub by: Option<PersonRef>,
+    pub at: UnixMillis,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntryVersion {
+    pub version: Version,
+    pub title: EntryTitle,
+    pub text: EntryText,
+    pub at: UnixMillis,
+    pub is_open: bool,
+    pub is_archived: bool,
+    /// None: the command line.
+    pub by: Option<PersonRef>,
+    pub changed_at: UnixMillis,
+}
+
+/// Whose client it is: all that the policy has to know, and nothing of the record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ownership {
+    pub client: ClientId,
+    pub owner: PersonId,
+}
+
+#[async_trait]
+pub trait ClientRecords: Send + Sync + 'static {
+    async fn owner_of(&self, client: ClientId) -> Result<Option<PersonId>, StoreError>;
+
+    /// Writes the refusal down.
+    async fn note_denial(&self, denial: Denial) -> Result<(), StoreError>;
+
+    async fn list_clients(
+        &self,
+        permit: Permit<ListClients>,
+        query: &ClientQuery,
+    ) -> Result<ClientPage, StoreError>;
+
+    /// None where there is no such client, which only those learn who may read every one.
+    async fn read_client(
+        &self,
+        permit: Permit<ReadClient>,
+        wanted: &EntriesWanted,
+    ) -> Result<Option<ClientRecord>, StoreError>;
+
+    /// Newest first. None like `read_client`.
+    async fn client_versions(
+        &self,
+        permit: Permit<ReadClient>,
+    ) -> Result<Option<(Client, Vec<ClientVersion>)>, StoreError>;
+
+    /// Newest first. None where the client has no such entry.
+    async fn entry_versions(
+        &self,
+        permit: Permit<ReadClient>,
+        entry: EntryId,
+    ) -> Result<Option<(Entry, Vec<EntryVersion>)>, StoreError>;
+
+    /// Refused with `NoSuchPerson` where the owner was removed.
+    async fn create_client(
+        &self,
+        permit: Permit<CreateClient>,
+        new: NewClient,
+    ) -> Result<ClientId, StoreError>;
+
+    /// All or none, in their order; calls `progress` with how many are done. Gives their numbers.
+    async fn import_clients(
+        &self,
+        clients: Vec<(Permit<CreateClient>, NewClient)>,
+        progress: &(dyn Fn(u64) + Send + Sync),
+    ) -> Result<Vec<ClientId>, StoreError>;
+
+    async fn edit_client(
+        &self,
+        permit: Permit<EditClient>,
+        change: ClientChange,
+    ) -> Result<Changed<Client>, StoreError>;
+
+    /// Puts it away, or takes it out again. Where it is so already, nothing is changed.
+    async fn set_client_archived(
+        &self,
+        permit: Permit<ArchiveClient>,
+        is_archived: bool,
+    ) -> Result<Changed<Client>, StoreError>;
+
+    /// Refused with `NoSuchPerson` where the new owner was removed.
+    async fn reassign_client(
+        &self,
+        permit: Permit<ReassignClient>,
+        to: PersonId,
+    ) -> Result<Changed<Client>, StoreError>;
+
+    /// All or none of them. Gives how many changed hands.
+    async fn reassign_clients(
+        &self,
+        permits: Vec<Permit<ReassignClient>>,
+        to: PersonId,
+    ) -> Result<u64, StoreError>;
+
+    async fn add_entry(&self, permit: Permit<EditClient>, new: NewEntry) -> Result<Entry, StoreError>;
+
+    async fn edit_entry(
+        &self,
+        permit: Permit<EditClient>,
+        change: EntryChange,
+    ) -> Result<Changed<Entry>, StoreError>;
+
+    async fn set_entry_archived(
+        &self,
+        permit: Permit<EditClient>,
+        entry: EntryId,
+        is_archived: bool,
+    ) -> Result<Changed<Entry>, StoreError>;
+
+    /// Those that the permit's holder may read, by number, archived ones included: up to `limit` after the given one. To
+    /// ask the policy about each of them; nothing of the records.
+    async fn ownerships(
+        &self,
+        permit: &Permit<ListClients>,
+        owner: Option<PersonId>,
+        after: Option<ClientId>,
+        limit: u32,
+    ) -> Result<Vec<Ownership>, StoreError>;
+
+    /// With all entries that are not archived. A client that has changed hands is left out.
+    async fn export_clients(
+        &self,
+        permits: Vec<Permit<ExportClient>>,
+    ) -> Result<Vec<ClientRecord>, StoreError>;
+
+    /// Whether the firm has any client at all.
+    async fn has_clients(&self) -> Result<bool, StoreError>;
+}
+
+/// Which rows of the audit to read. All that is given must fit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuditQuery {
+    pub person: Option<PersonId>,
+    pub client: Option<ClientId>,
+    pub action: Option<Action>,
+    pub decision: Option<Decision>,
+    /// From this moment on.
+    pub from: Option<UnixMillis>,
+    /// Before this moment.
+    pub until: Option<UnixMillis>,
+    /// Those before this row.
+    pub before: Option<AuditPlace>,
+}
+
+/// Where a row stands in the list: newest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AuditPlace(pub i64);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditLine {
+    pub place: AuditPlace,
+    pub row: AuditRow,
+    /// Who asked. None: the command line.
+    pub person: Option<PersonRef>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TeamMember {
+    pub person: Person,
+    pub removed_at: Option<UnixMillis>,
+    /// Clients that are theirs and not archived.
+    pub clients: u64,
+    /// Clients that are theirs and archived.
+    pub archived_clients: u64,
+    /// Sessions that are alive.
+    pub sessions: u64,
+    /// When a session that is alive was last used.
+    pub last_used_at: Option<UnixMillis>,
+}
+
+/// A row of the audit with its place in its writer's chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChainedAuditRow {
+    pub row: AuditRow,
+    /// The first is 0.
+    pub place: u64,
+    pub hash: ChainHash,
+}
+
+#[async_trait]
+pub trait Audit: Send + Sync + 'static {
+    /// A page, newest first, this decision included.
+    async fn read_audit(
+        &self,
+        permit: Permit<ReadAudit>,
+        query: &AuditQuery,
+    ) -> Result<Vec<AuditLine>, StoreError>;
+
+    /// The next page of what `read_audit` began, for a file with all of it.
+    async fn read_more_audit(
+        &self,
+        permit: &Permit<ReadAudit>,
+        query: &AuditQuery,
+    ) -> Result<Vec<AuditLine>, StoreError>;
+
+    /// Everybody who was not removed, by address, then those who were.
+    async fn read_team(
+        &self,
+        permit: Permit<ReadTeam>,
+        times: SessionTimes,
+    ) -> Result<Vec<TeamMember>, StoreError>;
+
+    /// Writes down that somebody may change something about somebody else, before it is changed.
+    async fn note_managing_team(&self, permit: Permit<ManageTeam>) -> Result<(), StoreError>;
+
+    /// The writer with the next higher number that has rows or an end.
+    async fn audit_writer_after(&self, writer: Option<WriterId>) -> Result<Option<WriterId>, StoreError>;
+
+    /// Where the writer's chain is said to end.
+    async fn audit_chain_head(&self, writer: WriterId) -> Result<Option<ChainHead>, StoreError>;
+
+    /// One writer's rows in order of their places: up to `limit` from the given place on.
+    async fn audit_rows(
+        &self,
+        writer: WriterId,
+        from: u64,
+        limit: u32,
+    ) -> Result<Vec<ChainedAuditRow>, StoreError>;
+}
