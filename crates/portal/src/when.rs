@@ -22,6 +22,17 @@ pub(crate) fn day_and_time(at: UnixMillis, now: UnixMillis) -> String {
     }
 }
 
+/// `13 November 2026`, as documents have it.
+pub(crate) fn long_day(at: UnixMillis) -> String {
+    written(at, "%-d %B %Y")
+}
+
+/// `13 Nov`, with the year where it is not this one.
+pub(crate) fn short_day(at: UnixMillis, now: UnixMillis) -> String {
+    let is_this_year = date(at).map(|day| day.year()) == date(now).map(|day| day.year());
+    written(at, if is_this_year { "%-d %b" } else { "%-d %b %Y" })
+}
+
 /// Whole seconds to wait, never fewer than it takes.
 pub(crate) fn seconds_until(at: UnixMillis, now: UnixMillis) -> u32 {
     let wait_ms = u64::try_from(at.0.saturating_sub(now.0)).unwrap_or(0);
@@ -53,6 +64,9 @@ mod tests {
         ] {
             assert_eq!(day_and_time(at(then), now), words);
         }
+        assert_eq!(long_day(now), "13 November 2026");
+        assert_eq!(short_day(now, now), "13 Nov");
+        assert_eq!(short_day(at("2025-12-31T08:05:00Z"), now), "31 Dec 2025");
         assert_eq!(clock_time(at("2026-11-13T09:14:59Z")), "09:14 UTC");
     }
 

@@ -87,10 +87,6 @@ impl Drafter {
             }
         }
         let offer = self.ask_for_offer().await;
-        // Everybody gets a remembered failure; one line in the log tells of it.
-        if let Err(fault) = &offer {
-            fault.log();
-        }
         *remembered = Some(Remembered { at: now, offer: offer.clone() });
         offer
     }

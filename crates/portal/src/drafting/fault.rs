@@ -2,6 +2,7 @@
 //! what is safe and what to do; they never name the API, its address or the key.
 
 use axum::http::StatusCode;
+use chancery_domain::RequestId;
 use serde::Deserialize;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -182,13 +183,13 @@ impl Fault {
     }
 
     /// Once for each draft that failed. What somebody must put right is an error.
-    pub(crate) fn log(&self) {
+    pub(crate) fn log(&self, request_id: &RequestId) {
         let Self { trouble, story } = self;
         match trouble {
             Trouble::Busy { .. } | Trouble::TooLong | Trouble::TooMuchForAMinute | Trouble::BudgetSpent => {
-                tracing::warn!(?trouble, story, "no draft: the generation API refused it");
+                tracing::warn!(%request_id, ?trouble, story, "no draft: the generation API refused it");
             }
-            _ => tracing::error!(?trouble, story, "no draft: the generation API or its set-up needs a look"),
+            _ => tracing::error!(%request_id, ?trouble, story, "no draft: the generation API or its set-up needs a look"),
         }
     }
 }

@@ -42,6 +42,15 @@ pub(super) const MAX_STREAM_BYTES: usize = 4 * 1024 * 1024;
 pub(crate) const OUTPUT_TOKENS: RangeInclusive<u32> = 16..=4_000;
 pub(crate) const DEFAULT_OUTPUT_TOKENS: u32 = 600;
 
+/// What a letter is for is said in a few sentences.
+pub(crate) const MAX_PURPOSE_CHARS: usize = 2_000;
+/// Notes that one draft reads.
+pub(crate) const MAX_ENTRIES_READ: usize = 50;
+/// Texts from before earlier drafts that a page without scripts carries along.
+pub(crate) const MAX_FORMER_TEXTS: usize = 3;
+/// After so long without text a comment is sent to the browser, so that nobody in between takes the connection for dead.
+pub(crate) const KEEP_ALIVE_PAUSE: Duration = Duration::from_secs(10);
+
 /// For so long the panel shows the model and its prices as they were asked for; a draft asks anew.
 pub(super) const OFFER_MAX_AGE: Duration = Duration::from_secs(60);
 /// For so long everybody who opens an editor is told of the last attempt's failure, and nobody waits for another.

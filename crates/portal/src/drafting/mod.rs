@@ -9,22 +9,27 @@
 //! The key and the API's address stay on this side: a `Fault` has words for the person and a story for the log, apart.
 
 mod api;
+pub(crate) mod endpoint;
 mod events;
+mod failure;
 mod fault;
+mod fit;
+mod form;
 mod limits;
 mod money;
 mod offer;
+mod page;
+mod panel;
+mod prompt;
 mod receipt;
+pub(crate) mod script;
 mod stream;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use api::Drafter;
 pub use api::DraftingError;
-pub(crate) use api::{Drafter, Prompt};
-pub(crate) use fault::Fault;
-pub(crate) use offer::Offer;
-pub(crate) use receipt::Receipt;
-pub(crate) use stream::{DraftStream, Step};
+pub(crate) use panel::DraftPanel;
 
 use std::fmt;
 

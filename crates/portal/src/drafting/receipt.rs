@@ -19,7 +19,7 @@ pub(crate) struct Receipt {
     pub(crate) words: ReceiptWords,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct ReceiptWords {
     pub(crate) read: String,
     pub(crate) read_cost: String,
