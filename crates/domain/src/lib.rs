@@ -15,6 +15,7 @@ mod limits;
 mod local_path;
 mod money;
 mod month;
+mod neighbourhood;
 mod person;
 mod price;
 mod randomness;
@@ -44,6 +45,7 @@ pub use limits::{
 pub use local_path::LocalPath;
 pub use money::{AmountError, Currency, CurrencyError, MoneyError, Nanos};
 pub use month::Month;
+pub use neighbourhood::neighbourhood;
 pub use person::{Identity, Person, PersonId, Role, RoleError};
 pub use price::{PriceError, Prices, TokenPrice};
 pub use randomness::{OsRandomness, Randomness, SeededRandomness};

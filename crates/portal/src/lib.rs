@@ -1,6 +1,7 @@
 //! HTTP surface B: the client portal. One file per page; what decides stands apart from what shows.
 
 mod arrival;
+mod authority;
 mod callback;
 mod clients;
 mod code;
@@ -35,8 +36,8 @@ use axum::routing::{get, post};
 use chancery_pages::{Surroundings, surround};
 use std::sync::Arc;
 
-/// Forms of a few fields.
-const MAX_BODY_BYTES: usize = 16 * 1024;
+/// The longest text of an entry (`domain::MAX_ENTRY_TEXT_CHARS`), as a form sends it.
+const MAX_BODY_BYTES: usize = 256 * 1024;
 
 /// The whole portal.
 pub fn router(portal: Arc<Portal>) -> Router {
@@ -58,6 +59,8 @@ pub fn router(portal: Arc<Portal>) -> Router {
         .route("/auth/sign-out", post(sign_out::handle))
         .route(sign_out::SIGNED_OUT_PATH, get(sign_out::show_signed_out))
         .route("/clients", get(clients::handle))
+        .route(drafting::endpoint::PATH, post(drafting::endpoint::handle))
+        .route(&drafting::script::PATH, get(drafting::script::handle))
         .route("/sessions", get(sessions::handle))
         .route("/sessions/end", post(session_end::handle))
         .route("/auth/sign-in", get(sign_in::handle))

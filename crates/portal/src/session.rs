@@ -9,7 +9,7 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
-use chancery_domain::{LocalPath, Person, PersonId, SecretToken, Session, TokenHash};
+use chancery_domain::{LocalPath, Person, PersonId, RequestId, SecretToken, Session, TokenHash};
 use chancery_pages::{Cookie, Refusal, SentCookie, sent_cookie};
 use chancery_store::NewSession;
 use serde_json::json;
@@ -23,6 +23,7 @@ pub(crate) const SESSION_COOKIE: Cookie = Cookie { name: "session", path: "/" };
 pub(crate) struct SignedIn {
     pub(crate) session: Session,
     pub(crate) person: Person,
+    pub(crate) request_id: RequestId,
 }
 
 impl FromRequestParts<Arc<Portal>> for SignedIn {
@@ -49,7 +50,10 @@ impl FromRequestParts<Arc<Portal>> for MaybeSignedIn {
         let (place, times) = (visitor::place(parts), portal.settings.session_times);
         let found = portal.store.signed_in(token, &place, times, portal.clock.now()).await;
         let found = found.map_err(|error| refused_by_store(&error))?;
-        Ok(Self(found.map(|found| SignedIn { session: found.session, person: found.person })))
+        let Some(found) = found else { return Ok(Self(None)) };
+        let request_id = parts.extensions.get::<RequestId>().cloned();
+        let request_id = request_id.ok_or_else(|| Refusal::internal("a request without an id"))?;
+        Ok(Self(Some(SignedIn { session: found.session, person: found.person, request_id })))
     }
 }
 

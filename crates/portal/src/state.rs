@@ -5,6 +5,7 @@ use crate::identity::{IdentityError, IdentityProvider};
 use crate::sign_ins_begun::SignInsBegun;
 use chancery_domain::{Clock, CompanyDomain, EmailAddress, Randomness, SessionTimes};
 use chancery_mail::Mailer;
+use chancery_policy::Policy;
 use chancery_store::Store;
 use std::fmt;
 use std::net::IpAddr;
@@ -76,6 +77,7 @@ pub struct Portal {
     pub settings: PortalSettings,
     pub store: Arc<dyn Store>,
     pub mailer: Arc<Mailer>,
+    pub policy: Arc<Policy>,
     pub clock: Arc<dyn Clock>,
     pub randomness: Arc<dyn Randomness>,
     pub(crate) identity: IdentityProvider,
@@ -90,6 +92,7 @@ impl Portal {
         settings: PortalSettings,
         store: Arc<dyn Store>,
         mailer: Arc<Mailer>,
+        policy: Arc<Policy>,
         clock: Arc<dyn Clock>,
         randomness: Arc<dyn Randomness>,
     ) -> Result<Self, PortalError> {
@@ -97,7 +100,7 @@ impl Portal {
         let drafter = settings.drafting.clone().map(|drafting| Drafter::new(drafting, Arc::clone(&clock)));
         let sign_ins_begun = SignInsBegun::default();
         let drafter = drafter.transpose()?;
-        Ok(Self { settings, store, mailer, clock, randomness, identity, sign_ins_begun, drafter })
+        Ok(Self { settings, store, mailer, policy, clock, randomness, identity, sign_ins_begun, drafter })
     }
 
     /// Where a browser that signed out here signs out at the identity provider too, coming back to the portal's start. None

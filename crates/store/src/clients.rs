@@ -27,6 +27,13 @@ for_both_stores! {
     ) -> Result<Option<ClientRecord>, StoreError> {
             Err(StoreError::Unavailable("client records are being built".to_owned()))
         }
+    async fn read_for_letter(
+        &self,
+        _permit: Permit<EditClient>,
+        _entries: &[EntryId],
+    ) -> Result<Option<(Client, Vec<Entry>)>, StoreError> {
+            Err(StoreError::Unavailable("client records are being built".to_owned()))
+        }
     async fn client_versions(
         &self,
         _permit: Permit<ReadClient>,

@@ -8,6 +8,7 @@ use anyhow::Context;
 use chancery_auth::{Client, Provider, ProviderSettings};
 use chancery_domain::{Clock, Randomness, SecretToken};
 use chancery_mail::Mailer;
+use chancery_policy::Policy;
 use chancery_portal::{DraftingSettings, IdentitySettings, Portal, PortalSettings};
 use chancery_store::Store;
 use std::net::SocketAddr;
@@ -52,6 +53,7 @@ impl Addresses {
 pub struct Ground {
     pub store: Arc<dyn Store>,
     pub mailer: Arc<Mailer>,
+    pub policy: Arc<Policy>,
     pub clock: Arc<dyn Clock>,
     pub randomness: Arc<dyn Randomness>,
     /// None: the portal is a public client.
@@ -69,7 +71,8 @@ impl Ground {
             Mailer::new(&config.mail.route, &config.mail.from, &config.portal.firm_name, Arc::clone(&clock));
         let mailer = Arc::new(mailer.context("mail.smtp cannot be used")?);
         let client_secret = client_secret(config, store.as_ref(), randomness.as_ref()).await?;
-        Ok(Self { store, mailer, clock, randomness, client_secret })
+        let policy = Arc::new(Policy::load()?);
+        Ok(Self { store, mailer, policy, clock, randomness, client_secret })
     }
 
     pub fn portal(
@@ -97,6 +100,7 @@ impl Ground {
             settings,
             Arc::clone(&self.store),
             Arc::clone(&self.mailer),
+            Arc::clone(&self.policy),
             Arc::clone(&self.clock),
             Arc::clone(&self.randomness),
         );

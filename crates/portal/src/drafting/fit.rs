@@ -22,11 +22,12 @@ pub(crate) async fn fitted(drafter: &Drafter, brief: &Brief<'_>) -> Result<Promp
         );
         return Err(Failure::of_field("max_output_tokens", words));
     }
-    let fits = async |count: usize| {
+    let mut search = Search::among(brief.entries.len());
+    while let Some(count) = search.question() {
         let part = prompt(&Brief { entries: &brief.entries[..count], ..*brief });
-        fits(drafter, &offer, &part).await
-    };
-    match largest_that_fits(brief.entries.len(), fits).await? {
+        search.answer(count, fits(drafter, &offer, &part).await?);
+    }
+    match search.fitting {
         Some(count) if count == brief.entries.len() => Ok(prompt(brief)),
         Some(count) => Err(too_many(&offer, brief, &brief.entries[count..])),
         None => Err(Failure::of_field(
@@ -47,23 +48,33 @@ async fn fits(drafter: &Drafter, offer: &Offer, prompt: &Prompt) -> Result<bool,
     }
 }
 
-/// How many of `all`, from the first on, fit together; None where not even none do. Asks few times: most often all fit.
-async fn largest_that_fits(
+/// Looks for how many entries, from the first on, fit together. It asks few times, and most often once: all of them fit.
+#[derive(Debug)]
+struct Search {
     all: usize,
-    fits: impl AsyncFn(usize) -> Result<bool, Fault>,
-) -> Result<Option<usize>, Fault> {
-    if fits(all).await? {
-        return Ok(Some(all));
+    /// So many fit for certain; None where not even none are known to.
+    fitting: Option<usize>,
+    /// So many do not fit for certain; one more than all where nothing is known.
+    too_many: usize,
+}
+
+impl Search {
+    fn among(all: usize) -> Self {
+        Self { all, fitting: None, too_many: all + 1 }
     }
-    if all == 0 || !fits(0).await? {
-        return Ok(None);
+
+    /// How many to try next; None when the answer is known.
+    fn question(&self) -> Option<usize> {
+        match self.fitting {
+            _ if self.too_many > self.all => (self.fitting != Some(self.all)).then_some(self.all),
+            None => (self.too_many > 0).then_some(0),
+            Some(fitting) => (self.too_many - fitting > 1).then_some(fitting + (self.too_many - fitting) / 2),
+        }
     }
-    let (mut fitting, mut too_many) = (0, all);
-    while too_many - fitting > 1 {
-        let middle = fitting + (too_many - fitting) / 2;
-        if fits(middle).await? { fitting = middle } else { too_many = middle }
+
+    fn answer(&mut self, count: usize, fits: bool) {
+        if fits { self.fitting = Some(count) } else { self.too_many = count }
     }
-    Ok(Some(fitting))
 }
 
 fn too_many(offer: &Offer, brief: &Brief<'_>, left: &[Entry]) -> Failure {
@@ -87,9 +98,14 @@ mod tests {
     proptest! {
         #[test]
         fn as_many_fit_as_their_sizes_allow(sizes in proptest::collection::vec(1_u32..50, 0..40), room in 0_u32..800, base in 0_u32..20) {
-            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             let taken = |count: usize| base + sizes[..count].iter().sum::<u32>();
-            let found = runtime.block_on(largest_that_fits(sizes.len(), async |count| Ok(taken(count) <= room))).unwrap();
+            let (mut search, mut questions) = (Search::among(sizes.len()), 0);
+            while let Some(count) = search.question() {
+                search.answer(count, taken(count) <= room);
+                questions += 1;
+            }
+            prop_assert!(questions <= 8, "{questions} questions");
+            let found = search.fitting;
             let expected = (0..=sizes.len()).rev().find(|count| taken(*count) <= room);
             prop_assert_eq!(found, expected);
         }

@@ -17,6 +17,7 @@ use browser::Browser;
 use chancery_domain::{ManualClock, OsRandomness, SessionTimes, UnixMillis};
 use chancery_mail::{MailRoute, Mailer};
 use chancery_pages::{Refusal, Surroundings, surround};
+use chancery_policy::Policy;
 use chancery_store::{SqliteStore, Store};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -142,7 +143,8 @@ fn portal(
     mailer: Mailer,
     clock: Arc<ManualClock>,
 ) -> Portal {
-    Portal::new(settings, store, Arc::new(mailer), clock, Arc::new(OsRandomness)).unwrap()
+    let policy = Arc::new(Policy::load().unwrap());
+    Portal::new(settings, store, Arc::new(mailer), policy, clock, Arc::new(OsRandomness)).unwrap()
 }
 
 /// In the place of the identity provider's answer: what a request carries is taken for proven.

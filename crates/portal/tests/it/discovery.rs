@@ -150,7 +150,7 @@ async fn signing_out_there_names_the_portal_and_the_way_back() {
     scene.assert_signed_in(&scene.sign_in().await);
     let url = scene.portal.end_session_url().unwrap();
     let portal: String =
-        openidconnect::url::form_urlencoded::byte_serialize(scene.url("/").as_bytes()).collect();
+        form_urlencoded::byte_serialize(scene.url("/").as_bytes()).collect();
     let issuer = &scene.provider.issuer;
     assert_eq!(
         url,

@@ -4,6 +4,7 @@ use crate::hostile_provider::{ACCESS_TOKEN, CLIENT_ID, CLIENT_SECRET, HostilePro
 use axum::http::StatusCode;
 use chancery_domain::{ManualClock, OsRandomness, SessionTimes, UnixMillis};
 use chancery_mail::{MailRoute, Mailer};
+use chancery_policy::Policy;
 use chancery_portal::{IdentitySettings, Portal, PortalSettings, SecondFactor, router};
 use chancery_store::SqliteStore;
 use openidconnect::url::Url;
@@ -78,7 +79,9 @@ impl Scene {
             },
             identity,
         };
-        let portal = Portal::new(settings, store, mailer, clock.clone(), Arc::new(OsRandomness)).unwrap();
+        let policy = Arc::new(Policy::load().unwrap());
+        let portal =
+            Portal::new(settings, store, mailer, policy, clock.clone(), Arc::new(OsRandomness)).unwrap();
         let portal = Arc::new(portal);
         let routes = router(Arc::clone(&portal)).into_make_service_with_connect_info::<SocketAddr>();
         tokio::spawn(async move { axum::serve(listener, routes).await });

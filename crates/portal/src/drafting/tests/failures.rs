@@ -3,7 +3,8 @@
 use super::faulty_api::{API_KEY, Answer, FaultyApi, drafter, ok_json, refusal, reply, stream};
 use crate::drafting::fault::{Fault, Trouble};
 use crate::drafting::limits::MAX_DRAFT_BYTES;
-use crate::drafting::{Drafter, Prompt, Step};
+use crate::drafting::api::{Drafter, Prompt};
+use crate::drafting::stream::Step;
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
