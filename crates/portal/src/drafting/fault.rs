@@ -189,7 +189,9 @@ impl Fault {
             Trouble::Busy { .. } | Trouble::TooLong | Trouble::TooMuchForAMinute | Trouble::BudgetSpent => {
                 tracing::warn!(%request_id, ?trouble, story, "no draft: the generation API refused it");
             }
-            _ => tracing::error!(%request_id, ?trouble, story, "no draft: the generation API or its set-up needs a look"),
+            _ => {
+                tracing::error!(%request_id, ?trouble, story, "no draft: the generation API or its set-up needs a look")
+            }
         }
     }
 }

@@ -2,7 +2,9 @@
 //! nothing typed is lost whatever becomes of the draft.
 
 use super::failure::Failure;
-use super::limits::{DEFAULT_OUTPUT_TOKENS, MAX_ENTRIES_READ, MAX_FORMER_TEXTS, MAX_PURPOSE_CHARS, OUTPUT_TOKENS};
+use super::limits::{
+    DEFAULT_OUTPUT_TOKENS, MAX_ENTRIES_READ, MAX_FORMER_TEXTS, MAX_PURPOSE_CHARS, OUTPUT_TOKENS,
+};
 use super::money::grouped;
 use chancery_domain::{EntryId, Version};
 
@@ -21,7 +23,8 @@ pub(crate) struct DraftForm {
     pub(crate) text: String,
     /// When the letter is from, and whether it was sent, as the editor has them.
     pub(crate) at: String,
-    pub(crate) is_open: String,
+    pub(crate) at_was: String,
+    pub(crate) is_open: Option<String>,
     /// What was in the editor before earlier drafts, the newest first.
     pub(crate) former_texts: Vec<String>,
     /// Instead of drafting: the former text to put back.
@@ -51,7 +54,8 @@ impl DraftForm {
                 "title" => form.title = value,
                 "text" => form.text = value,
                 "at" => form.at = value,
-                "is_open" => form.is_open = value,
+                "at_was" => form.at_was = value,
+                "is_open" => form.is_open = Some(value),
                 "former_text" => form.former_texts.push(value),
                 "put_back" => form.put_back = value.parse().ok(),
                 _ => {}
@@ -69,7 +73,9 @@ impl DraftForm {
     pub(crate) fn check(&self) -> Result<Wanted, Failure> {
         let purpose = self.purpose.trim();
         match purpose.chars().count() {
-            0 => return Err(Failure::of_field("purpose", "Say what the letter is for: a sentence is enough.")),
+            0 => {
+                return Err(Failure::of_field("purpose", "Say what the letter is for: a sentence is enough."));
+            }
             chars if chars > MAX_PURPOSE_CHARS => {
                 let words = format!("This has {chars} characters; {MAX_PURPOSE_CHARS} at most.");
                 return Err(Failure::of_field("purpose", words));
@@ -154,7 +160,10 @@ mod tests {
         assert_eq!(form.former_texts, ["first draft", "mine"]);
         form.put_back = Some(1);
         assert!(form.put_back());
-        assert_eq!((form.text.as_str(), form.former_texts.as_slice()), ("mine", ["second draft", "first draft"].map(str::to_owned).as_slice()));
+        assert_eq!(
+            (form.text.as_str(), form.former_texts.as_slice()),
+            ("mine", ["second draft", "first draft"].map(str::to_owned).as_slice())
+        );
         form.put_back = Some(9);
         assert!(form.put_back());
         assert_eq!(form.text, "mine");

@@ -15,6 +15,7 @@ mod failure;
 mod fault;
 mod fit;
 mod form;
+mod job;
 mod limits;
 mod money;
 mod offer;

@@ -47,7 +47,12 @@ pub(super) async fn show(
     let (panel, said, is_failed) = match outcome {
         Outcome::Finished(receipt) => {
             let words = receipt.words;
-            let said = format!("The draft is in the editor. {} and {}, for {}.", words.read, lower_first(&words.wrote), words.cost);
+            let said = format!(
+                "The draft is in the editor. {} and {}, for {}.",
+                words.read,
+                lower_first(&words.wrote),
+                words.cost
+            );
             (panel.finished(words), Some(said), false)
         }
         Outcome::Failed(failure) => {

@@ -1,9 +1,9 @@
 //! The panel beside a letter's editor: what the model is to do, what it may read, what that costs, and what the last draft
 //! took. `templates/draft_panel.html` is one part of the editor's form, so that a draft is asked for with everything typed.
 
+use super::failure::Failure;
 use super::fault::{Fault, Trouble};
 use super::form::DraftForm;
-use super::failure::Failure;
 use super::limits::{DEFAULT_OUTPUT_TOKENS, OUTPUT_TOKENS};
 use super::receipt::ReceiptWords;
 use crate::state::Portal;
@@ -29,6 +29,8 @@ pub(crate) struct DraftPanel {
     failure: Option<Failure>,
     receipt: Option<ReceiptWords>,
     is_again: bool,
+    /// What was in the editor before earlier drafts, the newest first.
+    former_texts: Vec<String>,
 }
 
 struct Choice {
@@ -39,7 +41,12 @@ struct Choice {
 
 impl DraftPanel {
     /// For an editor that was just opened. `entries` are the record's newest; `letter` is the one in the editor.
-    pub(crate) async fn fresh(portal: &Portal, client: ClientId, entries: &[Entry], letter: Option<EntryId>) -> Self {
+    pub(crate) async fn fresh(
+        portal: &Portal,
+        client: ClientId,
+        entries: &[Entry],
+        letter: Option<EntryId>,
+    ) -> Self {
         let others = || entries.iter().filter(|entry| Some(entry.id) != letter);
         let ticked: Vec<EntryId> = others()
             .filter(|entry| entry.kind != EntryKind::DraftLetter)
@@ -51,11 +58,17 @@ impl DraftPanel {
     }
 
     /// For an editor that comes back with what was typed in it. `entries` are the newest and the chosen ones.
-    pub(crate) async fn after(portal: &Portal, client: ClientId, entries: &[Entry], form: &DraftForm) -> Self {
+    pub(crate) async fn after(
+        portal: &Portal,
+        client: ClientId,
+        entries: &[Entry],
+        form: &DraftForm,
+    ) -> Self {
         let others = entries.iter().filter(|entry| Some(entry.id) != form.entry);
         let choices = choices(others, &form.chosen(), portal.clock.now());
         let mut panel = Self::new(portal, client, choices, form.max_output_tokens.clone()).await;
         panel.purpose.clone_from(&form.purpose);
+        panel.former_texts.clone_from(&form.former_texts);
         panel
     }
 
@@ -70,7 +83,9 @@ impl DraftPanel {
             }
             Some(drafter) => match drafter.offer().await {
                 Ok(offer) => offer.longest_reply_words(typed).unwrap_or_default(),
-                Err(_) => "The model does not answer at the moment, so what this costs is not known yet.".to_owned(),
+                Err(_) => {
+                    "The model does not answer at the moment, so what this costs is not known yet.".to_owned()
+                }
             },
         };
         Self {
@@ -83,6 +98,7 @@ impl DraftPanel {
             failure: None,
             receipt: None,
             is_again: false,
+            former_texts: Vec::new(),
         }
     }
 

@@ -8,7 +8,7 @@
 
 use super::api::Prompt;
 use crate::when::long_day;
-use chancery_domain::{Client, Entry, EntryKind, UnixMillis};
+use chancery_domain::{Client, Day, Entry, EntryKind, UnixMillis};
 use std::fmt::Write;
 
 /// What a letter is drafted from.
@@ -45,7 +45,7 @@ fn instructions(brief: &Brief<'_>, fence: &str) -> String {
         "" => one_line(client.name.as_str()),
         contact => format!("{} of {}", one_line(contact), one_line(client.name.as_str())),
     };
-    let (firm, writer, today) = (one_line(firm_name), one_line(writer), long_day(*today));
+    let (firm, writer, today) = (one_line(firm_name), one_line(writer), long_day(Day::of(*today)));
     format!(
         "You draft letters for {firm}, a consulting firm. Today is {today}.\n\
          Write one letter from {writer} of {firm} to {to}.\n\
@@ -63,7 +63,7 @@ fn material(brief: &Brief<'_>, fence: &str) -> String {
     let Brief { client, entries, .. } = brief;
     let mut text = String::new();
     let facts = &client.facts;
-    let since = facts.since.map(|day| long_day(day.start())).unwrap_or_default();
+    let since = facts.since.map(long_day).unwrap_or_default();
     let lines = [
         ("Name", client.name.as_str()),
         ("Contact", facts.contact.as_str()),
@@ -79,7 +79,8 @@ fn material(brief: &Brief<'_>, fence: &str) -> String {
     put(&mut text, format_args!("{fence} End of client\n"));
     for (place, entry) in entries.iter().enumerate() {
         let (number, count) = (place + 1, entries.len());
-        let (kind, day, title) = (kind_in_words(entry.kind), long_day(entry.at), one_line(entry.title.as_str()));
+        let (kind, day, title) =
+            (kind_in_words(entry.kind), long_day(Day::of(entry.at)), one_line(entry.title.as_str()));
         put(&mut text, format_args!("\n{fence} Entry {number} of {count}: {kind}, {day}: {title}\n"));
         put(&mut text, format_args!("{}\n", entry.text));
         put(&mut text, format_args!("{fence} End of entry {number}\n"));

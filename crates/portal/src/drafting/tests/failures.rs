@@ -1,9 +1,9 @@
 //! Whatever the API does, the person is told what happened, and the story with its details is the log's.
 
 use super::faulty_api::{API_KEY, Answer, FaultyApi, drafter, ok_json, refusal, reply, stream};
+use crate::drafting::api::{Drafter, Prompt};
 use crate::drafting::fault::{Fault, Trouble};
 use crate::drafting::limits::MAX_DRAFT_BYTES;
-use crate::drafting::api::{Drafter, Prompt};
 use crate::drafting::stream::Step;
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
