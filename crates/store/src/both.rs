@@ -14,6 +14,33 @@ macro_rules! for_both_stores {
     };
 }
 
+/// Writes the same trait implementation for a connection to either database: steps of a transaction that several methods of
+/// the stores have in common. Inside, `&mut *self` runs a statement, and `Statement::<Self>` builds one.
+macro_rules! for_both_connections {
+    (impl $steps:ident { $($methods:tt)* }) => {
+        #[async_trait::async_trait]
+        impl $steps for sqlx::SqliteConnection { $($methods)* }
+
+        #[async_trait::async_trait]
+        impl $steps for sqlx::PgConnection { $($methods)* }
+    };
+}
+
+/// A statement that is put together, for what a fixed text cannot say: lists, and conditions that are there or not.
+pub(crate) type Statement<C> = sqlx::QueryBuilder<<C as sqlx::Connection>::Database>;
+
+/// Adds a parameter for each number of a list, in parentheses.
+macro_rules! push_list {
+    ($statement:expr, $numbers:expr) => {{
+        $statement.push("(");
+        let mut list = $statement.separated(", ");
+        for number in $numbers {
+            list.push_bind(number);
+        }
+        $statement.push(")");
+    }};
+}
+
 /// Declares a struct whose fields are the columns of a result, by name, in either database. `..more: Row` is a field for
 /// the columns of another such struct. `named by` says which column an error names the row by.
 macro_rules! stored_row {
@@ -51,4 +78,4 @@ macro_rules! stored_row {
     (@name $source:ident $name:ident) => { sqlx::Row::try_get($source, stringify!($name)).ok() };
 }
 
-pub(crate) use {for_both_stores, stored_row};
+pub(crate) use {for_both_connections, for_both_stores, push_list, stored_row};

@@ -1,7 +1,9 @@
 //! What can go wrong in the store. The texts are for operators and logs; the HTTP crates choose their own words. None
 //! of them carries a password.
 
-use chancery_domain::{AccountId, AccountName, ClientId, EmailAddress, KeyPrefix, PersonId, RequestId};
+use chancery_domain::{
+    AccountId, AccountName, ClientId, ClientName, EmailAddress, KeyPrefix, PersonId, RequestId,
+};
 use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +44,12 @@ pub enum StoreError {
     /// The decision was made for another owner: ask the policy again.
     #[error("client number {0} has changed hands in this moment")]
     OwnerChanged(ClientId),
+    #[error("there is no client number {0}")]
+    NoSuchClient(ClientId),
+    #[error(
+        "the record of {client} would have more than {max} entries, which is the most; begin another client for what is new"
+    )]
+    TooManyEntries { client: ClientName, max: u64 },
     #[error("the sum is too large to be counted exactly; ask for fewer days")]
     SumTooLarge,
 

@@ -126,11 +126,14 @@ pub(crate) fn is_connection_lost(error: &sqlx::Error) -> bool {
 
 /// Whether sending the same again may succeed where nothing else has changed.
 pub(crate) fn is_worth_repeating(error: &sqlx::Error) -> bool {
-    // 40: PostgreSQL undid the statement because of what others did at the same time.
-    let undone = error
+    is_undone(error) || is_connection_lost(error)
+}
+
+/// Whether PostgreSQL undid the transaction because of what others did at the same time (40).
+pub(crate) fn is_undone(error: &sqlx::Error) -> bool {
+    error
         .as_database_error()
-        .is_some_and(|error| matches!(code(error), Code::Postgres(state) if state.starts_with("40")));
-    undone || is_connection_lost(error)
+        .is_some_and(|error| matches!(code(error), Code::Postgres(state) if state.starts_with("40")))
 }
 
 /// Whether a row is in the way that has the same key.

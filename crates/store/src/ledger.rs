@@ -82,7 +82,7 @@ impl StoredHead {
         stored.into_chain_head().map_err(|error| sqlx::Error::Decode(Box::new(error)))
     }
 
-    fn into_chain_head(self) -> Result<ChainHead, StoreError> {
+    pub(crate) fn into_chain_head(self) -> Result<ChainHead, StoreError> {
         Ok(ChainHead { rows: count(self.row_count)?, hash: hash(self.head)? })
     }
 }

@@ -3,9 +3,19 @@
 
 mod accounts;
 mod attempts;
+mod audit;
+mod audit_chain;
 mod both;
+mod client_changes;
+mod client_list;
+mod client_looks;
+mod client_records;
+mod client_rows;
 mod client_traits;
+mod client_words;
 mod clients;
+mod decided;
+mod entries;
 mod error;
 mod failure;
 mod gaps;
@@ -22,6 +32,7 @@ mod ledger_sqlite;
 mod ledger_writer;
 mod mailbox_proofs;
 mod migrations;
+mod new_clients;
 mod patience;
 mod people;
 mod postgres;
@@ -37,6 +48,7 @@ mod slot;
 mod spending;
 mod spending_turns;
 mod sqlite;
+mod team;
 mod traits;
 mod transaction;
 mod url;
@@ -48,6 +60,7 @@ pub use client_traits::{
     ClientVersion, ENTRIES_PER_PAGE, EntriesWanted, EntryChange, EntryCounts, EntryPlace, EntryVersion, Look,
     MAX_LOOKS, NewClient, NewEntry, Ownership, TeamMember,
 };
+pub use entries::MAX_ENTRIES_PER_CLIENT;
 pub use error::StoreError;
 pub use lease::LEASE;
 pub use postgres::PostgresStore;

@@ -37,6 +37,7 @@ const SQLITE: &[Migration] = &[
     step(6, "provider_accounts", include_str!("../migrations/sqlite/0006_provider_accounts.sql")),
     step(7, "provider_grants", include_str!("../migrations/sqlite/0007_provider_grants.sql")),
     step(8, "shared_secrets", include_str!("../migrations/sqlite/0008_shared_secrets.sql")),
+    step(9, "client_records", include_str!("../migrations/sqlite/0009_client_records.sql")),
 ];
 
 const POSTGRES: &[Migration] = &[
@@ -48,6 +49,7 @@ const POSTGRES: &[Migration] = &[
     step(6, "provider_accounts", include_str!("../migrations/postgres/0006_provider_accounts.sql")),
     step(7, "provider_grants", include_str!("../migrations/postgres/0007_provider_grants.sql")),
     step(8, "shared_secrets", include_str!("../migrations/postgres/0008_shared_secrets.sql")),
+    step(9, "client_records", include_str!("../migrations/postgres/0009_client_records.sql")),
 ];
 
 stored_row! {
@@ -82,7 +84,9 @@ mod postgres {
     pub(super) const COUNT_FOREIGN_TABLES: &str = "SELECT COUNT(*) FROM pg_catalog.pg_tables \
         WHERE schemaname = current_schema() AND tablename IN \
         ('accounts', 'api_keys', 'ledger', 'ledger_writers', 'usage_days', 'spending_reservations', 'writer_leases', \
-        'idempotency_keys', 'people', 'sessions', 'sign_ins', 'half_sign_ins', 'code_counts')";
+        'idempotency_keys', 'people', 'sessions', 'sign_ins', 'half_sign_ins', 'code_counts', \
+        'clients', 'client_counts', 'client_versions', 'client_words', 'client_looks', 'entries', 'entry_versions', \
+        'audit_rows', 'audit_writers')";
     pub(super) const CREATE_MIGRATIONS_TABLE: &str = "CREATE TABLE schema_migrations \
         (version BIGINT PRIMARY KEY, name TEXT NOT NULL, checksum BYTEA NOT NULL)";
 }

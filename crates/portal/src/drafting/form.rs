@@ -65,16 +65,19 @@ impl DraftForm {
         form
     }
 
-    /// Those of the chosen entries that are numbers.
+    /// Those of the chosen entries that are numbers, as many as may be read.
     pub(crate) fn chosen(&self) -> Vec<EntryId> {
-        self.entries.iter().copied().flatten().collect()
+        self.entries.iter().copied().flatten().take(MAX_ENTRIES_READ).collect()
     }
 
     pub(crate) fn check(&self) -> Result<Wanted, Failure> {
         let purpose = self.purpose.trim();
         match purpose.chars().count() {
             0 => {
-                return Err(Failure::of_field("purpose", "Say what the letter is for: a sentence is enough."));
+                return Err(Failure::of_field(
+                    "purpose",
+                    "Say what the letter is for: a sentence is enough.",
+                ));
             }
             chars if chars > MAX_PURPOSE_CHARS => {
                 let words = format!("This has {chars} characters; {MAX_PURPOSE_CHARS} at most.");

@@ -4,7 +4,9 @@
 
 mod accounts;
 mod chains;
+mod clients;
 mod databases;
+mod firm;
 mod grants;
 mod idempotency;
 mod keys;
@@ -176,6 +178,11 @@ conformance_suite! {
         what_is_of_no_use_any_more_is_forgotten_a_little_at_a_time
         of_many_making_a_signing_key_one_succeeds
         signing_keys_are_kept_in_order_until_nobody_needs_them;
+    clients:
+        clients_are_numbered_from_1001_and_come_back_as_they_were_made
+        a_client_for_somebody_who_was_removed_is_refused
+        an_import_is_all_or_nothing_and_gives_numbers_in_order
+        a_read_and_a_refusal_are_each_one_row_of_the_audit;
     opening:
         reopening_keeps_everything
         a_newer_schema_is_refused_by_number

@@ -1,0 +1,102 @@
+//! One decision, one transaction: what the policy decided is written down and done together, or neither is.
+//!
+//! 1. Whoever is next in this process begins (`AuditTurn`). All its decisions go into one chain, so the others would only wait
+//!    for the chain's end, and hold a connection while they do.
+//! 2. The transaction links the decision into the chain, looks whether the client is still whose it was when the policy was
+//!    asked, holds it so that it stays so, and reads or changes it.
+//! 3. A step that is refused on the way takes its row in the audit back with it.
+
+use crate::StoreError;
+use crate::failure::STATEMENT_TIMEOUT;
+use tokio::sync::{Mutex, MutexGuard};
+
+/// How often PostgreSQL may undo one step because of what other nodes did at the same time.
+pub(crate) const MAX_UNDONE: u32 = 5;
+
+#[derive(Default)]
+pub(crate) struct AuditTurn(Mutex<()>);
+
+impl AuditTurn {
+    pub(crate) async fn take(&self) -> Result<MutexGuard<'_, ()>, StoreError> {
+        let turn = tokio::time::timeout(STATEMENT_TIMEOUT, self.0.lock()).await;
+        turn.map_err(|_| StoreError::Unavailable("too many wait for a record; try again soon".to_owned()))
+    }
+}
+
+/// Why a step was not taken.
+pub(crate) enum Stopped {
+    Database(sqlx::Error),
+    Refused(StoreError),
+}
+
+impl From<sqlx::Error> for Stopped {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Database(error)
+    }
+}
+
+impl From<StoreError> for Stopped {
+    fn from(error: StoreError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+/// Takes a step in a transaction of its own, which is all there is of it or nothing. Gives what the step gives. The step may
+/// run several times.
+macro_rules! decided {
+    ($store:expr, |$transaction:ident| $step:expr) => {{
+        let _turn = $store.audit_turn.take().await?;
+        let mut undone = 0;
+        let outcome = loop {
+            let outcome = crate::patience::patiently!(
+                crate::patience::COMMAND_PATIENCE,
+                $store.writer().await?,
+                |connection| async {
+                    let mut $transaction =
+                        sqlx::Connection::begin_with(&mut *connection, Self::BEGIN).await?;
+                    match $step.await {
+                        Ok(done) => $transaction.commit().await.map(|()| Ok(done)),
+                        Err(crate::decided::Stopped::Refused(error)) => {
+                            $transaction.rollback().await.map(|()| Err(error))
+                        }
+                        Err(crate::decided::Stopped::Database(error)) => Err(error),
+                    }
+                }
+            );
+            match outcome {
+                Err(error) if crate::failure::is_undone(&error) && undone < crate::decided::MAX_UNDONE => {
+                    undone += 1;
+                }
+                outcome => break outcome,
+            }
+        };
+        outcome.map_err(|error| crate::failure::explain(&error))?
+    }};
+}
+
+/// Like `decided`, for a step that may take minutes. Each part of it must keep to its own time, and it runs once.
+macro_rules! decided_at_length {
+    ($store:expr, |$transaction:ident| $step:expr) => {{
+        let _turn = $store.audit_turn.take().await?;
+        let mut patience = crate::patience::Patience::of(crate::patience::COMMAND_PATIENCE);
+        loop {
+            let mut connection = $store.writer().await?;
+            let begun = sqlx::Connection::begin_with(&mut *connection, Self::BEGIN);
+            let mut $transaction = match crate::failure::within_time(begun).await {
+                Ok(transaction) => transaction,
+                Err(error) if patience.allows_another_try(&error).await => continue,
+                Err(error) => break Err(crate::failure::explain(&error)),
+            };
+            break match $step.await {
+                Ok(done) => match $transaction.commit().await {
+                    Ok(()) => Ok(done),
+                    Err(error) => Err(crate::failure::explain(&error)),
+                },
+                Err(crate::decided::Stopped::Refused(error)) => Err(error),
+                Err(crate::decided::Stopped::Database(error)) => Err(crate::failure::explain(&error)),
+            };
+        }
+    }};
+}
+
+pub(crate) use {decided, decided_at_length};
