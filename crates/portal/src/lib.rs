@@ -13,6 +13,7 @@ mod half_sign_in;
 mod home;
 mod identity;
 mod letters;
+mod scripts;
 mod session;
 mod session_end;
 mod sessions;
@@ -58,12 +59,23 @@ pub fn router(portal: Arc<Portal>) -> Router {
         .route("/auth/code/resend", post(code_resend::handle))
         .route("/auth/sign-out", post(sign_out::handle))
         .route(sign_out::SIGNED_OUT_PATH, get(sign_out::show_signed_out))
-        .route("/clients", get(clients::handle))
         .route(drafting::endpoint::PATH, post(drafting::endpoint::handle))
-        .route(&drafting::script::PATH, get(drafting::script::handle))
+        .route("/clients", get(clients::list::handle).post(clients::new_client::create))
+        .route("/clients/new", get(clients::new_client::show))
+        .route("/clients/{id}", get(clients::record::handle).post(clients::facts_edit::handle))
+        .route("/clients/{id}/archive", post(clients::archive::archive_client))
+        .route("/clients/{id}/restore", post(clients::archive::restore_client))
+        .route("/clients/{id}/reassign", post(clients::reassign::handle))
+        .route("/clients/{id}/versions", get(clients::versions::of_client))
+        .route("/clients/{id}/entries", post(clients::entry_add::handle))
+        .route("/clients/{id}/entries/{entry}", post(clients::entry_edit::handle))
+        .route("/clients/{id}/entries/{entry}/archive", post(clients::archive::archive_entry))
+        .route("/clients/{id}/entries/{entry}/restore", post(clients::archive::restore_entry))
+        .route("/clients/{id}/entries/{entry}/versions", get(clients::versions::of_entry))
         .route("/sessions", get(sessions::handle))
         .route("/sessions/end", post(session_end::handle))
         .route("/auth/sign-in", get(sign_in::handle))
-        .route("/auth/callback", get(callback::handle));
+        .route("/auth/callback", get(callback::handle))
+        .merge(scripts::routes());
     surround(routes.with_state(portal), surroundings)
 }

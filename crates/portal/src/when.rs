@@ -22,6 +22,15 @@ pub(crate) fn day_and_time(at: UnixMillis, now: UnixMillis) -> String {
     }
 }
 
+/// `today, 09:14 UTC`, `yesterday`, `13 Nov`, with the year where it is not this one: for lists, where days are enough.
+pub(crate) fn day_or_time(at: UnixMillis, now: UnixMillis) -> String {
+    let words = day_and_time(at, now);
+    match words.split_once(", ") {
+        Some((day, _)) if day != "today" => day.to_owned(),
+        _ => words,
+    }
+}
+
 /// `4 March 2024`
 pub(crate) fn long_day(day: Day) -> String {
     written(day.start(), "%-d %B %Y")
@@ -31,6 +40,24 @@ pub(crate) fn long_day(day: Day) -> String {
 pub(crate) fn short_day(at: UnixMillis, now: UnixMillis) -> String {
     let is_this_year = date(at).map(|day| day.year()) == date(now).map(|day| day.year());
     written(at, if is_this_year { "%-d %b" } else { "%-d %b %Y" })
+}
+
+/// As a field of the type `datetime-local` has it: `2026-11-13T09:14`.
+pub(crate) fn field_time(at: UnixMillis) -> String {
+    written(at, "%Y-%m-%dT%H:%M")
+}
+
+/// A moment for programs and for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Moment {
+    pub(crate) iso: String,
+    pub(crate) words: String,
+}
+
+impl Moment {
+    pub(crate) fn new(at: UnixMillis, now: UnixMillis) -> Self {
+        Self { iso: at.to_iso(), words: day_and_time(at, now) }
+    }
 }
 
 /// Whole seconds to wait, never fewer than it takes.

@@ -18,8 +18,7 @@ use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use chancery_domain::{Entry, EntryId};
 use chancery_pages::Refusal;
-use chancery_policy::{EditClient, Permit, ReadClient};
-use chancery_store::EntriesWanted;
+use chancery_policy::EditClient;
 use std::sync::Arc;
 
 pub(crate) const PATH: &str = "/clients/{id}/letters/draft";
@@ -34,8 +33,8 @@ pub(crate) async fn handle(
     let mut form = DraftForm::parse(&body);
     let chosen = form.chosen();
     let store = &portal.store;
-    let read =
-        portal.on_client(&who, id, |permit: Permit<EditClient>| store.read_for_letter(permit, &chosen));
+    let read = |permit| store.read_for_letter(permit, &chosen);
+    let read = portal.on_client::<EditClient, _, _>(&who, id, read);
     // Whoever may edit every client learns that there is none of this number.
     let (client, entries) = read.await?.ok_or_else(no_such_client)?;
     let job = Job {
@@ -59,8 +58,7 @@ pub(crate) async fn handle(
             Err(failure) => Outcome::Failed(failure),
         },
     };
-    let entries = choices(&portal, &who, &job).await?;
-    page::show(&portal, &who, &job.client, &entries, &form, outcome).await
+    page::show(&portal, &who, id, &job.entries, form, outcome).await
 }
 
 /// An entry that is archived, or another client's, or nobody's, is not read, and the person is told; which of these it is, is
@@ -74,19 +72,6 @@ fn all_there(form: &DraftForm, entries: &[Entry]) -> Result<(), Failure> {
             "A note that you ticked is not in this record any more. Your text is untouched; look at what is ticked, and try again.",
         )),
     }
-}
-
-/// What the panel of a page offers to read: the newest entries, and those that were chosen.
-async fn choices(portal: &Portal, who: &SignedIn, job: &Job) -> Result<Vec<Entry>, Refusal> {
-    let newest = EntriesWanted::Page { kind: None, is_archived: false, after: None };
-    let read = portal.on_client(who, job.client.id, |permit: Permit<ReadClient>| {
-        portal.store.read_client(permit, &newest)
-    });
-    let mut entries = read.await?.ok_or_else(no_such_client)?.entries;
-    let older = job.entries.iter().filter(|chosen| !entries.iter().any(|entry| entry.id == chosen.id));
-    let older: Vec<Entry> = older.cloned().collect();
-    entries.extend(older);
-    Ok(entries)
 }
 
 fn wants_events(headers: &HeaderMap) -> bool {

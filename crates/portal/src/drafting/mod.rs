@@ -23,7 +23,6 @@ mod page;
 mod panel;
 mod prompt;
 mod receipt;
-pub(crate) mod script;
 mod stream;
 #[cfg(test)]
 mod tests;

@@ -10,11 +10,12 @@ use crate::state::Portal;
 use crate::when::short_day;
 use askama::Template;
 use chancery_domain::{ClientId, Entry, EntryId, EntryKind, UnixMillis};
+use chancery_pages::Refusal;
 
 /// So many of the newest notes and disputes are ticked in an editor that was just opened.
 const TICKED_AT_FIRST: usize = 2;
 
-/// Shown in an editor's template by `{{ panel|safe }}`: it is a template of its own, and escapes what it shows.
+/// A template of its own, which escapes what it shows; an editor has its HTML at its side.
 #[derive(Template)]
 #[template(path = "draft_panel.html")]
 pub(crate) struct DraftPanel {
@@ -100,6 +101,11 @@ impl DraftPanel {
             is_again: false,
             former_texts: Vec::new(),
         }
+    }
+
+    /// For the side of the editor.
+    pub(crate) fn html(&self) -> Result<String, Refusal> {
+        self.render().map_err(|error| Refusal::internal(format!("the draft panel: {error}")))
     }
 
     pub(super) fn finished(mut self, receipt: ReceiptWords) -> Self {

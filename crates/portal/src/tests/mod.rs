@@ -2,6 +2,7 @@
 
 mod arrivals;
 mod browser;
+mod clients;
 mod codes;
 mod mail_server;
 mod pages;
