@@ -14,7 +14,7 @@ use chancery_store::StoreError;
 use std::collections::HashMap;
 
 /// How often to ask anew about a client that changes hands while it is asked for.
-const MAX_ASKED_ANEW: u32 = 5;
+pub(crate) const MAX_ASKED_ANEW: u32 = 5;
 
 /// The number in a path `/clients/{id}…`. What is no integer is no client's address; one that is too large for any client is a
 /// number like another that is nobody's.

@@ -1,18 +1,25 @@
 //! HTTP surface B: the client portal. One file per page; what decides stands apart from what shows.
 
 mod arrival;
+mod audit;
+mod audit_verification;
 mod authority;
 mod callback;
+mod client_lines;
 mod clients;
 mod code;
 mod code_resend;
+mod csv_line;
 mod drafting;
+mod exports;
 mod failure;
+mod file_reply;
 mod frame;
 mod half_sign_in;
 mod home;
 mod identity;
 mod letters;
+mod routes;
 mod scripts;
 mod session;
 mod session_end;
@@ -21,20 +28,24 @@ mod sign_in;
 mod sign_ins_begun;
 mod sign_out;
 mod state;
+mod team;
 #[cfg(test)]
 mod tests;
 mod upkeep;
 mod visitor;
 mod when;
 
+pub use audit_verification::{AuditVerification, verify_audit};
+pub use client_lines::{write_csv_client, write_csv_head, write_jsonl_client};
+pub use csv_line::write_csv_line;
 pub use drafting::{DraftingError, DraftingSettings};
 pub use identity::IdentityError;
 pub use state::{IdentitySettings, Portal, PortalError, PortalSettings, SecondFactor};
 pub use upkeep::keep_tidy;
 
 use axum::Router;
-use axum::routing::{get, post};
 use chancery_pages::{Surroundings, surround};
+use frame::RefusalBars;
 use std::sync::Arc;
 
 /// The longest text of an entry (`domain::MAX_ENTRY_TEXT_CHARS`), as a form sends it.
@@ -50,32 +61,9 @@ pub fn router(portal: Arc<Portal>) -> Router {
         trusted_proxies: portal.settings.trusted_proxies.clone(),
         max_body_bytes: MAX_BODY_BYTES,
         open_to_other_sites: &[],
+        bars: Some(Arc::new(RefusalBars(Arc::clone(&portal)))),
         clock: Arc::clone(&portal.clock),
         randomness: Arc::clone(&portal.randomness),
     };
-    let routes = Router::new()
-        .route("/", get(home::handle))
-        .route("/auth/code", get(code::show).post(code::submit))
-        .route("/auth/code/resend", post(code_resend::handle))
-        .route("/auth/sign-out", post(sign_out::handle))
-        .route(sign_out::SIGNED_OUT_PATH, get(sign_out::show_signed_out))
-        .route(drafting::endpoint::PATH, post(drafting::endpoint::handle))
-        .route("/clients", get(clients::list::handle).post(clients::new_client::create))
-        .route("/clients/new", get(clients::new_client::show))
-        .route("/clients/{id}", get(clients::record::handle).post(clients::facts_edit::handle))
-        .route("/clients/{id}/archive", post(clients::archive::archive_client))
-        .route("/clients/{id}/restore", post(clients::archive::restore_client))
-        .route("/clients/{id}/reassign", post(clients::reassign::handle))
-        .route("/clients/{id}/versions", get(clients::versions::of_client))
-        .route("/clients/{id}/entries", post(clients::entry_add::handle))
-        .route("/clients/{id}/entries/{entry}", post(clients::entry_edit::handle))
-        .route("/clients/{id}/entries/{entry}/archive", post(clients::archive::archive_entry))
-        .route("/clients/{id}/entries/{entry}/restore", post(clients::archive::restore_entry))
-        .route("/clients/{id}/entries/{entry}/versions", get(clients::versions::of_entry))
-        .route("/sessions", get(sessions::handle))
-        .route("/sessions/end", post(session_end::handle))
-        .route("/auth/sign-in", get(sign_in::handle))
-        .route("/auth/callback", get(callback::handle))
-        .merge(scripts::routes());
-    surround(routes.with_state(portal), surroundings)
+    surround(routes::all().with_state(portal), surroundings)
 }

@@ -1,12 +1,8 @@
 //! The scripts of the pages that people are signed in to. Everything works without them; they make it quicker. Their addresses
 //! change with their text, so that a browser may keep them for ever.
 
-use crate::state::Portal;
-use axum::Router;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use std::sync::Arc;
 
 macro_rules! script_path {
     ($name:literal) => {
@@ -25,11 +21,16 @@ pub(crate) const PORTAL_PATH: &str = script_path!("portal.js");
 /// kept in the browser's storage; and a page that refuses is shown in the place of the one that asked.
 pub(crate) const HTMX_CONFIG: &str = r##"{"allowEval":false,"allowScriptTags":false,"includeIndicatorStyles":false,"selfRequestsOnly":true,"historyCacheSize":0,"refreshOnHistoryMiss":true,"responseHandling":[{"code":"204","swap":false},{"code":"[23]..","swap":true},{"code":"[45]..","swap":true,"error":true,"target":"#main","select":"#main","swapOverride":"outerHTML"}]}"##;
 
-pub(crate) fn routes() -> Router<Arc<Portal>> {
-    Router::new()
-        .route(HTMX_PATH, get(async || script(include_str!("../assets/htmx-2.0.11.min.js"))))
-        .route(DRAFT_PATH, get(async || script(include_str!("../assets/draft.js"))))
-        .route(PORTAL_PATH, get(async || script(include_str!("../assets/portal.js"))))
+pub(crate) async fn htmx() -> Response {
+    script(include_str!("../assets/htmx-2.0.11.min.js"))
+}
+
+pub(crate) async fn draft() -> Response {
+    script(include_str!("../assets/draft.js"))
+}
+
+pub(crate) async fn portal() -> Response {
+    script(include_str!("../assets/portal.js"))
 }
 
 fn script(text: &'static str) -> Response {

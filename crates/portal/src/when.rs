@@ -1,4 +1,4 @@
-//! Times as people read them. The portal does not know where they are, so it says UTC.
+//! Times and counts as people read them. The portal does not know where they are, so it says UTC.
 
 use chancery_domain::{Day, UnixMillis};
 use jiff::Timestamp;
@@ -58,12 +58,30 @@ impl Moment {
     pub(crate) fn new(at: UnixMillis, now: UnixMillis) -> Self {
         Self { iso: at.to_iso(), words: day_and_time(at, now) }
     }
+
+    /// `2026-11-13 09:14:05`, for a column that says UTC.
+    pub(crate) fn exact(at: UnixMillis) -> Self {
+        Self { iso: at.to_iso(), words: written(at, "%Y-%m-%d %H:%M:%S") }
+    }
 }
 
 /// Whole seconds to wait, never fewer than it takes.
 pub(crate) fn seconds_until(at: UnixMillis, now: UnixMillis) -> u32 {
     let wait_ms = u64::try_from(at.0.saturating_sub(now.0)).unwrap_or(0);
     u32::try_from(wait_ms.div_ceil(1000)).unwrap_or(u32::MAX).max(1)
+}
+
+/// `1,234,567`
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 fn date(at: UnixMillis) -> Option<Date> {
@@ -95,6 +113,13 @@ mod tests {
         assert_eq!(short_day(now, now), "13 Nov");
         assert_eq!(short_day(at("2025-12-31T08:05:00Z"), now), "31 Dec 2025");
         assert_eq!(clock_time(at("2026-11-13T09:14:59Z")), "09:14 UTC");
+    }
+
+    #[test]
+    fn large_numbers_are_grouped() {
+        for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(grouped(number), text);
+        }
     }
 
     #[test]

@@ -319,8 +319,15 @@ pub struct AuditQuery {
     pub from: Option<UnixMillis>,
     /// Before this moment.
     pub until: Option<UnixMillis>,
-    /// Those before this row.
-    pub before: Option<AuditPlace>,
+    /// The page of those before this row, or of those after it. None: the newest.
+    pub turn: Option<AuditTurn>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuditTurn {
+    Before(AuditPlace),
+    /// The nearest ones, which are given newest first like all others.
+    After(AuditPlace),
 }
 
 /// Where a row stands in the list: newest first.
@@ -363,7 +370,7 @@ pub trait Audit: Send + Sync + 'static {
     /// A page, newest first, this decision included.
     async fn read_audit(
         &self,
-        permit: Permit<ReadAudit>,
+        permit: &Permit<ReadAudit>,
         query: &AuditQuery,
     ) -> Result<Vec<AuditLine>, StoreError>;
 

@@ -8,6 +8,7 @@
 //! 5. on SIGTERM or Ctrl-C it drains (see `shutdown`).
 
 mod demo;
+mod demo_clients;
 mod descriptors;
 mod drafting;
 mod listener;

@@ -8,6 +8,7 @@
 
 mod bounds;
 mod browser;
+mod clients_command;
 mod commands;
 mod config;
 mod demo;

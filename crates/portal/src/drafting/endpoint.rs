@@ -21,8 +21,6 @@ use chancery_pages::Refusal;
 use chancery_policy::EditClient;
 use std::sync::Arc;
 
-pub(crate) const PATH: &str = "/clients/{id}/letters/draft";
-
 pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
     who: SignedIn,

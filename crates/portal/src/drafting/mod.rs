@@ -25,7 +25,7 @@ mod prompt;
 mod receipt;
 mod stream;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub(crate) use api::Drafter;
 pub use api::DraftingError;

@@ -3,15 +3,17 @@
 use crate::drafting::limits::Patience;
 use crate::drafting::{Drafter, DraftingSettings};
 use chancery_domain::SystemClock;
-use serde_json::json;
-use std::sync::Arc;
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-pub(super) const API_KEY: &str = "ck_aaaaaaaa_secretsecretsecretsecretsecretsecretsecret1";
+pub(crate) const API_KEY: &str = "ck_aaaaaaaa_secretsecretsecretsecretsecretsecretsecret1";
+
+pub(crate) const CONTEXT_TOKENS: usize = 2_048;
 
 /// How a draft is answered.
 #[derive(Clone, Debug)]
@@ -27,6 +29,18 @@ pub(crate) struct FaultyApi {
     /// Told when the portal hangs up on a stalled answer.
     pub(crate) hung_up: Arc<Notify>,
     pub(crate) asked_for_models: Arc<AtomicUsize>,
+    /// The bodies of the drafts that were asked for.
+    pub(crate) drafts: Arc<Mutex<Vec<Value>>>,
+}
+
+/// What happens to a request.
+#[derive(Clone)]
+struct Desk {
+    models: Answer,
+    draft: Answer,
+    hung_up: Arc<Notify>,
+    asked_for_models: Arc<AtomicUsize>,
+    drafts: Arc<Mutex<Vec<Value>>>,
 }
 
 /// Short, for the tests wait for them.
@@ -43,14 +57,24 @@ impl FaultyApi {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (hung_up, asked_for_models) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
-        let (say_hung_up, count) = (Arc::clone(&hung_up), Arc::clone(&asked_for_models));
+        let drafts = Arc::new(Mutex::new(Vec::new()));
+        let desk = Desk {
+            models,
+            draft,
+            hung_up: Arc::clone(&hung_up),
+            asked_for_models: Arc::clone(&asked_for_models),
+            drafts: Arc::clone(&drafts),
+        };
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (models, draft) = (models.clone(), draft.clone());
-                tokio::spawn(serve(stream, models, draft, Arc::clone(&say_hung_up), Arc::clone(&count)));
+                tokio::spawn(desk.clone().serve(stream));
             }
         });
-        Self { url, hung_up, asked_for_models }
+        Self { url, hung_up, asked_for_models, drafts }
+    }
+
+    pub(crate) fn settings(&self) -> DraftingSettings {
+        settings(&self.url)
     }
 
     /// Models are right; only drafts are not.
@@ -63,44 +87,53 @@ impl FaultyApi {
     }
 }
 
-pub(super) fn drafter(url: &str) -> Drafter {
-    let settings = DraftingSettings {
-        api_url: url.to_owned(),
-        api_key: API_KEY.to_owned(),
-        model: Some("small".to_owned()),
-    };
-    Drafter::with_patience(settings, Arc::new(SystemClock), IMPATIENCE).unwrap()
+fn settings(url: &str) -> DraftingSettings {
+    let (api_url, api_key) = (url.to_owned(), API_KEY.to_owned());
+    DraftingSettings { api_url, api_key, model: Some("small".to_owned()) }
 }
 
-async fn serve(
-    mut stream: TcpStream,
-    models: Answer,
-    draft: Answer,
-    hung_up: Arc<Notify>,
-    asked_for_models: Arc<AtomicUsize>,
-) {
-    let Some(path) = request(&mut stream).await else { return };
-    let answer = match path.as_str() {
-        "/v1/models" => {
-            asked_for_models.fetch_add(1, Ordering::SeqCst);
-            models
+pub(super) fn drafter(url: &str) -> Drafter {
+    Drafter::with_patience(settings(url), Arc::new(SystemClock), IMPATIENCE).unwrap()
+}
+
+impl Desk {
+    async fn serve(self, mut stream: TcpStream) {
+        let Some((path, body)) = request(&mut stream).await else { return };
+        let answer = match path.as_str() {
+            "/v1/models" => {
+                self.asked_for_models.fetch_add(1, Ordering::SeqCst);
+                self.models
+            }
+            "/v1/tokens" => Answer::Bytes(count(&body)),
+            _ => {
+                self.drafts.lock().unwrap().push(body);
+                self.draft
+            }
+        };
+        let (Answer::Bytes(bytes) | Answer::Stall(bytes)) = &answer;
+        let _ = stream.write_all(bytes.as_bytes()).await;
+        if matches!(answer, Answer::Stall(_)) {
+            // Nothing more is sent; what ends this is the other side.
+            while matches!(stream.read(&mut [0; 1_024]).await, Ok(1..)) {}
+            self.hung_up.notify_one();
         }
-        "/v1/tokens" => {
-            Answer::Bytes(ok_json(&json!({"input_tokens": 12, "max_output_tokens": 600}).to_string()))
-        }
-        _ => draft,
-    };
-    let (Answer::Bytes(bytes) | Answer::Stall(bytes)) = &answer;
-    let _ = stream.write_all(bytes.as_bytes()).await;
-    if matches!(answer, Answer::Stall(_)) {
-        // Nothing more is sent; what ends this is the other side.
-        while matches!(stream.read(&mut [0; 1_024]).await, Ok(1..)) {}
-        hung_up.notify_one();
     }
 }
 
-/// Reads one whole request; gives its path. It must have the key.
-async fn request(stream: &mut TcpStream) -> Option<String> {
+/// A token for every four bytes.
+fn count(body: &Value) -> String {
+    let bytes = |field: &str| body[field].as_str().map_or(0, str::len);
+    let input_tokens = (bytes("instructions") + bytes("input")) / 4;
+    let room = CONTEXT_TOKENS.saturating_sub(input_tokens);
+    if room == 0 {
+        return refusal("400 Bad Request", "", "input_too_long");
+    }
+    let wanted = body["max_output_tokens"].as_u64().map_or(0, |tokens| tokens as usize);
+    ok_json(&json!({"input_tokens": input_tokens, "max_output_tokens": wanted.min(room)}).to_string())
+}
+
+/// Reads one whole request; gives its path and its body. It must have the key.
+async fn request(stream: &mut TcpStream) -> Option<(String, Value)> {
     let mut bytes = Vec::new();
     let end = loop {
         if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -117,7 +150,8 @@ async fn request(stream: &mut TcpStream) -> Option<String> {
     while bytes.len() < end + length {
         stream.read_buf(&mut bytes).await.ok()?;
     }
-    Some(head.split(' ').nth(1)?.to_owned())
+    let body = serde_json::from_slice(&bytes[end..]).unwrap_or_default();
+    Some((head.split(' ').nth(1)?.to_owned(), body))
 }
 
 pub(crate) fn reply(status: &str, headers: &str, body: &str) -> String {
@@ -130,7 +164,7 @@ pub(crate) fn ok_json(body: &str) -> String {
 }
 
 pub(crate) fn models() -> String {
-    let small = json!({"id": "small", "context_tokens": 2048, "currency": "USD",
+    let small = json!({"id": "small", "context_tokens": CONTEXT_TOKENS, "currency": "USD",
         "input_per_million": "0.10", "output_per_million": "0.40"});
     ok_json(&json!({"object": "list", "data": [small]}).to_string())
 }
