@@ -176,7 +176,7 @@ pub(crate) fn refusal(status: &str, headers: &str, code: &str) -> String {
 }
 
 /// The head of a stream whose end is the end of the connection.
-pub(crate) fn stream(events: &[(&str, serde_json::Value)]) -> String {
+pub(crate) fn stream(events: &[(&str, Value)]) -> String {
     let events: String =
         events.iter().map(|(name, data)| format!("event: {name}\ndata: {data}\n\n")).collect();
     format!(
