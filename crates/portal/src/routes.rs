@@ -3,8 +3,8 @@
 
 use crate::state::Portal;
 use crate::{
-    audit, callback, clients, code, code_resend, drafting, exports, home, scripts, session_end, sessions, sign_in,
-    sign_out, team,
+    audit, callback, clients, code, code_resend, drafting, exports, home, scripts, session_end, sessions,
+    sign_in, sign_out, team,
 };
 use axum::Router;
 use axum::routing::{MethodFilter, on};

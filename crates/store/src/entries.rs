@@ -4,6 +4,7 @@
 use crate::both::{Statement, for_both_connections, push_list, stored_row};
 use crate::client_rows::{NO_ENTRY_MS, StoredClient, count, person_ref};
 use crate::decided::Stopped;
+use crate::ledger_batch::stored_count;
 use crate::{
     Changed, ENTRIES_PER_PAGE, EntriesWanted, EntryChange, EntryPlace, EntryVersion, NewEntry, StoreError,
 };
@@ -232,7 +233,7 @@ for_both_connections! {
             if let Some(EntryPlace { at, id }) = after {
                 read.push(" AND (e.at_ms, e.id) < (").push_bind(at.0).push(", ").push_bind(id.0).push(")");
             }
-            read.push(" ORDER BY e.at_ms DESC, e.id DESC LIMIT ").push_bind(crate::ledger_batch::stored_count(page + 1));
+            read.push(" ORDER BY e.at_ms DESC, e.id DESC LIMIT ").push_bind(stored_count(page + 1));
             let mut rows: Vec<StoredEntry> = read.build_query_as().fetch_all(&mut *self).await?;
             let has_more = rows.len() as u64 > page;
             if has_more {

@@ -135,7 +135,11 @@ async fn nobody_drafts_from_anothers_record_by_its_number_or_by_its_entries() {
     let own = new_client(&mut scene.ben, "Ben's own").await;
     scene.ben.accept = EVENTS;
     let reply = scene.ben.post(&format!("/clients/{own}/letters/draft"), &form).await;
-    assert!(reply.body.contains("event: failed") && reply.body.contains("not in this record"), "{}", reply.body);
+    assert!(
+        reply.body.contains("event: failed") && reply.body.contains("not in this record"),
+        "{}",
+        reply.body
+    );
     assert!(scene.api.drafts.lock().unwrap().is_empty(), "the model was never asked");
 }
 
@@ -143,10 +147,22 @@ async fn nobody_drafts_from_anothers_record_by_its_number_or_by_its_entries() {
 async fn without_scripts_the_draft_comes_in_the_editor_and_the_text_before_it_comes_back() {
     let mut scene = Scene::open(written(&["Dear <b>Ms</b> Raman</textarea><script>x</script>"])).await;
     let note = scene.note.to_string();
-    let form = [("purpose", "Offer a credit."), ("entries", note.as_str()), ("title", "Credit"), ("text", "mine & only")];
+    let form = [
+        ("purpose", "Offer a credit."),
+        ("entries", note.as_str()),
+        ("title", "Credit"),
+        ("text", "mine & only"),
+    ];
     let page = scene.page(&form).await;
     assert_eq!(page.status, StatusCode::OK, "{}", page.body);
-    for part in ["Dear &#60;b&#62;Ms", "mine &#38; only", "Put this text back", "value=\"Credit\"", "$0.0003494", "Wrote 412 tokens"] {
+    for part in [
+        "Dear &#60;b&#62;Ms",
+        "mine &#38; only",
+        "Put this text back",
+        "value=\"Credit\"",
+        "$0.0003494",
+        "Wrote 412 tokens",
+    ] {
         assert!(page.body.contains(part), "{part}: {}", page.body);
     }
     assert!(!page.body.contains("<script>x"), "{}", page.body);
@@ -217,5 +233,9 @@ async fn a_draft_is_on_record_as_an_edit_by_whoever_asked() {
     let mut ruth = scene.desk.browser();
     ruth.come_back(claims("ruth", "ruth@company.com")).await;
     let audit = ruth.get("/audit.csv?action=editClient").await;
-    assert!(audit.body.contains("ann@company.com") && audit.body.contains(&scene.client.to_string()), "{}", audit.body);
+    assert!(
+        audit.body.contains("ann@company.com") && audit.body.contains(&scene.client.to_string()),
+        "{}",
+        audit.body
+    );
 }
