@@ -156,11 +156,13 @@ for_both_stores! {
             progress: &(dyn Fn(u64) + Send + Sync),
         ) -> Result<Vec<ClientId>, StoreError> {
             decided_at_length!(self, |transaction| async {
+                transaction.expect_many(true).await?;
                 let mut made = Vec::with_capacity(clients.len());
                 for some in clients.chunks(MAX_CLIENTS_AT_ONCE) {
                     made.extend(transaction.add_clients(self.lease.writer, some).await?);
                     progress(made.len() as u64);
                 }
+                transaction.expect_many(false).await?;
                 Ok::<_, Stopped>(made)
             })
         }
@@ -204,7 +206,7 @@ for_both_stores! {
             decided!(self, |transaction| async {
                 transaction.link(self.lease.writer, &row).await?;
                 let Some(client) = transaction.hold_to_change(&permit).await? else { return Ok(Changed::Gone) };
-                transaction.hold_member(to).await?;
+                transaction.must_be_member(to).await?;
                 let id = ClientId(client.id);
                 if client.owner_id != to.0 {
                     transaction.move_clients(permit.asked(), &[id], to).await?;
@@ -222,7 +224,7 @@ for_both_stores! {
             decided_at_length!(self, |transaction| async {
                 transaction.link(self.lease.writer, &rows).await?;
                 let owners = transaction.hold_all(&clients_of(&permits), HeldFor::Changing).await?;
-                transaction.hold_member(to).await?;
+                transaction.must_be_member(to).await?;
                 let (mut moved, mut seen) = (Vec::new(), HashSet::new());
                 for permit in &permits {
                     let Some(client) = permit.client() else { continue };
@@ -254,7 +256,7 @@ for_both_stores! {
                 };
                 let name = ClientName::from_stored(client.facts.name.clone());
                 leave_room_for(&name, entries_there(&client)?, 1)?;
-                transaction.hold_person(new.author).await?;
+                transaction.must_be_known(new.author).await?;
                 let id = ClientId(client.id);
                 let drawn = transaction.draw_numbers("entries", 1).await?;
                 for number in drawn {
