@@ -13,6 +13,9 @@ pub(crate) struct Names {
     client: EntityTypeName,
     operator: EntityUid,
     firm: EntityUid,
+    /// The owner of what has none. It is no number, so nobody is this one; and a number that is no client's is decided like any
+    /// other, in the same steps and the same time.
+    nobody: EntityUid,
     actions: HashMap<Action, EntityUid>,
 }
 
@@ -21,6 +24,7 @@ impl Names {
         let type_name = |name: &str| name.parse::<EntityTypeName>();
         let action_type = type_name("Action")?;
         Ok(Self {
+            nobody: uid(&type_name("Person")?, "nobody"),
             person: type_name("Person")?,
             role: type_name("Role")?,
             client: type_name("Client")?,
@@ -48,12 +52,11 @@ impl Names {
         match resource {
             Resource::Client { id, owner } => {
                 let id = id.map_or_else(|| "new".to_owned(), |id| id.to_string());
-                let owner = owner.map(|owner| {
-                    ("owner".to_owned(), RestrictedExpression::new_entity_uid(self.person(owner)))
-                });
+                let owner = owner.map_or_else(|| self.nobody.clone(), |owner| self.person(owner));
+                let owner = ("owner".to_owned(), RestrictedExpression::new_entity_uid(owner));
                 let client = uid(&self.client, &id);
-                // Attributes can only fail by what they compute, and this one computes nothing; without it nobody is the owner.
-                Entity::new(client.clone(), owner.into_iter().collect(), HashSet::new())
+                // Attributes can only fail by what they compute, and this one computes nothing; without it nothing is allowed.
+                Entity::new(client.clone(), HashMap::from([owner]), HashSet::new())
                     .unwrap_or_else(|_| Entity::new_no_attrs(client, HashSet::new()))
             }
             Resource::Firm => Entity::new_no_attrs(self.firm.clone(), HashSet::new()),
