@@ -5,6 +5,10 @@ use cedar_policy::{Entity, EntityId, EntityTypeName, EntityUid, RestrictedExpres
 use chancery_domain::{Action, Asker, PersonId, Role};
 use std::collections::{HashMap, HashSet};
 
+/// The owner of what has none: people's numbers begin with 1. So a number that is no client's is decided like any other, in the
+/// same steps and the same time.
+const NOBODY: PersonId = PersonId(0);
+
 /// The names of Cedar's types, parsed once.
 #[derive(Debug)]
 pub(crate) struct Names {
@@ -13,9 +17,6 @@ pub(crate) struct Names {
     client: EntityTypeName,
     operator: EntityUid,
     firm: EntityUid,
-    /// The owner of what has none. It is no number, so nobody is this one; and a number that is no client's is decided like any
-    /// other, in the same steps and the same time.
-    nobody: EntityUid,
     actions: HashMap<Action, EntityUid>,
 }
 
@@ -24,7 +25,6 @@ impl Names {
         let type_name = |name: &str| name.parse::<EntityTypeName>();
         let action_type = type_name("Action")?;
         Ok(Self {
-            nobody: uid(&type_name("Person")?, "nobody"),
             person: type_name("Person")?,
             role: type_name("Role")?,
             client: type_name("Client")?,
@@ -52,7 +52,7 @@ impl Names {
         match resource {
             Resource::Client { id, owner } => {
                 let id = id.map_or_else(|| "new".to_owned(), |id| id.to_string());
-                let owner = owner.map_or_else(|| self.nobody.clone(), |owner| self.person(owner));
+                let owner = self.person(owner.unwrap_or(NOBODY));
                 let owner = ("owner".to_owned(), RestrictedExpression::new_entity_uid(owner));
                 let client = uid(&self.client, &id);
                 // Attributes can only fail by what they compute, and this one computes nothing; without it nothing is allowed.
