@@ -92,6 +92,22 @@ for_both_stores! {
             })
         }
 
+        async fn read_for_letter(
+            &self,
+            permit: Permit<EditClient>,
+            entries: &[EntryId],
+        ) -> Result<Option<(Client, Vec<Entry>)>, StoreError> {
+            let row = [permit.to_audit_row()];
+            decided!(self, |transaction| async {
+                transaction.link(self.lease.writer, &row).await?;
+                let Some(client) = transaction.hold_to_read(&permit).await? else { return Ok(None) };
+                let id = ClientId(client.id);
+                transaction.note_looks(permit.asked(), &[id]).await?;
+                let entries = transaction.entries_among(id, entries).await?;
+                Ok(Some((client.into_client()?, entries)))
+            })
+        }
+
         async fn client_versions(
             &self,
             permit: Permit<ReadClient>,

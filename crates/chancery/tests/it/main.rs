@@ -13,6 +13,7 @@ mod commands;
 mod config;
 mod demo;
 mod docs;
+mod drafting;
 mod event_stream;
 mod faults;
 mod identity_clients;
