@@ -23,7 +23,8 @@ use chancery_policy::{
 };
 use std::collections::HashSet;
 
-const OWNER: &str = "SELECT owner_id FROM clients WHERE id = $1";
+/// One row in any case, so that it takes as long for a number that is no client's.
+const OWNER: &str = "SELECT (SELECT owner_id FROM clients WHERE id = $1)";
 const ANY: &str = "SELECT COUNT(*) FROM (SELECT id FROM clients LIMIT 1) AS some_client";
 const OWNERSHIPS: &str = "SELECT id, owner_id FROM clients WHERE id > $1 ORDER BY id LIMIT $2";
 /// The index has those that are archived apart, so each kind is a walk by itself.
@@ -49,7 +50,7 @@ for_both_stores! {
     impl ClientRecords {
         async fn owner_of(&self, client: ClientId) -> Result<Option<PersonId>, StoreError> {
             let found: Option<i64> =
-                answer(sqlx::query_scalar(OWNER).bind(client.0).fetch_optional(&self.reader)).await?;
+                answer(sqlx::query_scalar(OWNER).bind(client.0).fetch_one(&self.reader)).await?;
             Ok(found.map(PersonId))
         }
 

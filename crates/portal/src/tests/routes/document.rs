@@ -18,6 +18,7 @@ How to read it:
   page that gives them back what they typed. A forged and an ended session are no session.
 - **403** is refused and on record, and nothing was changed; the tests compare the whole database. *Not theirs* and *no such client* are the
   same bytes and headers. **404** is told to partners alone, who may read every client.
+- In the tests the identity provider does not answer (503 at sign-in), nobody comes back from it (400) and nobody is half signed in (410).
 - An empty cell: the question does not arise.
 
 ";
