@@ -26,7 +26,8 @@ pub struct Server {
 impl Server {
     /// The real binary, with the portal alone.
     pub async fn chancery(binary: &Path, database_url: &str) -> Self {
-        let mut command = Command::new(binary);
+        // It runs in a folder of its own, where its data goes, and the path may be relative to this one.
+        let mut command = Command::new(binary.canonicalize().unwrap());
         command.args(["serve", "--only", "portal"]).env("CHANCERY_DATABASE__URL", database_url);
         Self::start(command, "CHANCERY_PORTAL__LISTEN").await
     }
@@ -44,7 +45,6 @@ impl Server {
         command
             .env(listen, address.to_string())
             .env("CHANCERY_OPS__LISTEN", "127.0.0.1:0")
-            .env("CHANCERY_DATA", folder.path().join("data"))
             .env("RUST_LOG", "warn")
             .current_dir(folder.path())
             .stdin(Stdio::null())
