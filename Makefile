@@ -41,9 +41,9 @@ openapi: ## Renew docs/openapi.json, the API described for programs, from the co
 	@scripts/require build
 	@document=$$($(CARGO) run --quiet --locked -p chancery-api --example openapi) && printf '%s\n' "$$document" > docs/openapi.json
 
-screenshots: ## Renew the pictures of docs/sign-in.md, from a real browser and a real server
+screenshots: ## Renew the pictures of docs/sign-in.md and docs/portal.md, from a real browser and a real server
 	@scripts/require build test
-	CHANCERY_TEST_SCREENSHOTS=$(CURDIR)/docs/sign-in scripts/with-services scripts/run-tests -p chancery --test it sign_in::tour::
+	CHANCERY_TEST_SCREENSHOTS=$(CURDIR)/docs scripts/with-services scripts/run-tests -p chancery --test it tour::
 
 bench: bench-engine bench-ledger bench-portal ## Every side-by-side benchmark and every measurement
 
