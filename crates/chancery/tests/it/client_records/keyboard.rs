@@ -6,7 +6,7 @@ use crate::office::Office;
 
 /// What has the focus, in a word or two.
 const FOCUS: &str = "const at = document.activeElement; \
-    return at.id ? '#' + at.id : (at.getAttribute('aria-label') || at.innerText || at.tagName).trim()";
+    return at.id && !at.matches('[data-row]') ? '#' + at.id : (at.getAttribute('aria-label') || at.innerText || at.tagName).trim()";
 /// More than any page has to tab through.
 const MAX_TABS: usize = 60;
 

@@ -64,7 +64,7 @@ async fn a_note_is_added_edited_and_in_conflict(
     record: &str,
     ruth: &Somebody,
 ) {
-    browser.press("a[href$='open=note']").await;
+    browser.press("a[href*='open=note']").await;
     browser.fill("#title", "First meeting").await;
     browser.fill("#text", "They like it plain.").await;
     browser.press(".editor button.button-primary").await;
