@@ -228,12 +228,12 @@ impl Browser {
         assert_eq!(self.devtools("Network.setCookie", cookie).await["success"], true);
     }
 
-    /// What its console has said since this was last asked: errors of scripts, and what a page's policy forbade. That a page
-    /// came with a status of 400 or more is left out: tests ask for the status itself.
+    /// What its console has complained of since this was last asked: errors of scripts, and what a page's policy forbade. That a
+    /// page came with a status of 400 or more is left out: tests ask for the status itself.
     pub async fn complaints(&self) -> Vec<String> {
         let log = self.post("se/log", &json!({"type": "browser"})).await;
-        let entries = log.as_array().unwrap().iter();
-        let words = entries.map(|entry| format!("{} {}", entry["level"], entry["message"]));
+        let errors = log.as_array().unwrap().iter().filter(|entry| entry["level"] == "SEVERE");
+        let words = errors.map(|error| error["message"].as_str().unwrap().to_owned());
         words.filter(|words| !words.contains("the server responded with a status of 4")).collect()
     }
 

@@ -153,6 +153,8 @@ fn without_redirects() -> reqwest::Client {
     // The client wants a TLS provider before it is built, though these tests speak plain HTTP.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(60));
+    // A connection that waits while a test does something else for minutes is closed meanwhile.
+    let builder = builder.pool_max_idle_per_host(0);
     builder.redirect(reqwest::redirect::Policy::none()).build().unwrap()
 }
 

@@ -39,7 +39,7 @@ async fn the_list_and_a_record_need_no_mouse() {
     the_skip_link_comes_first_and_leads_past_the_bar(&browser).await;
     slash_searches_and_j_k_and_enter_open_a_row(&office, &browser).await;
     a_question_mark_shows_the_keys_and_escape_closes_them(&browser).await;
-    tab_goes_through_the_page_in_its_order(&browser).await;
+    tab_goes_through_the_page_in_its_order(&office, &browser).await;
     a_note_is_added_and_saved(&office, &browser).await;
 
     let record = maya.json("/clients/1037").await.value();
@@ -103,10 +103,14 @@ async fn a_question_mark_shows_the_keys_and_escape_closes_them(browser: &Browser
     assert_eq!(focus(browser).await, "Keys");
     keys(browser, ESCAPE).await;
     assert_eq!(browser.script(is_open).await, false);
+    keys(browser, "j").await;
+    let ring = "const at = document.activeElement; return [at.matches('article.entry'), getComputedStyle(at).outlineStyle]";
+    assert_eq!(browser.script(ring).await, serde_json::json!([true, "solid"]), "one sees which entry it is");
 }
 
-async fn tab_goes_through_the_page_in_its_order(browser: &Browser) {
-    browser.script("document.activeElement.blur(); window.scrollTo(0, 0); window.before = null").await;
+async fn tab_goes_through_the_page_in_its_order(office: &Office, browser: &Browser) {
+    browser.open(&office.portal("/clients/1037")).await;
+    super::ready(browser).await;
     let is_ahead = "const at = document.activeElement, before = window.before; window.before = at; \
         if (at === document.body) return 'end'; \
         const box = at.getBoundingClientRect(); \
@@ -128,6 +132,7 @@ async fn tab_goes_through_the_page_in_its_order(browser: &Browser) {
 }
 
 async fn a_note_is_added_and_saved(office: &Office, browser: &Browser) {
+    browser.open(&office.portal("/clients/1037")).await;
     tab_to(browser, "Add note").await;
     keys(browser, ENTER).await;
     browser.arrive(&office.portal("/clients/1037?open=note")).await;
