@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test test-arm check openapi bench bench-engine bench-ledger bench-portal clean screenshots torture
+.PHONY: help run test test-arm check openapi authorization bench bench-engine bench-ledger bench-portal clean screenshots torture
 
 CARGO ?= cargo
 CHANCERY := $(CARGO) run --quiet --release --locked -p chancery --
@@ -40,6 +40,10 @@ check: ## The quick loop: format, lints, unit tests
 openapi: ## Renew docs/openapi.json, the API described for programs, from the code
 	@scripts/require build
 	@document=$$($(CARGO) run --quiet --locked -p chancery-api --example openapi) && printf '%s\n' "$$document" > docs/openapi.json
+
+authorization: ## Renew docs/authorization.md, who may do what, from the cases that the tests hold every route to
+	@scripts/require build
+	CHANCERY_RENEW_DOCS=1 $(CARGO) test --quiet --locked -p chancery-portal --lib the_document_of_who_may_do_what
 
 screenshots: ## Renew the pictures of docs/sign-in.md and docs/portal.md, from a real browser and a real server
 	@scripts/require build test

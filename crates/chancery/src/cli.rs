@@ -174,8 +174,9 @@ pub enum Key {
 pub enum Client {
     /// Bring clients in from a file: all of them, or none where anything in it is wrong
     #[command(
-        after_help = "Examples:\n  chancery client import clients.jsonl\n  chancery client import clients.csv --dry-run\n\n\
-            Example:\n  echo '{\"name\":\"Harbour Lane Bakery\",\"owner\":\"maya@example.com\"}' | chancery client import - --format jsonl"
+        after_help = "Example:\n  chancery client import clients.csv --dry-run\n  chancery client import clients.csv\n  \
+            echo '{\"name\":\"Harbour Lane Bakery\",\"owner\":\"maya@example.com\"}' | chancery client import - --format jsonl\n\n\
+            docs/clients.md has the fields."
     )]
     Import(ImportClients),
     /// Give a client to somebody else, from the next request on

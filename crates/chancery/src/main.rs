@@ -10,6 +10,7 @@ mod data_folder;
 mod model_pull;
 mod operator;
 mod output;
+mod secret_file;
 mod serve;
 
 use clap::Parser;

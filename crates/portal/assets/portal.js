@@ -27,7 +27,8 @@
   const hasUnsaved = () => !isSending && [...document.querySelectorAll("form[data-guard]")].some(isUnsaved);
 
   addEventListener("submit", (event) => {
-    if (event.target.matches("form[data-guard]")) isSending = true;
+    // A draft is asked for without leaving the page (draft.js).
+    if (!event.defaultPrevented && event.target.matches("form[data-guard]")) isSending = true;
   });
 
   addEventListener("beforeunload", (event) => {

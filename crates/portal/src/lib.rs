@@ -10,6 +10,7 @@ mod clients;
 mod code;
 mod code_resend;
 mod csv_line;
+mod drafting;
 mod exports;
 mod failure;
 mod file_reply;
@@ -37,8 +38,9 @@ mod when;
 pub use audit_verification::{AuditVerification, verify_audit};
 pub use client_lines::{write_csv_client, write_csv_head, write_jsonl_client};
 pub use csv_line::write_csv_line;
+pub use drafting::{DraftingError, DraftingSettings};
 pub use identity::IdentityError;
-pub use state::{IdentitySettings, Portal, PortalSettings, SecondFactor};
+pub use state::{IdentitySettings, Portal, PortalError, PortalSettings, SecondFactor};
 pub use upkeep::keep_tidy;
 
 use axum::Router;

@@ -3,8 +3,8 @@
 
 use crate::state::Portal;
 use crate::{
-    audit, callback, clients, code, code_resend, exports, home, scripts, session_end, sessions, sign_in,
-    sign_out, team,
+    audit, callback, clients, code, code_resend, drafting, exports, home, scripts, session_end, sessions,
+    sign_in, sign_out, team,
 };
 use axum::Router;
 use axum::routing::{MethodFilter, on};
@@ -52,6 +52,7 @@ routes! {
     POST "/clients/{id}/entries/{entry}/archive" => clients::archive::archive_entry,
     POST "/clients/{id}/entries/{entry}/restore" => clients::archive::restore_entry,
     GET "/clients/{id}/entries/{entry}/versions" => clients::versions::of_entry,
+    POST "/clients/{id}/letters/draft" => drafting::endpoint::handle,
 
     GET "/team" => team::page::handle,
     POST "/team/role" => team::role::handle,
@@ -64,5 +65,6 @@ routes! {
     GET "/audit.csv" => audit::csv::handle,
 
     GET scripts::HTMX_PATH => scripts::htmx,
+    GET scripts::DRAFT_PATH => scripts::draft,
     GET scripts::PORTAL_PATH => scripts::portal,
 }

@@ -12,6 +12,8 @@ macro_rules! script_path {
 
 /// htmx 2.0.11, as published (assets/htmx-LICENSE.txt): parts of a page in place of the whole.
 pub(crate) const HTMX_PATH: &str = script_path!("htmx.js");
+/// Drafts of letters as they come.
+pub(crate) const DRAFT_PATH: &str = script_path!("draft.js");
 /// Keys, and the guard of what is not saved.
 pub(crate) const PORTAL_PATH: &str = script_path!("portal.js");
 
@@ -21,6 +23,10 @@ pub(crate) const HTMX_CONFIG: &str = r##"{"allowEval":false,"allowScriptTags":fa
 
 pub(crate) async fn htmx() -> Response {
     script(include_str!("../assets/htmx-2.0.11.min.js"))
+}
+
+pub(crate) async fn draft() -> Response {
+    script(include_str!("../assets/draft.js"))
 }
 
 pub(crate) async fn portal() -> Response {

@@ -36,6 +36,12 @@ pub(crate) fn long_day(day: Day) -> String {
     written(day.start(), "%-d %B %Y")
 }
 
+/// `13 Nov`, with the year where it is not this one.
+pub(crate) fn short_day(at: UnixMillis, now: UnixMillis) -> String {
+    let is_this_year = date(at).map(|day| day.year()) == date(now).map(|day| day.year());
+    written(at, if is_this_year { "%-d %b" } else { "%-d %b %Y" })
+}
+
 /// As a field of the type `datetime-local` has it: `2026-11-13T09:14`.
 pub(crate) fn field_time(at: UnixMillis) -> String {
     written(at, "%Y-%m-%dT%H:%M")
@@ -103,6 +109,9 @@ mod tests {
         ] {
             assert_eq!(day_and_time(at(then), now), words);
         }
+        assert_eq!(long_day(Day::of(now)), "13 November 2026");
+        assert_eq!(short_day(now, now), "13 Nov");
+        assert_eq!(short_day(at("2025-12-31T08:05:00Z"), now), "31 Dec 2025");
         assert_eq!(clock_time(at("2026-11-13T09:14:59Z")), "09:14 UTC");
     }
 

@@ -6,6 +6,7 @@ use crate::both::{Statement, for_both_connections, stored_row};
 use crate::client_rows::{StoredClient, client_columns, count};
 use crate::client_words::{WordRange, searched};
 use crate::decided::Stopped;
+use crate::ledger_batch::stored_count;
 use crate::{CLIENTS_PER_PAGE, ClientLine, ClientOrder, ClientPage, ClientQuery, StoreError};
 use chancery_domain::PersonId;
 use chancery_policy::Scope;
@@ -87,7 +88,12 @@ pub(crate) struct Part {
 }
 
 #[async_trait::async_trait]
-pub(crate) trait ClientList {
+pub(crate) trait ClientList: sqlx::Connection {
+    /// Reads a part of the list in one statement, so that no client is shown to somebody whose it has just ceased to be.
+    fn part_statement(filter: &ListFilter, order: ClientOrder, part: Part) -> Statement<Self>
+    where
+        Self: Sized;
+
     async fn list(
         &mut self,
         filter: &ListFilter,
@@ -107,6 +113,16 @@ pub(crate) trait ClientList {
 
 for_both_connections! {
     impl ClientList {
+        fn part_statement(filter: &ListFilter, order: ClientOrder, part: Part) -> Statement<Self> {
+            let mut read = Statement::<Self>::new(concat!("SELECT ", client_columns!(), " FROM (SELECT c.id FROM clients c"));
+            push_filter!(read, filter);
+            read.push(order_by(order)).push(" LIMIT ").push_bind(stored_count(part.wanted));
+            read.push(" OFFSET ").push_bind(stored_count(part.skipped));
+            read.push(") AS page JOIN clients c ON c.id = page.id JOIN people p ON p.id = c.owner_id");
+            read.push(order_by(order));
+            read
+        }
+
         async fn list(
             &mut self,
             filter: &ListFilter,
@@ -169,17 +185,87 @@ for_both_connections! {
             order: ClientOrder,
             part: Part,
         ) -> Result<Vec<ClientLine>, Stopped> {
-            let stored = crate::ledger_batch::stored_count;
-            // One statement, so that no client is shown to somebody whose it has just ceased to be.
-            let mut read = Statement::<Self>::new(concat!("SELECT ", client_columns!(), " FROM (SELECT c.id FROM clients c"));
-            push_filter!(read, filter);
-            read.push(order_by(order)).push(" LIMIT ").push_bind(stored(part.wanted));
-            read.push(" OFFSET ").push_bind(stored(part.skipped));
-            read.push(") AS page JOIN clients c ON c.id = page.id JOIN people p ON p.id = c.owner_id");
-            read.push(order_by(order));
+            let mut read = Self::part_statement(filter, order, part);
             let rows: Vec<StoredClient> = read.build_query_as().fetch_all(&mut *self).await?;
             let lines: Result<Vec<ClientLine>, StoreError> = rows.into_iter().map(StoredClient::into_line).collect();
             Ok(lines?)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Health, SqliteStore};
+    use sqlx::SqliteConnection;
+
+    /// The steps of SQLite's plan: each with its number, that of the step it belongs to, and what it does.
+    async fn plan(store: &SqliteStore, filter: &ListFilter, order: ClientOrder) -> Vec<(i64, i64, String)> {
+        let part = Part { skipped: 25, wanted: 25 };
+        let sql = SqliteConnection::part_statement(filter, order, part).into_string();
+        let explain = sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"));
+        let steps: Vec<(i64, i64, i64, String)> =
+            sqlx::query_as(explain).fetch_all(&store.reader).await.unwrap();
+        steps.into_iter().map(|(id, parent, _, detail)| (id, parent, detail)).collect()
+    }
+
+    #[tokio::test]
+    async fn a_page_without_words_walks_the_index_of_its_order_and_sorts_nothing_but_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&folder.path().join("chancery.db")).await.unwrap();
+        for (order, index) in [
+            (ClientOrder::RecentFirst, "clients_recent"),
+            (ClientOrder::OldestFirst, "clients_recent"),
+            (ClientOrder::Name, "clients_name"),
+            (ClientOrder::NameBackwards, "clients_name"),
+            (ClientOrder::Id, "clients_number"),
+            (ClientOrder::IdBackwards, "clients_number"),
+        ] {
+            for owner in [None, Some(PersonId(1))] {
+                let of_owner = if owner.is_some() { "_of_owner " } else { " " };
+                let filter = ListFilter { owner, is_archived: false, words: Vec::new() };
+                let plan = plan(&store, &filter, order).await;
+                let walk = format!("SEARCH c USING COVERING INDEX {index}{of_owner}");
+                assert!(plan.iter().any(|(_, _, detail)| detail.starts_with(&walk)), "{order:?}: {plan:?}");
+                let sorts_inside =
+                    |(_, parent, detail): &(i64, i64, String)| *parent != 0 && detail.contains("TEMP B-TREE");
+                assert!(!plan.iter().any(sorts_inside), "{order:?}: {plan:?}");
+                assert!(
+                    !plan.iter().any(|(_, _, detail)| detail.starts_with("SCAN c")),
+                    "{order:?}: {plan:?}"
+                );
+            }
+        }
+        store.close().await;
+    }
+
+    #[tokio::test]
+    async fn a_search_looks_words_up_in_the_index_of_their_owner_or_of_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&folder.path().join("chancery.db")).await.unwrap();
+        for (owner, index) in [
+            (None, "client_words_of_all (word>?"),
+            (Some(PersonId(1)), "client_words_of_owner (owner_id=? AND word>?"),
+        ] {
+            let filter = ListFilter { owner, is_archived: false, words: searched("harbour lane") };
+            let plan = plan(&store, &filter, ClientOrder::RecentFirst).await;
+            let walks = plan
+                .iter()
+                .filter(|(_, _, detail)| detail.contains(&format!("COVERING INDEX {index}")))
+                .count();
+            assert_eq!(walks, 2, "{plan:?}");
+        }
+        store.close().await;
+    }
+
+    #[test]
+    fn nobody_lists_more_than_their_scope() {
+        let (one, other) = (PersonId(1), PersonId(2));
+        assert_eq!(owner_within(Scope::All, None), Some(None));
+        assert_eq!(owner_within(Scope::All, Some(one)), Some(Some(one)));
+        assert_eq!(owner_within(Scope::OwnedBy(one), None), Some(Some(one)));
+        assert_eq!(owner_within(Scope::OwnedBy(one), Some(one)), Some(Some(one)));
+        assert_eq!(owner_within(Scope::OwnedBy(one), Some(other)), None);
+        assert_eq!(owner_within(Scope::Nothing, Some(one)), None);
     }
 }

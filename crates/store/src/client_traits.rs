@@ -211,6 +211,14 @@ pub trait ClientRecords: Send + Sync + 'static {
         wanted: &EntriesWanted,
     ) -> Result<Option<ClientRecord>, StoreError>;
 
+    /// The client, and those of the given entries that are its own and not archived, newest first: what a letter is drafted
+    /// from. None like `read_client`.
+    async fn read_for_letter(
+        &self,
+        permit: Permit<EditClient>,
+        entries: &[EntryId],
+    ) -> Result<Option<(Client, Vec<Entry>)>, StoreError>;
+
     /// Newest first. None like `read_client`.
     async fn client_versions(
         &self,

@@ -4,6 +4,7 @@
 use crate::both::{Statement, for_both_connections, push_list, stored_row};
 use crate::client_rows::{NO_ENTRY_MS, StoredClient, count, person_ref};
 use crate::decided::Stopped;
+use crate::ledger_batch::stored_count;
 use crate::{
     Changed, ENTRIES_PER_PAGE, EntriesWanted, EntryChange, EntryPlace, EntryVersion, NewEntry, StoreError,
 };
@@ -180,6 +181,9 @@ pub(crate) trait Entries {
 
     async fn entry(&mut self, client: ClientId, entry: EntryId) -> Result<Option<Entry>, Stopped>;
 
+    /// Those of the given ones that are this client's and not put away, newest first.
+    async fn entries_among(&mut self, client: ClientId, among: &[EntryId]) -> Result<Vec<Entry>, Stopped>;
+
     /// Newest first.
     async fn versions_of_entry(&mut self, entry: EntryId) -> Result<Vec<EntryVersion>, Stopped>;
 
@@ -229,7 +233,7 @@ for_both_connections! {
             if let Some(EntryPlace { at, id }) = after {
                 read.push(" AND (e.at_ms, e.id) < (").push_bind(at.0).push(", ").push_bind(id.0).push(")");
             }
-            read.push(" ORDER BY e.at_ms DESC, e.id DESC LIMIT ").push_bind(crate::ledger_batch::stored_count(page + 1));
+            read.push(" ORDER BY e.at_ms DESC, e.id DESC LIMIT ").push_bind(stored_count(page + 1));
             let mut rows: Vec<StoredEntry> = read.build_query_as().fetch_all(&mut *self).await?;
             let has_more = rows.len() as u64 > page;
             if has_more {
@@ -260,6 +264,23 @@ for_both_connections! {
         async fn entry(&mut self, client: ClientId, entry: EntryId) -> Result<Option<Entry>, Stopped> {
             let found = sqlx::query_as(ENTRY).bind(entry.0).bind(client.0).fetch_optional(&mut *self).await?;
             Ok(found.map(StoredEntry::into_entry).transpose()?)
+        }
+
+        async fn entries_among(&mut self, client: ClientId, among: &[EntryId]) -> Result<Vec<Entry>, Stopped> {
+            let mut found = Vec::new();
+            for among in among.chunks(MAX_ROWS_AT_ONCE) {
+                let mut read = Statement::<Self>::new(concat!(entry_columns!(), "e.client_id = "));
+                read.push_bind(client.0).push(" AND e.is_archived = ").push_bind(false).push(" AND e.id IN ");
+                push_list!(read, among.iter().map(|entry| entry.0));
+                let rows: Vec<StoredEntry> = read.build_query_as().persistent(false).fetch_all(&mut *self).await?;
+                for row in rows {
+                    found.push(row.into_entry()?);
+                }
+            }
+            found.sort_by_key(|entry| std::cmp::Reverse((entry.at, entry.id)));
+            // Whoever is named twice is there once.
+            found.dedup_by_key(|entry| entry.id);
+            Ok(found)
         }
 
         async fn versions_of_entry(&mut self, entry: EntryId) -> Result<Vec<EntryVersion>, Stopped> {

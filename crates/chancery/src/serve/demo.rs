@@ -2,6 +2,7 @@
 //! start. The file is written before what it tells of is made, so that a start that was cut off is finished by the next.
 
 use super::demo_clients;
+use super::drafting;
 use super::people::{Addresses, Ground};
 use crate::commands::create_key;
 use crate::config::Config;
@@ -153,7 +154,9 @@ async fn still_valid(api_key: &str, store: &Arc<dyn Store>) -> anyhow::Result<Op
 
 async fn make_firm(data: &DataFolder, store: &dyn Store) -> anyhow::Result<String> {
     let name: AccountName = ACCOUNT.parse()?;
-    let accounts = store.list_accounts().await?;
+    let mut accounts = store.list_accounts().await?;
+    // The server's own is in every folder that was served from.
+    accounts.retain(|account| account.name.as_str() != drafting::ACCOUNT);
     let account = match accounts.as_slice() {
         [] => {
             store.create_account(NewAccount { name, limits: LIMITS, created_at: SystemClock.now() }).await?

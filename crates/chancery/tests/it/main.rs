@@ -14,6 +14,7 @@ mod commands;
 mod config;
 mod demo;
 mod docs;
+mod drafting;
 mod event_stream;
 mod faults;
 mod identity_clients;

@@ -12,7 +12,7 @@ use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use chancery_domain::{Action, Decision, UnixMillis};
+use chancery_domain::{Action, Asker, Decision, Role, UnixMillis};
 use chancery_pages::{Refusal, page, wants_json};
 use chancery_policy::{ReadAudit, TheFirm};
 use chancery_store::{AUDIT_ROWS_PER_PAGE, AuditLine, AuditTurn};
@@ -67,7 +67,11 @@ impl Row {
         Self {
             at: Moment::exact(asked.at),
             who: address.map(parts),
-            role: asked.by.as_what(),
+            role: match asked.by {
+                Asker::Person { role: Role::Consultant, .. } => "Consultant",
+                Asker::Person { role: Role::Partner, .. } => "Partner",
+                Asker::Operator => "",
+            },
             what: words::in_words(asked.action, line.row.decision),
             client: asked.client.map(|client| client.0),
             is_allowed: line.row.decision == Decision::Allowed,

@@ -15,13 +15,13 @@ mod json;
 pub(crate) mod list;
 mod list_query;
 pub(crate) mod new_client;
-mod notice;
+pub(crate) mod notice;
 mod pagination;
 mod people;
 mod posted;
 pub(crate) mod reassign;
 pub(crate) mod record;
-mod record_query;
+pub(crate) mod record_query;
 mod text;
 pub(crate) mod versions;
 

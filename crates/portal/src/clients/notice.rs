@@ -17,7 +17,7 @@ enum Tone {
 }
 
 impl Notice {
-    fn good(strong: &'static str, text: impl Into<String>) -> Self {
+    pub(crate) fn good(strong: &'static str, text: impl Into<String>) -> Self {
         Self { strong, text: text.into(), link: None, tone: Tone::Good }
     }
 

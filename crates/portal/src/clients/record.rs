@@ -9,6 +9,7 @@ use super::people::{self, Choice};
 use super::record_query::{Opened, RecordQuery, Tab, View};
 use super::{json, no_such_entry};
 use crate::authority::{ClientNumber, no_such_client};
+use crate::drafting::DraftPanel;
 use crate::frame::{Frame, Section};
 use crate::session::SignedIn;
 use crate::state::Portal;
@@ -147,7 +148,7 @@ pub(crate) async fn show(
     render(portal, who, record, showing).await
 }
 
-async fn read(
+pub(crate) async fn read(
     portal: &Portal,
     who: &SignedIn,
     id: ClientId,
@@ -174,6 +175,25 @@ async fn saved_entry(
     Ok(EntryForm::of(&entry))
 }
 
+/// Beside a letter's editor. It offers the newest entries to read, of every kind, whichever the page shows.
+async fn draft_panel(
+    portal: &Portal,
+    who: &SignedIn,
+    record: &ClientRecord,
+    view: View,
+    letter: Option<EntryId>,
+) -> Result<String, Refusal> {
+    let id = record.client.id;
+    let panel = match view == View::default() {
+        true => DraftPanel::fresh(portal, id, &record.entries, letter).await,
+        false => {
+            let newest = read(portal, who, id, &View::default().wanted()).await?;
+            DraftPanel::fresh(portal, id, &newest.entries, letter).await
+        }
+    };
+    panel.html()
+}
+
 fn may_edit(portal: &Portal, who: &SignedIn, client: &Client) -> bool {
     portal.policy.would_allow::<EditClient>(who.asker(), in_question(client))
 }
@@ -182,13 +202,19 @@ fn in_question(client: &Client) -> ClientInQuestion {
     ClientInQuestion { id: client.id, owner: Some(client.owner.id) }
 }
 
-async fn render(
+pub(crate) async fn render(
     portal: &Portal,
     who: &SignedIn,
     record: ClientRecord,
-    showing: Showing,
+    mut showing: Showing,
 ) -> Result<Response, Refusal> {
     let (asker, about) = (who.asker(), in_question(&record.client));
+    if let Open::Entry(form) = &mut showing.open
+        && form.is_letter()
+        && form.side_panel.is_none()
+    {
+        form.side_panel = Some(draft_panel(portal, who, &record, showing.view, form.entry).await?);
+    }
     let may = May {
         edit: portal.policy.would_allow::<EditClient>(asker, about),
         archive: portal.policy.would_allow::<ArchiveClient>(asker, about),

@@ -21,7 +21,7 @@ async fn the_audit_says_in_plain_words_who_asked_for_what_and_what_was_decided()
     let page = firm.ruth.browser.get("/audit").await;
     assert_eq!(page.status, StatusCode::OK);
     for part in [
-        "ann@<wbr>company.com <span class=\"badge badge-role only-desk\">consultant</span>",
+        "ann@<wbr>company.com <span class=\"badge badge-role\">Consultant</span>",
         "was refused the team",
         "Refused</span>",
         "opened the audit",

@@ -56,6 +56,28 @@ async fn what_is_not_yours_and_what_is_not_there_are_the_same_bytes_and_headers_
 }
 
 #[tokio::test]
+async fn a_form_that_cannot_be_read_tells_no_more_than_one_that_can() {
+    let mut firm = Firm::open().await;
+    let fresh = Fresh::make(&mut firm).await;
+    let posts = CASES.iter().filter(|case| case.method == "POST" && case.path.contains("{id}"));
+    for case in posts {
+        for form in
+            ["", "version=x", "version=1&title=&text=&name=", "owner=nobody", "kind=note&title=a&text=b"]
+        {
+            for accept in [HTML, JSON] {
+                let browser = &mut firm.ben.browser;
+                browser.accept = accept;
+                let not_yours = browser.post(&fresh.fill(case.path, fresh.client()), form).await;
+                let not_there = browser.post(&fresh.fill(case.path, NOBODYS), form).await;
+                let what = format!("{} with {form:?} for {accept}", case.path);
+                assert!(not_yours.status.is_client_error(), "{what}: {}", not_yours.status);
+                assert_same(&not_yours, &not_there, &what);
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn an_archived_client_of_somebody_elses_is_refused_like_any_other() {
     let mut firm = Firm::open().await;
     let made = firm.client(firm.ann.id, "Put away").await;

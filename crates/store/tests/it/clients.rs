@@ -6,9 +6,7 @@ use crate::firm::{
     people, permit, read, words,
 };
 use crate::samples::NOON;
-use chancery_domain::{
-    Action, Asker, ClientId, ContactFacts, Day, Decision, EntryKind, PersonId, UnixMillis, Version,
-};
+use chancery_domain::{Action, Asker, ClientId, ContactFacts, Day, Decision, EntryKind, PersonId, Version};
 use chancery_policy::{
     ArchiveClient, ClientInQuestion, CreateClient, EditClient, ExportClient, ListClients, NewClientFor,
     Permit, ReadClient, ReassignClient, TheFirm,
@@ -169,4 +167,619 @@ pub async fn a_read_and_a_refusal_are_each_one_row_of_the_audit<D: TestDatabase>
             (tom, Action::ListClients, None, Decision::Allowed),
         ]
     );
+}
+
+fn change(version: Version, name: &str) -> ClientChange {
+    ClientChange { version, name: name.parse().unwrap(), facts: facts() }
+}
+
+pub async fn an_edit_is_the_next_version_and_every_earlier_one_is_kept<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let people = people(&*store).await;
+    let client = create(&*store, &people.maya, "Harbor Lane Bakery").await;
+    let edit = || permit::<EditClient>(&people.maya, client, people.maya.id);
+    let Changed::Saved(saved) =
+        store.edit_client(edit(), change(Version(1), "Harbour Lane Bakery")).await.unwrap()
+    else {
+        panic!("it was not saved");
+    };
+    assert_eq!((saved.version, saved.name.as_str()), (Version(2), "Harbour Lane Bakery"));
+    // What changes nothing is no version.
+    let again = store.edit_client(edit(), change(Version(2), "Harbour Lane Bakery")).await.unwrap();
+    assert_eq!(again, Changed::Saved(saved.clone()));
+    let away = permit::<ArchiveClient>(&people.ruth, client, people.maya.id);
+    store.set_client_archived(away, true).await.unwrap();
+    store.reassign_client(permit(&people.ruth, client, people.maya.id), people.tom.id).await.unwrap();
+
+    let (now, versions) =
+        store.client_versions(permit(&people.tom, client, people.tom.id)).await.unwrap().unwrap();
+    assert_eq!(now.version, Version(4));
+    let told: Vec<_> = versions
+        .iter()
+        .map(|version| {
+            let by = version.by.as_ref().map(|by| by.id);
+            (version.version.0, version.name.as_str(), version.owner.id, version.is_archived, by)
+        })
+        .collect();
+    let (maya, tom, ruth) = (people.maya.id, people.tom.id, people.ruth.id);
+    assert_eq!(
+        told,
+        [
+            (4, "Harbour Lane Bakery", tom, true, Some(ruth)),
+            (3, "Harbour Lane Bakery", maya, true, Some(ruth)),
+            (2, "Harbour Lane Bakery", maya, false, Some(maya)),
+            (1, "Harbor Lane Bakery", maya, false, Some(maya)),
+        ]
+    );
+    assert_eq!((versions[3].facts.clone(), versions[2].facts.clone()), (ContactFacts::default(), facts()));
+    assert_eq!(versions[0].by.as_ref().unwrap().email.as_str(), "ruth@example.com");
+}
+
+pub async fn an_edit_of_an_old_version_is_a_conflict_and_changes_nothing<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let people = people(&*store).await;
+    let client = create(&*store, &people.maya, "Harbor Lane Bakery").await;
+    let edit = || permit::<EditClient>(&people.maya, client, people.maya.id);
+    store.edit_client(edit(), change(Version(1), "First")).await.unwrap();
+    let before = decisions(&*store).await.len();
+    for version in [1, 3, 0] {
+        match store.edit_client(edit(), change(Version(version), "Second")).await.unwrap() {
+            Changed::Conflict(now) => assert_eq!((now.version, now.name.as_str()), (Version(2), "First")),
+            other => panic!("{other:?}"),
+        }
+    }
+    let (now, versions) =
+        store.client_versions(permit(&people.maya, client, people.maya.id)).await.unwrap().unwrap();
+    assert_eq!((now.name.as_str(), versions.len()), ("First", 2));
+    assert_eq!(decisions(&*store).await.len(), before + 4, "three edits and a look were decided");
+}
+
+pub async fn of_two_editors_of_one_version_one_saves_and_one_learns_what_is_now<D: TestDatabase>(
+    database: Arc<D>,
+) {
+    let stores = [database.open().await, database.open().await];
+    let people = people(&*stores[0]).await;
+    let client = create(&*stores[0], &people.maya, "Harbor Lane Bakery").await;
+    let entry = stores[0]
+        .add_entry(permit(&people.maya, client, people.maya.id), note(people.maya.id, NOON, "One"))
+        .await;
+    let entry = entry.unwrap().id;
+    for round in 0..20_i64 {
+        let editing = [0, 1].map(|editor| {
+            let (store, owner) = (Arc::clone(&stores[editor]), people.maya.id);
+            let of_client = permit::<EditClient>(&people.maya, client, owner);
+            let of_entry = permit::<EditClient>(&people.ruth, client, owner);
+            tokio::spawn(async move {
+                let wanted = change(Version(round + 1), &format!("Round {round} by {editor}"));
+                let client = store.edit_client(of_client, wanted).await.unwrap();
+                let wanted = EntryChange {
+                    entry,
+                    version: Version(round + 1),
+                    title: format!("Round {round} by {editor}").parse().unwrap(),
+                    text: "Text".parse().unwrap(),
+                    at: NOON,
+                    is_open: false,
+                };
+                (client, store.edit_entry(of_entry, wanted).await.unwrap())
+            })
+        });
+        let (mut clients, mut entries) = (Vec::new(), Vec::new());
+        for editor in editing {
+            let (client, entry) = editor.await.unwrap();
+            clients.push(client);
+            entries.push(entry);
+        }
+        let saved = |changed: &&Changed<_>| matches!(changed, Changed::Saved(_));
+        assert_eq!(clients.iter().filter(saved).count(), 1, "{clients:?}");
+        let (Changed::Saved(one) | Changed::Conflict(one), Changed::Saved(other) | Changed::Conflict(other)) =
+            (&clients[0], &clients[1])
+        else {
+            panic!("{clients:?}");
+        };
+        assert_eq!(one, other, "who came second learns what the first has saved");
+        assert_eq!(entries.iter().filter(|changed| matches!(changed, Changed::Saved(_))).count(), 1);
+    }
+    let (_, versions) =
+        stores[0].client_versions(permit(&people.maya, client, people.maya.id)).await.unwrap().unwrap();
+    assert_eq!(versions.len(), 21);
+}
+
+pub async fn an_archived_client_is_kept_whole_and_listed_apart<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let people = people(&*store).await;
+    let client = create(&*store, &people.maya, "Harbour Lane Bakery").await;
+    let other = create(&*store, &people.maya, "Calder & Sons").await;
+    let archive = || permit::<ArchiveClient>(&people.maya, client, people.maya.id);
+    let Changed::Saved(away) = store.set_client_archived(archive(), true).await.unwrap() else { panic!() };
+    assert_eq!((away.archived_at, away.version), (Some(NOON), Version(2)));
+    assert_eq!(
+        store.set_client_archived(archive(), true).await.unwrap(),
+        Changed::Saved(away),
+        "nothing changes twice"
+    );
+    let kept = words("");
+    let archived = ClientQuery { is_archived: true, ..words("") };
+    for person in [&people.maya, &people.ruth] {
+        assert_eq!(listed(&*store, person, &kept).await, (vec![other.0], 1));
+        assert_eq!(listed(&*store, person, &archived).await, (vec![client.0], 1));
+        assert_eq!(listed(&*store, person, &words("bakery")).await, (vec![], 0));
+        assert_eq!(listed(&*store, person, &ClientQuery { is_archived: true, ..words("bakery") }).await.1, 1);
+    }
+    assert!(read(&*store, &people.maya, client).await.unwrap().is_some());
+    let Changed::Saved(back) = store.set_client_archived(archive(), false).await.unwrap() else { panic!() };
+    assert_eq!((back.archived_at, back.version), (None, Version(3)));
+    assert_eq!(listed(&*store, &people.maya, &kept).await.1, 2);
+}
+
+pub async fn a_reassigned_client_is_the_new_owners_and_no_longer_the_old_ones<D: TestDatabase>(
+    database: Arc<D>,
+) {
+    let store = database.open().await;
+    let people = people(&*store).await;
+    let client = create(&*store, &people.maya, "Harbour Lane Bakery").await;
+    let reassign = |owner| permit::<ReassignClient>(&people.ruth, client, owner);
+    let Changed::Saved(same) = store.reassign_client(reassign(people.maya.id), people.maya.id).await.unwrap()
+    else {
+        panic!()
+    };
+    assert_eq!(same.version, Version(1), "to whom it is already is no change");
+    let Changed::Saved(moved) = store.reassign_client(reassign(people.maya.id), people.tom.id).await.unwrap()
+    else {
+        panic!()
+    };
+    assert_eq!(
+        (moved.owner.id, moved.owner.email.as_str(), moved.version),
+        (people.tom.id, "tom@example.com", Version(2))
+    );
+    assert_eq!(store.owner_of(client).await.unwrap(), Some(people.tom.id));
+    for query in [words(""), words("bakery"), words("1001")] {
+        assert_eq!(listed(&*store, &people.maya, &query).await, (vec![], 0));
+        assert_eq!(listed(&*store, &people.tom, &query).await, (vec![client.0], 1));
+        assert_eq!(listed(&*store, &people.ruth, &query).await, (vec![client.0], 1));
+    }
+    store.remove_person(people.maya.id, NOON).await.unwrap();
+    let refused = store.reassign_client(reassign(people.tom.id), people.maya.id).await.unwrap_err();
+    assert!(matches!(refused, StoreError::NoSuchPerson(person) if person == people.maya.id), "{refused:?}");
+    let nobodys: Permit<ReassignClient> =
+        ask(asker(&people.ruth), ClientInQuestion { id: ClientId(5), owner: None }).unwrap();
+    assert_eq!(store.reassign_client(nobodys, people.tom.id).await.unwrap(), Changed::Gone);
+}
+
+pub async fn many_clients_change_hands_together_or_not_at_all<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let people = people(&*store).await;
+    let permit_to_make = || ask::<CreateClient>(Asker::Operator, NewClientFor(people.maya.id)).unwrap();
+    let new = (0..700).map(|number| (permit_to_make(), new_client(&format!("Client {number}")))).collect();
+    let clients = store.import_clients(new, &|_| {}).await.unwrap();
+    let toms = create(&*store, &people.tom, "Toms own").await;
+    let before = decisions(&*store).await.len();
+
+    let permits =
+        |owner| clients.iter().map(|client| permit(&people.ruth, *client, owner)).collect::<Vec<_>>();
+    let mut wrong = permits(people.maya.id);
+    wrong.push(permit(&people.ruth, toms, people.maya.id));
+    let refused = store.reassign_clients(wrong, people.tom.id).await.unwrap_err();
+    assert!(matches!(refused, StoreError::OwnerChanged(client) if client == toms), "{refused:?}");
+    assert_eq!(listed(&*store, &people.maya, &words("")).await.1, 700);
+    let refused = store.reassign_clients(permits(people.maya.id), PersonId(777)).await.unwrap_err();
+    assert!(matches!(refused, StoreError::NoSuchPerson(PersonId(777))), "{refused:?}");
+    assert_eq!(decisions(&*store).await.len(), before + 1, "only the list was read");
+
+    let mut twice = permits(people.maya.id);
+    twice.push(permit(&people.ruth, clients[0], people.maya.id));
+    assert_eq!(store.reassign_clients(twice, people.tom.id).await.unwrap(), 700);
+    assert_eq!(listed(&*store, &people.maya, &words("")).await.1, 0);
+    assert_eq!(listed(&*store, &people.tom, &words("client")).await.1, 700);
+    assert_eq!(store.reassign_clients(permits(people.tom.id), people.tom.id).await.unwrap(), 0);
+    let (now, versions) =
+        store.client_versions(permit(&people.tom, clients[9], people.tom.id)).await.unwrap().unwrap();
+    assert_eq!((now.version, versions.len(), versions[0].owner.id), (Version(2), 2, people.tom.id));
+}
+
+pub async fn a_permit_for_a_former_owner_opens_and_changes_nothing<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let people = people(&*store).await;
+    let client = create(&*store, &people.maya, "Harbour Lane Bakery").await;
+    let maya = people.maya.id;
+    let entry = store.add_entry(permit(&people.maya, client, maya), note(maya, NOON, "One")).await.unwrap();
+    let read = permit::<ReadClient>(&people.maya, client, maya);
+    let (versions, entry_versions) = (permit(&people.maya, client, maya), permit(&people.maya, client, maya));
+    let archive = permit::<ArchiveClient>(&people.maya, client, maya);
+    let edits: [Permit<EditClient>; 4] = std::array::from_fn(|_| permit(&people.maya, client, maya));
+    let export = permit::<ExportClient>(&people.maya, client, maya);
+    let reassign = permit::<ReassignClient>(&people.ruth, client, maya);
+    store.reassign_client(permit(&people.ruth, client, maya), people.tom.id).await.unwrap();
+    let before = decisions(&*store).await;
+
+    let [edit, add, edit_entry, put_away] = edits;
+    let entry_change = EntryChange {
+        entry: entry.id,
+        version: entry.version,
+        title: "Two".parse().unwrap(),
+        text: entry.text.clone(),
+        at: NOON,
+        is_open: false,
+    };
+    let refusals = [
+        store.read_client(read, &NEWEST).await.unwrap_err(),
+        store.client_versions(versions).await.unwrap_err(),
+        store.entry_versions(entry_versions, entry.id).await.unwrap_err(),
+        store.set_client_archived(archive, true).await.unwrap_err(),
+        store.edit_client(edit, change(Version(2), "Mine")).await.unwrap_err(),
+        store.add_entry(add, note(maya, NOON, "Two")).await.unwrap_err(),
+        store.edit_entry(edit_entry, entry_change).await.unwrap_err(),
+        store.set_entry_archived(put_away, entry.id, true).await.unwrap_err(),
+        store.reassign_client(reassign, maya).await.unwrap_err(),
+    ];
+    for refusal in refusals {
+        assert!(matches!(refusal, StoreError::OwnerChanged(changed) if changed == client), "{refusal:?}");
+    }
+    assert_eq!(store.export_clients(vec![export]).await.unwrap(), []);
+    assert_eq!(decisions(&*store).await, before, "what was not done is not on record");
+    let record = crate::firm::read(&*store, &people.tom, client).await.unwrap().unwrap();
+    assert_eq!((record.client.version, record.entries), (Version(2), vec![entry]));
+    assert_eq!(record.looks.iter().map(|look| look.person.id).collect::<Vec<_>>(), [people.tom.id]);
+}
+
+pub async fn a_permit_for_a_number_that_was_nobodys_does_not_open_the_client_that_has_it_now<
+    D: TestDatabase,
+>(
+    database: Arc<D>,
+) {
+    let store = database.open().await;
+    let people = people(&*store).await;
+    let nobodys = ClientInQuestion { id: ClientId(1001), owner: None };
+    let early = ask::<ReadClient>(asker(&people.ruth), nobodys).unwrap();
+    assert_eq!(store.read_client(ask(asker(&people.ruth), nobodys).unwrap(), &NEWEST).await.unwrap(), None);
+    let edit = change(Version(1), "New name");
+    assert_eq!(
+        store.edit_client(ask(asker(&people.ruth), nobodys).unwrap(), edit).await.unwrap(),
+        Changed::Gone
+    );
+    let refused =
+        store.add_entry(ask(asker(&people.ruth), nobodys).unwrap(), note(people.ruth.id, NOON, "One")).await;
+    assert!(matches!(refused, Err(StoreError::NoSuchClient(ClientId(1001)))), "{refused:?}");
+    create(&*store, &people.maya, "Harbour Lane Bakery").await;
+    let refused = store.read_client(early, &NEWEST).await.unwrap_err();
+    assert!(matches!(refused, StoreError::OwnerChanged(ClientId(1001))), "{refused:?}");
+}
+
+/// Reads with permits that were made before, while the client changes hands: whatever comes back to somebody was written
+/// while the client was theirs.
+pub async fn a_client_that_changes_hands_is_never_shown_to_its_former_owner<D: TestDatabase>(
+    database: Arc<D>,
+) {
+    const ROUNDS: usize = 200;
+    let (store, other) = (database.open().await, database.open().await);
+    let people = Arc::new(people(&*store).await);
+    let client = create(&*store, &people.maya, "Harbour Lane Bakery").await;
+    let moving = tokio::spawn({
+        let (other, people) = (Arc::clone(&other), Arc::clone(&people));
+        async move {
+            for round in 0..ROUNDS {
+                let (from, to) = match round % 2 {
+                    0 => (&people.maya, &people.tom),
+                    _ => (&people.tom, &people.maya),
+                };
+                // What only the new owner may see is written in the moment after it has moved.
+                other.reassign_client(permit(&people.ruth, client, from.id), to.id).await.unwrap();
+                let title = format!("for {}", to.id);
+                other
+                    .add_entry(permit(to, client, to.id), note(to.id, after_s(round as i64), &title))
+                    .await
+                    .unwrap();
+            }
+        }
+    });
+    let (mut shown, mut refused) = (0, 0);
+    while !moving.is_finished() {
+        for person in [&people.maya, &people.tom] {
+            let early = permit::<ReadClient>(person, client, person.id);
+            match store.read_client(early, &NEWEST).await {
+                Ok(Some(record)) => {
+                    shown += 1;
+                    assert_eq!(record.client.owner.id, person.id, "somebody else's record");
+                    if let Some(entry) = record.entries.first() {
+                        // The newest is from when it was theirs, or from before it came to them.
+                        let is_theirs = entry.author.id == person.id;
+                        assert!(is_theirs || record.client.last_entry_at == Some(entry.at), "{entry:?}");
+                    }
+                }
+                Err(StoreError::OwnerChanged(_)) => refused += 1,
+                other => panic!("{other:?}"),
+            }
+            let lines =
+                store.list_clients(firm_permit::<ListClients>(person), &words("")).await.unwrap().lines;
+            assert!(lines.iter().all(|line| line.client.owner.id == person.id), "{lines:?}");
+        }
+    }
+    moving.await.unwrap();
+    assert!(shown > 0 && refused > 0, "{shown} shown, {refused} refused");
+    crate::firm::sound_audit(&*store).await;
+}
+
+pub async fn entries_are_read_in_pages_newest_first_by_kind_and_put_away<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let people = people(&*store).await;
+    let (maya, tom) = (people.maya.id, people.tom.id);
+    let client = create(&*store, &people.maya, "Harbour Lane Bakery").await;
+    let other = create(&*store, &people.maya, "Calder & Sons").await;
+    let edit = || permit::<EditClient>(&people.maya, client, maya);
+    let mut entries = Vec::new();
+    for number in 0..60_i64 {
+        let kind = EntryKind::ALL[number as usize % 3];
+        // Some happened at one moment: of those the later written comes first.
+        let at = after_s(-(number / 4));
+        let new = NewEntry { kind, is_open: number % 2 == 0, ..note(tom, at, &format!("Number {number}")) };
+        entries.push(store.add_entry(edit(), new).await.unwrap());
+    }
+    store.add_entry(permit(&people.maya, other, maya), note(maya, after_s(99), "Elsewhere")).await.unwrap();
+    entries.sort_by_key(|entry| (std::cmp::Reverse(entry.at), std::cmp::Reverse(entry.id)));
+    assert_eq!(entries[0].author.email.as_str(), "tom@example.com");
+
+    let read = async |wanted: EntriesWanted| {
+        store.read_client(permit(&people.maya, client, maya), &wanted).await.unwrap().unwrap()
+    };
+    for kind in [None, Some(EntryKind::BillingDispute)] {
+        let expected: Vec<_> =
+            entries.iter().filter(|entry| kind.is_none_or(|kind| kind == entry.kind)).collect();
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let record = read(EntriesWanted::Page { kind, is_archived: false, after }).await;
+            assert!(record.entries.len() <= ENTRIES_PER_PAGE as usize);
+            after = record.entries.last().map(|entry| EntryPlace { at: entry.at, id: entry.id });
+            found.extend(record.entries);
+            if !record.has_more {
+                break;
+            }
+        }
+        assert_eq!(found.iter().collect::<Vec<_>>(), expected);
+    }
+    let record = read(EntriesWanted::All).await;
+    assert_eq!(record.entries, entries);
+    assert_eq!(record.client.last_entry_at, Some(NOON));
+    let counts = &record.counts;
+    assert_eq!(
+        (counts.meeting_notes, counts.billing_disputes, counts.draft_letters, counts.archived),
+        (20, 20, 20, 0)
+    );
+    assert_eq!((counts.open_disputes, counts.open_letters), (10, 10));
+    let line = &store.list_clients(firm_permit(&people.maya), &words("bakery")).await.unwrap().lines[0];
+    assert_eq!((line.open_disputes, line.open_letters), (10, 10));
+
+    // The four newest are put away.
+    for entry in &entries[..4] {
+        let Changed::Saved(away) = store.set_entry_archived(edit(), entry.id, true).await.unwrap() else {
+            panic!()
+        };
+        assert_eq!((away.archived_at, away.version), (Some(NOON), Version(2)));
+        assert_eq!(store.set_entry_archived(edit(), entry.id, true).await.unwrap(), Changed::Saved(away));
+    }
+    let record = read(EntriesWanted::All).await;
+    assert_eq!(record.entries, entries[4..]);
+    assert_eq!((record.client.last_entry_at, record.counts.archived), (Some(after_s(-1)), 4));
+    let away = read(EntriesWanted::Page { kind: None, is_archived: true, after: None }).await;
+    assert_eq!(
+        away.entries.iter().map(|entry| entry.id).collect::<Vec<_>>(),
+        entries[..4].iter().map(|entry| entry.id).collect::<Vec<_>>()
+    );
+    store.set_entry_archived(edit(), entries[0].id, false).await.unwrap();
+    assert_eq!(read(EntriesWanted::All).await.client.last_entry_at, Some(NOON));
+}
+
+pub async fn an_entry_is_edited_within_its_own_record_and_its_versions_are_kept<D: TestDatabase>(
+    database: Arc<D>,
+) {
+    let store = database.open().await;
+    let people = people(&*store).await;
+    let (mayas, toms) =
+        (create(&*store, &people.maya, "One").await, create(&*store, &people.tom, "Two").await);
+    let edit = || permit::<EditClient>(&people.maya, mayas, people.maya.id);
+    let dispute =
+        NewEntry { kind: EntryKind::BillingDispute, is_open: true, ..note(people.maya.id, NOON, "The bill") };
+    let entry = store.add_entry(edit(), dispute).await.unwrap();
+    let toms_entry = store
+        .add_entry(permit(&people.tom, toms, people.tom.id), note(people.tom.id, NOON, "Theirs"))
+        .await
+        .unwrap();
+    let change = |entry: &chancery_domain::Entry, title: &str, is_open| EntryChange {
+        entry: entry.id,
+        version: entry.version,
+        title: title.parse().unwrap(),
+        text: entry.text.clone(),
+        at: after_s(-60),
+        is_open,
+    };
+
+    // With a permit for one's own client, somebody else's entry is not there.
+    assert_eq!(store.edit_entry(edit(), change(&toms_entry, "Mine", false)).await.unwrap(), Changed::Gone);
+    assert_eq!(store.set_entry_archived(edit(), toms_entry.id, true).await.unwrap(), Changed::Gone);
+    let look = permit::<ReadClient>(&people.maya, mayas, people.maya.id);
+    assert_eq!(store.entry_versions(look, toms_entry.id).await.unwrap(), None);
+
+    let Changed::Saved(settled) =
+        store.edit_entry(edit(), change(&entry, "The bill, settled", false)).await.unwrap()
+    else {
+        panic!()
+    };
+    assert_eq!((settled.version, settled.is_open, settled.at), (Version(2), false, after_s(-60)));
+    let same = change(&settled, "The bill, settled", false);
+    assert_eq!(store.edit_entry(edit(), same).await.unwrap(), Changed::Saved(settled.clone()));
+    let old = change(&entry, "Late", true);
+    assert_eq!(store.edit_entry(edit(), old).await.unwrap(), Changed::Conflict(settled.clone()));
+    let by_partner = permit::<EditClient>(&people.ruth, mayas, people.maya.id);
+    store.set_entry_archived(by_partner, entry.id, true).await.unwrap();
+
+    let (now, versions) =
+        store.entry_versions(permit(&people.maya, mayas, people.maya.id), entry.id).await.unwrap().unwrap();
+    assert_eq!((now.version, now.archived_at), (Version(3), Some(NOON)));
+    let told: Vec<_> = versions
+        .iter()
+        .map(|v| (v.version.0, v.title.as_str(), v.is_open, v.is_archived, v.by.as_ref().map(|by| by.id)))
+        .collect();
+    let (maya, ruth) = (Some(people.maya.id), Some(people.ruth.id));
+    assert_eq!(
+        told,
+        [
+            (3, "The bill, settled", false, true, ruth),
+            (2, "The bill, settled", false, false, maya),
+            (1, "The bill", true, false, maya),
+        ]
+    );
+    let open_note = NewEntry { is_open: true, ..note(people.maya.id, NOON, "A note") };
+    assert!(!store.add_entry(edit(), open_note).await.unwrap().is_open, "a note is never open");
+    let nobody = note(PersonId(777), NOON, "Whose?");
+    assert!(matches!(store.add_entry(edit(), nobody).await, Err(StoreError::NoSuchPerson(PersonId(777)))));
+}
+
+pub async fn a_record_has_so_many_entries_and_no_more<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let people = people(&*store).await;
+    let most = usize::try_from(MAX_ENTRIES_PER_CLIENT).unwrap();
+    let entries = |count| vec![note(people.maya.id, NOON, "A note"); count];
+    let new = |count| NewClient { entries: entries(count), ..new_client("Harbour Lane Bakery") };
+    let make = || ask::<CreateClient>(asker(&people.maya), NewClientFor(people.maya.id)).unwrap();
+    let refused = store.create_client(make(), new(most + 1)).await.unwrap_err();
+    assert!(matches!(refused, StoreError::TooManyEntries { max: MAX_ENTRIES_PER_CLIENT, .. }), "{refused:?}");
+    let client = store.create_client(make(), new(most)).await.unwrap();
+    let edit = || permit::<EditClient>(&people.maya, client, people.maya.id);
+    let one_more = store.add_entry(edit(), note(people.maya.id, NOON, "One more")).await.unwrap_err();
+    assert!(one_more.to_string().contains("Harbour Lane Bakery"), "{one_more}");
+    let record = store.read_client(permit(&people.maya, client, people.maya.id), &EntriesWanted::All).await;
+    let record = record.unwrap().unwrap();
+    assert_eq!((record.entries.len(), record.has_more), (most, false));
+    // Putting one away makes no room: it is kept.
+    store.set_entry_archived(edit(), record.entries[0].id, true).await.unwrap();
+    assert!(store.add_entry(edit(), note(people.maya.id, NOON, "One more")).await.is_err());
+}
+
+pub async fn a_record_tells_who_has_opened_it<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let people = people(&*store).await;
+    let client = create(&*store, &people.maya, "Harbour Lane Bakery").await;
+    let at = |person, seconds| {
+        let asking = crate::firm::asking(asker(person), after_s(seconds));
+        let about = ClientInQuestion { id: client, owner: Some(people.maya.id) };
+        crate::firm::POLICY.decide::<ReadClient>(&asking, about).unwrap()
+    };
+    store
+        .edit_client(permit(&people.ruth, client, people.maya.id), change(Version(1), "Name"))
+        .await
+        .unwrap();
+    let record = store.read_client(at(&people.maya, 1), &NEWEST).await.unwrap().unwrap();
+    assert_eq!(record.looks.len(), 1, "an edit is no look");
+    store.read_client(at(&people.ruth, 2), &NEWEST).await.unwrap();
+    store.read_client(at(&people.maya, 3), &NEWEST).await.unwrap();
+    let export: Permit<ExportClient> = permit(&people.ruth, client, people.maya.id);
+    store.export_clients(vec![export]).await.unwrap();
+    let operators: Permit<ExportClient> =
+        ask(Asker::Operator, ClientInQuestion { id: client, owner: Some(people.maya.id) }).unwrap();
+    store.export_clients(vec![operators]).await.unwrap();
+    let record = store.read_client(at(&people.maya, 5), &NEWEST).await.unwrap().unwrap();
+    let looks: Vec<_> =
+        record.looks.iter().map(|look| (look.person.email.as_str(), look.last_at, look.times)).collect();
+    assert_eq!(looks, [("maya@example.com", after_s(5), 3), ("ruth@example.com", NOON, 2)]);
+}
+
+pub async fn an_export_has_whole_records_of_those_that_have_not_changed_hands<D: TestDatabase>(
+    database: Arc<D>,
+) {
+    let store = database.open().await;
+    let people = people(&*store).await;
+    let maya = people.maya.id;
+    let (one, two) = (create(&*store, &people.maya, "One").await, create(&*store, &people.maya, "Two").await);
+    let away =
+        create_whole(&*store, &people.maya, NewClient { is_archived: true, ..new_client("Three") }).await;
+    let first = store.add_entry(permit(&people.maya, one, maya), note(maya, NOON, "First")).await.unwrap();
+    let second =
+        store.add_entry(permit(&people.maya, one, maya), note(maya, after_s(1), "Second")).await.unwrap();
+    let gone =
+        store.add_entry(permit(&people.maya, one, maya), note(maya, after_s(2), "Gone")).await.unwrap();
+    store.set_entry_archived(permit(&people.maya, one, maya), gone.id, true).await.unwrap();
+    let permits = [two, away, one].map(|client| permit::<ExportClient>(&people.maya, client, maya)).into();
+    store.reassign_client(permit(&people.ruth, two, maya), people.tom.id).await.unwrap();
+    let before = decisions(&*store).await.len();
+    let records = store.export_clients(permits).await.unwrap();
+    assert_eq!(records.iter().map(|record| record.client.id).collect::<Vec<_>>(), [away, one]);
+    assert_eq!(records[1].entries, [second, first]);
+    assert!(records[0].client.archived_at.is_some());
+    let exported: Vec<_> =
+        decisions(&*store).await.into_iter().skip(before).map(|row| row.asked.client).collect();
+    assert_eq!(exported, [Some(away), Some(one)]);
+}
+
+pub async fn whose_clients_there_are_is_told_in_pages_and_within_what_one_may_read<D: TestDatabase>(
+    database: Arc<D>,
+) {
+    let store = database.open().await;
+    let people = people(&*store).await;
+    let mut all = Vec::new();
+    for number in 0..25 {
+        let owner = if number % 3 == 0 { &people.maya } else { &people.tom };
+        let new = NewClient { is_archived: number % 2 == 0, ..new_client(&format!("Client {number}")) };
+        all.push(Ownership { client: create_whole(&*store, owner, new).await, owner: owner.id });
+    }
+    let told = async |by: Asker, owner: Option<PersonId>| {
+        let list: Permit<ListClients> = ask(by, TheFirm).unwrap();
+        let mut told: Vec<Ownership> = Vec::new();
+        loop {
+            let page = store.ownerships(&list, owner, told.last().map(|last| last.client), 4).await.unwrap();
+            if page.is_empty() {
+                return told;
+            }
+            told.extend(page);
+        }
+    };
+    let of = |owner: PersonId| all.iter().copied().filter(|one| one.owner == owner).collect::<Vec<_>>();
+    let (maya, tom) = (people.maya.id, people.tom.id);
+    assert_eq!(told(Asker::Operator, None).await, all);
+    assert_eq!(told(asker(&people.ruth), Some(tom)).await, of(tom));
+    assert_eq!(told(asker(&people.maya), None).await, of(maya));
+    assert_eq!(told(asker(&people.maya), Some(maya)).await, of(maya));
+    assert_eq!(told(asker(&people.maya), Some(tom)).await, []);
+}
+
+pub async fn hostile_texts_about_a_client_come_back_unchanged<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let people = people(&*store).await;
+    let hostile = [
+        "'; DROP TABLE clients; --",
+        "\"quoted\" & <b>bold</b>",
+        "back\\slash",
+        "$1 ?1 :name",
+        "%_",
+        "法律事務所 ⚖️",
+        "=HYPERLINK(\"x\")",
+        "' OR ''='",
+        "{{7*7}}",
+        "\u{fdfa}\u{fdfa}",
+    ];
+    for text in hostile {
+        let facts = ContactFacts {
+            contact: text.parse().unwrap(),
+            telephone: text.parse().unwrap(),
+            address: format!("{text}\n{text}").parse().unwrap(),
+            ..ContactFacts::default()
+        };
+        let entry = NewEntry {
+            title: text.parse().unwrap(),
+            text: format!("{text}\n\n{text}").parse().unwrap(),
+            ..note(people.maya.id, NOON, "x")
+        };
+        let new = NewClient { facts: facts.clone(), entries: vec![entry.clone()], ..new_client(text) };
+        let client = create_whole(&*store, &people.maya, new).await;
+        let record = read(&*store, &people.maya, client).await.unwrap().unwrap();
+        assert_eq!((record.client.name.as_str(), &record.client.facts), (text, &facts));
+        assert_eq!((&record.entries[0].title, &record.entries[0].text), (&entry.title, &entry.text));
+        let found =
+            listed(&*store, &people.maya, &ClientQuery { order: ClientOrder::IdBackwards, ..words(text) })
+                .await;
+        assert!(found.0.contains(&client.0), "{text} does not find itself");
+    }
+    for text in ["\0", "'; --", "\u{10ffff}", "a\u{0}b"] {
+        listed(&*store, &people.maya, &words(text)).await;
+    }
+    let longest = "ﷺ".repeat(200);
+    let client = create(&*store, &people.maya, &longest).await;
+    assert_eq!(read(&*store, &people.maya, client).await.unwrap().unwrap().client.name.as_str(), longest);
 }

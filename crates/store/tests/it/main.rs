@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "the whole binary is tests: what fails to unwrap fails the test")]
 
 mod accounts;
+mod audit;
 mod chains;
+mod client_lists;
 mod clients;
 mod databases;
 mod firm;
@@ -182,7 +184,33 @@ conformance_suite! {
         clients_are_numbered_from_1001_and_come_back_as_they_were_made
         a_client_for_somebody_who_was_removed_is_refused
         an_import_is_all_or_nothing_and_gives_numbers_in_order
-        a_read_and_a_refusal_are_each_one_row_of_the_audit;
+        a_read_and_a_refusal_are_each_one_row_of_the_audit
+        an_edit_is_the_next_version_and_every_earlier_one_is_kept
+        an_edit_of_an_old_version_is_a_conflict_and_changes_nothing
+        of_two_editors_of_one_version_one_saves_and_one_learns_what_is_now
+        an_archived_client_is_kept_whole_and_listed_apart
+        a_reassigned_client_is_the_new_owners_and_no_longer_the_old_ones
+        many_clients_change_hands_together_or_not_at_all
+        a_permit_for_a_former_owner_opens_and_changes_nothing
+        a_permit_for_a_number_that_was_nobodys_does_not_open_the_client_that_has_it_now
+        a_client_that_changes_hands_is_never_shown_to_its_former_owner
+        entries_are_read_in_pages_newest_first_by_kind_and_put_away
+        an_entry_is_edited_within_its_own_record_and_its_versions_are_kept
+        a_record_has_so_many_entries_and_no_more
+        a_record_tells_who_has_opened_it
+        an_export_has_whole_records_of_those_that_have_not_changed_hands
+        whose_clients_there_are_is_told_in_pages_and_within_what_one_may_read
+        hostile_texts_about_a_client_come_back_unchanged;
+    client_lists:
+        clients_are_found_by_the_beginnings_of_their_words
+        a_page_past_the_last_has_no_lines_but_the_total
+        a_list_is_what_the_policy_allows_over_random_firms;
+    audit:
+        decisions_of_many_at_once_and_of_two_nodes_make_a_sound_chain_each
+        the_audit_is_read_newest_first_by_who_what_and_when
+        raw_sql_cannot_change_remove_or_replace_a_decision
+        the_team_is_told_with_its_clients_and_sessions
+        a_killed_process_leaves_every_read_that_it_told_of_in_a_sound_chain;
     opening:
         reopening_keeps_everything
         a_newer_schema_is_refused_by_number

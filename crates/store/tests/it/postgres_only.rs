@@ -1,11 +1,14 @@
 //! What only a server can show: sessions that end, servers that are gone or silent, and their settings.
 
 use crate::databases::{PostgresDatabase, TestDatabase, on_a_fresh};
+use crate::firm::{after_s, ask, firm_permit, new_client, note, people, words};
 use crate::samples::{NOON, account, key, new_account, payer, request, row, whole_ledger};
-use chancery_domain::{Month, Nanos, OsRandomness, RequestId, UnixMillis, UsageRow};
+use chancery_domain::{Asker, Month, Nanos, OsRandomness, RequestId, UnixMillis, UsageRow};
+use chancery_policy::NewClientFor;
 use chancery_store::{
-    Accounts, CapChange, DatabaseUrl, Health, Keys, Ledger, LimitsChange, Months, PostgresStore, Reserved,
-    Spending, SpendingReservation, StoreError, UsageBy, UsageQuery,
+    Accounts, CapChange, ClientOrder, ClientQuery, ClientRecords, DatabaseUrl, Health, Keys, Ledger,
+    LimitsChange, Months, NewClient, PostgresStore, Reserved, Spending, SpendingReservation, StoreError,
+    UsageBy, UsageQuery,
 };
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -468,4 +471,72 @@ async fn a_database_that_does_not_exist_is_named_with_the_fix() {
 async fn a_file_is_not_taken_for_a_server() {
     let url: DatabaseUrl = "sqlite:chancery.db".parse().unwrap();
     assert!(matches!(PostgresStore::open(&url).await, Err(StoreError::BadUrl(_))));
+}
+
+/// Rows of the clients' table and of its indexes that the server has read so far.
+async fn client_rows_read(database: &PostgresDatabase) -> i64 {
+    let mut connection = database.connect().await;
+    // What a session has read is told when it ends.
+    loop {
+        let sessions: i64 = sqlx::query_scalar(
+            "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'chancery'",
+        )
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
+        if sessions == 0 {
+            break;
+        }
+    }
+    sqlx::query_scalar(
+        "SELECT CAST((SELECT SUM(seq_tup_read) FROM pg_stat_user_tables WHERE relname = 'clients') \
+         + (SELECT SUM(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'clients') AS BIGINT)",
+    )
+    .fetch_one(&mut connection)
+    .await
+    .unwrap()
+}
+
+#[tokio::test]
+async fn a_page_of_the_list_reads_its_own_rows_and_not_the_table() {
+    const CLIENTS: usize = 4000;
+    on_a_fresh::<PostgresDatabase, _>(|database| async move {
+        let store = database.open().await;
+        let people = people(&*store).await;
+        let owner = |number: usize| if number % 2 == 0 { people.maya.id } else { people.tom.id };
+        let new = (0..CLIENTS).map(|number| {
+            let at = after_s((number * 7919 % CLIENTS) as i64);
+            let entries = vec![note(owner(number), at, "A note")];
+            let new = NewClient { entries, ..new_client(&format!("Client {}", number * 7919 % CLIENTS)) };
+            (ask(Asker::Operator, NewClientFor(owner(number))).unwrap(), new)
+        });
+        store.import_clients(new.collect(), &|_| {}).await.unwrap();
+        store.close().await;
+        database.raw("ANALYZE").await.unwrap();
+        let orders = [
+            ClientOrder::RecentFirst,
+            ClientOrder::OldestFirst,
+            ClientOrder::Name,
+            ClientOrder::NameBackwards,
+            ClientOrder::Id,
+            ClientOrder::IdBackwards,
+            ClientOrder::Owner,
+            ClientOrder::OwnerBackwards,
+        ];
+        for order in orders {
+            let before = client_rows_read(&database).await;
+            let store = database.open().await;
+            for person in [&people.maya, &people.ruth] {
+                let page = store
+                    .list_clients(firm_permit(person), &ClientQuery { order, ..words("") })
+                    .await
+                    .unwrap();
+                assert_eq!(page.lines.len(), 25);
+            }
+            store.close().await;
+            let read = client_rows_read(&database).await - before;
+            assert!(read <= 2 * 2 * 25 + 10, "{order:?}: {read} rows for two pages");
+        }
+    })
+    .await;
 }

@@ -53,7 +53,11 @@ pub async fn run(store: &dyn Store, options: &ImportClients) -> anyhow::Result<(
         let ids = write(store, file).await?;
         (summary.first_id, summary.last_id) = (ids.first().copied(), ids.last().copied());
     }
-    if options.json { print_json(&summary) } else { Ok(print(&summary)) }
+    if options.json {
+        return print_json(&summary);
+    }
+    print(&summary);
+    Ok(())
 }
 
 /// Everybody of the firm.

@@ -164,7 +164,7 @@ pub(in crate::tests) const CASES: &[Case] = &[
         "/clients/{id}/entries/{entry}",
         Guard::OwnerOrPartner,
         Some(Action::EditClient),
-        "version=1&title=A+call&text=We+spoke.",
+        "kind=meeting_note&version=1&title=A+call&text=We+spoke.",
     ),
     post(
         "/clients/{id}/entries/{entry}/archive",
@@ -179,6 +179,15 @@ pub(in crate::tests) const CASES: &[Case] = &[
         "version=1",
     ),
     read("/clients/{id}/entries/{entry}/versions", Guard::OwnerOrPartner, Some(Action::ReadClient)),
+    // Letters are not drafted in these tests.
+    Case {
+        method: "POST",
+        path: "/clients/{id}/letters/draft",
+        guard: Guard::OwnerOrPartner,
+        asks: Some(Action::EditClient),
+        form: "purpose=Say+thank+you.&entries={entry}&text=Dear",
+        done: 503,
+    },
     read("/team", Guard::Partner, Some(Action::ReadTeam)),
     post("/team/role", Guard::Partner, Some(Action::ManageTeam), "person={person}&role=partner"),
     post("/team/reassign", Guard::Partner, Some(Action::ManageTeam), "from={owner}&to={person}"),
@@ -188,5 +197,6 @@ pub(in crate::tests) const CASES: &[Case] = &[
     read("/audit", Guard::Partner, Some(Action::ReadAudit)),
     read("/audit.csv", Guard::Partner, Some(Action::ReadAudit)),
     open("GET", scripts::HTMX_PATH, "", 200, 200),
+    open("GET", scripts::DRAFT_PATH, "", 200, 200),
     open("GET", scripts::PORTAL_PATH, "", 200, 200),
 ];

@@ -1,0 +1,321 @@
+//! Conformance: the list of clients, which is what the policy lets somebody read and nothing else.
+
+use crate::databases::TestDatabase;
+use crate::firm::{
+    POLICY, after_s, arrive, ask, asker, create_whole, firm_permit, listed, new_client, note, people, permit,
+    words,
+};
+use chancery_domain::{ClientId, ContactFacts, Person, PersonId, Role};
+use chancery_policy::{
+    ArchiveClient, ClientInQuestion, CreateClient, EditClient, NewClientFor, Permit, ReadClient,
+    ReassignClient,
+};
+use chancery_store::{
+    CLIENTS_PER_PAGE, ClientChange, ClientOrder, ClientQuery, ClientRecords, NewClient, NewEntry, Store,
+};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use std::sync::Arc;
+
+const ORDERS: [ClientOrder; 8] = [
+    ClientOrder::RecentFirst,
+    ClientOrder::OldestFirst,
+    ClientOrder::Name,
+    ClientOrder::NameBackwards,
+    ClientOrder::Id,
+    ClientOrder::IdBackwards,
+    ClientOrder::Owner,
+    ClientOrder::OwnerBackwards,
+];
+
+pub async fn clients_are_found_by_the_beginnings_of_their_words<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let people = people(&*store).await;
+    let with = |name: &str, contact: &str, email: &str| NewClient {
+        facts: ContactFacts {
+            contact: contact.parse().unwrap(),
+            email: email.parse().unwrap(),
+            ..ContactFacts::default()
+        },
+        ..new_client(name)
+    };
+    let cafe =
+        create_whole(&*store, &people.maya, with("Café Zürich", "Priya Raman", "priya@zuerich.example"))
+            .await
+            .0;
+    let street = create_whole(&*store, &people.maya, with("STRASSE 9 GmbH", "Tom O'Neill", "")).await.0;
+    let toms = create_whole(&*store, &people.tom, with("Café Nord", "Priya Shah", "")).await.0;
+    let query = |text: &str| ClientQuery { order: ClientOrder::Id, ..words(text) };
+    for (text, mayas, everybodys) in [
+        ("cafe", vec![cafe], vec![cafe, toms]),
+        ("CAFÉ zur", vec![cafe], vec![cafe]),
+        ("zur cafe", vec![cafe], vec![cafe]),
+        ("straße", vec![street], vec![street]),
+        ("o neill", vec![street], vec![street]),
+        ("o'nei", vec![street], vec![street]),
+        ("priya", vec![cafe], vec![cafe, toms]),
+        ("riya", vec![], vec![]),
+        ("100", vec![cafe, street], vec![cafe, street, toms]),
+        ("1002", vec![street], vec![street]),
+        ("zuerich.example", vec![cafe], vec![cafe]),
+        ("priya cafe nord extra", vec![], vec![]),
+        ("&", vec![cafe, street], vec![cafe, street, toms]),
+        ("%", vec![cafe, street], vec![cafe, street, toms]),
+    ] {
+        for (person, expected) in [(&people.maya, mayas), (&people.ruth, everybodys)] {
+            let total = expected.len() as u64;
+            assert_eq!(listed(&*store, person, &query(text)).await, (expected, total), "{text}");
+        }
+    }
+    // A new name is found, and the old one is not any more.
+    let change = ClientChange {
+        version: chancery_domain::Version(1),
+        name: "Kaffeehaus".parse().unwrap(),
+        facts: ContactFacts::default(),
+    };
+    store.edit_client(permit(&people.maya, ClientId(cafe), people.maya.id), change).await.unwrap();
+    assert_eq!(listed(&*store, &people.maya, &query("zur")).await.1, 0);
+    assert_eq!(listed(&*store, &people.ruth, &query("kaffee")).await, (vec![cafe], 1));
+}
+
+pub async fn a_page_past_the_last_has_no_lines_but_the_total<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let people = people(&*store).await;
+    for number in 0..30 {
+        create_whole(&*store, &people.maya, new_client(&format!("Client {number:02}"))).await;
+    }
+    for order in ORDERS {
+        for text in ["", "client"] {
+            let page = |page| ClientQuery { page, order, ..words(text) };
+            let (first, second) = (
+                listed(&*store, &people.ruth, &page(1)).await,
+                listed(&*store, &people.ruth, &page(2)).await,
+            );
+            assert_eq!((first.0.len(), first.1), (CLIENTS_PER_PAGE as usize, 30));
+            assert_eq!((second.0.len(), second.1), (5, 30));
+            for past in [3, 4_000_000_000] {
+                assert_eq!(listed(&*store, &people.ruth, &page(past)).await, (vec![], 30));
+            }
+        }
+    }
+}
+
+/// Words as they are written and as they are found.
+const WORDS: [(&str, &str); 10] = [
+    ("Café", "cafe"),
+    ("cafeteria", "cafeteria"),
+    ("Müller", "muller"),
+    ("MULLER", "muller"),
+    ("Straße", "strasse"),
+    ("ΟΔΟΣ", "οδοσ"),
+    ("法律", "法律"),
+    ("Ñandú", "nandu"),
+    ("harbour", "harbour"),
+    ("x", "x"),
+];
+
+const SEARCHES: [&str; 8] = ["", "caf", "müller", "STRASS", "x harbour", "οδός", "100", "法 nan"];
+
+/// A client as the test knows it, with the words that it is found by.
+#[derive(Clone, Debug)]
+struct Known {
+    id: ClientId,
+    owner: PersonId,
+    is_archived: bool,
+    name: Vec<usize>,
+    last_entry_s: Option<i64>,
+    version: i64,
+}
+
+impl Known {
+    fn written(name: &[usize]) -> String {
+        name.iter().map(|word| WORDS[*word].0).collect::<Vec<_>>().join(" ")
+    }
+
+    fn folded(&self) -> String {
+        self.name.iter().map(|word| WORDS[*word].1).collect::<Vec<_>>().join(" ")
+    }
+
+    fn is_found_by(&self, search: &str) -> bool {
+        let number = self.id.to_string();
+        let fold = |typed: &str| {
+            let typed = typed.to_lowercase().replace('ü', "u").replace('ό', "ο");
+            typed.replace('ς', "σ")
+        };
+        search.split_whitespace().map(fold).all(|beginning| {
+            number.starts_with(&beginning)
+                || self.name.iter().any(|word| WORDS[*word].1.starts_with(&beginning))
+        })
+    }
+}
+
+/// What the list must be: asked of the policy, one client after the other.
+fn expected(known: &[Known], people: &[Person], asker: &Person, query: &ClientQuery) -> Vec<i64> {
+    let by = crate::firm::asker(asker);
+    let mut found: Vec<&Known> = known
+        .iter()
+        .filter(|client| {
+            let about = ClientInQuestion { id: client.id, owner: Some(client.owner) };
+            POLICY.would_allow::<ReadClient>(by, about)
+        })
+        .filter(|client| client.is_archived == query.is_archived)
+        .filter(|client| query.owner.is_none_or(|owner| owner == client.owner))
+        .filter(|client| client.is_found_by(&query.words))
+        .collect();
+    let email = |client: &Known| {
+        people.iter().find(|person| person.id == client.owner).map(|person| person.email.clone())
+    };
+    found.sort_by_key(|client| client.id);
+    match query.order {
+        ClientOrder::Id | ClientOrder::IdBackwards => {}
+        ClientOrder::Name | ClientOrder::NameBackwards => found.sort_by_key(|client| client.folded()),
+        ClientOrder::RecentFirst | ClientOrder::OldestFirst => {
+            found.sort_by_key(|client| std::cmp::Reverse(client.last_entry_s))
+        }
+        ClientOrder::Owner | ClientOrder::OwnerBackwards => {
+            found.sort_by_key(|client| (email(client), client.owner, client.folded()))
+        }
+    }
+    let backwards = [
+        ClientOrder::IdBackwards,
+        ClientOrder::NameBackwards,
+        ClientOrder::OldestFirst,
+        ClientOrder::OwnerBackwards,
+    ];
+    if backwards.contains(&query.order) {
+        found.reverse();
+    }
+    found.into_iter().map(|client| client.id.0).collect()
+}
+
+async fn whole_list(store: &dyn Store, asker: &Person, query: &ClientQuery) -> (Vec<i64>, Vec<u64>) {
+    let (mut found, mut totals) = (Vec::new(), Vec::new());
+    for page in 1.. {
+        let query = ClientQuery { page, ..query.clone() };
+        let page = store.list_clients(firm_permit(asker), &query).await.unwrap();
+        totals.push(page.total);
+        if page.lines.is_empty() {
+            break;
+        }
+        found.extend(page.lines.into_iter().map(|line| line.client.id.0));
+    }
+    (found, totals)
+}
+
+/// What is drawn of a client: its owner, its words, whether it is archived, when its entries were, and what becomes of it.
+type Draw = (usize, Vec<usize>, bool, Vec<i64>, Change);
+
+#[derive(Clone, Debug)]
+enum Change {
+    Nothing,
+    Rename(Vec<usize>),
+    Archive(bool),
+    MoveTo(usize),
+    AddEntry(i64),
+}
+
+fn drawn_clients() -> impl Strategy<Value = Vec<Draw>> {
+    let name = || proptest::collection::vec(0..WORDS.len(), 1..4);
+    let change = prop_oneof![
+        2 => Just(Change::Nothing),
+        1 => name().prop_map(Change::Rename),
+        1 => any::<bool>().prop_map(Change::Archive),
+        1 => (0..5_usize).prop_map(Change::MoveTo),
+        1 => (-50..50_i64).prop_map(Change::AddEntry),
+    ];
+    let entries = proptest::collection::vec(-50..50_i64, 0..3);
+    proptest::collection::vec((0..5_usize, name(), proptest::bool::weighted(0.2), entries, change), 0..40)
+}
+
+pub async fn a_list_is_what_the_policy_allows_over_random_firms<D: TestDatabase>(database: Arc<D>) {
+    const ROUNDS: usize = 3;
+    let store = database.open().await;
+    let mut runner = TestRunner::deterministic();
+    let mut people = Vec::new();
+    for (name, role) in [
+        ("maya", Role::Consultant),
+        ("tom", Role::Consultant),
+        ("ruth", Role::Partner),
+        ("ann", Role::Partner),
+        ("zoe", Role::Consultant),
+    ] {
+        people.push(arrive(&*store, name, role).await);
+    }
+    let partner = people[2].clone();
+    let mut known: Vec<Known> = Vec::new();
+    for round in 0..ROUNDS {
+        let draws = drawn_clients().new_tree(&mut runner).unwrap().current();
+        let new: Vec<(Permit<CreateClient>, NewClient)> = draws
+            .iter()
+            .map(|(owner, name, is_archived, entries, _)| {
+                let owner = people[*owner].id;
+                let entries: Vec<NewEntry> =
+                    entries.iter().map(|at| note(owner, after_s(*at), "A note")).collect();
+                let new =
+                    NewClient { entries, is_archived: *is_archived, ..new_client(&Known::written(name)) };
+                (ask(asker(&partner), NewClientFor(owner)).unwrap(), new)
+            })
+            .collect();
+        let ids = store.import_clients(new, &|_| {}).await.unwrap();
+        for (id, (owner, name, is_archived, entries, change)) in ids.into_iter().zip(draws) {
+            let mut client = Known {
+                id,
+                owner: people[owner].id,
+                is_archived,
+                name,
+                last_entry_s: entries.into_iter().max(),
+                version: 1,
+            };
+            match change {
+                Change::Nothing => {}
+                Change::Rename(name) => {
+                    let change = ClientChange {
+                        version: chancery_domain::Version(client.version),
+                        name: Known::written(&name).parse().unwrap(),
+                        facts: ContactFacts::default(),
+                    };
+                    let edit = permit::<EditClient>(&partner, id, client.owner);
+                    store.edit_client(edit, change).await.unwrap();
+                    client.name = name;
+                }
+                Change::Archive(is_archived) => {
+                    let archive = permit::<ArchiveClient>(&partner, id, client.owner);
+                    store.set_client_archived(archive, is_archived).await.unwrap();
+                    client.is_archived = is_archived;
+                }
+                Change::MoveTo(to) => {
+                    let reassign = permit::<ReassignClient>(&partner, id, client.owner);
+                    store.reassign_client(reassign, people[to].id).await.unwrap();
+                    client.owner = people[to].id;
+                }
+                Change::AddEntry(at) => {
+                    let edit = permit::<EditClient>(&partner, id, client.owner);
+                    store.add_entry(edit, note(partner.id, after_s(at), "Another")).await.unwrap();
+                    client.last_entry_s = client.last_entry_s.max(Some(at));
+                }
+            }
+            known.push(client);
+        }
+        for (place, person) in people.iter().enumerate() {
+            for (turn, order) in ORDERS.into_iter().enumerate() {
+                for is_archived in [false, true] {
+                    // Every search meets every order over the rounds and people.
+                    for search in [SEARCHES[0], SEARCHES[(turn + place + round * 3) % SEARCHES.len()]] {
+                        let owner = (turn == place).then(|| people[(place + round) % people.len()].id);
+                        let query =
+                            ClientQuery { words: search.to_owned(), owner, is_archived, order, page: 1 };
+                        let (found, totals) = whole_list(&*store, person, &query).await;
+                        let expected = expected(&known, &people, person, &query);
+                        assert_eq!(found, expected, "{} asks for {query:?}", person.email);
+                        assert!(
+                            totals.iter().all(|total| *total == expected.len() as u64),
+                            "{totals:?}: {query:?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+    assert!(known.len() > 2 * CLIENTS_PER_PAGE as usize, "too few for several pages: {}", known.len());
+}
