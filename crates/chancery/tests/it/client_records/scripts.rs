@@ -5,6 +5,11 @@ use crate::browser::Browser;
 use crate::office::Office;
 use serde_json::json;
 
+/// Notes, when the page is left, whether it has the browser ask first.
+const WATCH: &str = "sessionStorage.removeItem('asked'); addEventListener('beforeunload', (event) => \
+    sessionStorage.setItem('asked', String(event.defaultPrevented)))";
+const ASKED: &str = "return sessionStorage.getItem('asked')";
+
 #[tokio::test]
 async fn scripts_make_it_quicker_and_lose_nothing() {
     let office = Office::open();
@@ -15,6 +20,7 @@ async fn scripts_make_it_quicker_and_lose_nothing() {
     the_list_answers_while_one_types(&browser).await;
     tabs_and_orders_change_a_part_of_the_page(&office, &browser).await;
     what_is_not_saved_is_guarded(&office, &browser).await;
+    a_draft_comes_into_the_editor_and_is_guarded_too(&office, &browser).await;
     assert_eq!(browser.complaints().await, Vec::<String>::new());
 
     // The session ends while the list is open: the next part that is asked for brings the whole page to sign-in.
@@ -76,11 +82,33 @@ async fn tabs_and_orders_change_a_part_of_the_page(office: &Office, browser: &Br
     assert_eq!(browser.script(kinds).await, json!([true, 1]));
 }
 
+/// By the real model.
+async fn a_draft_comes_into_the_editor_and_is_guarded_too(office: &Office, browser: &Browser) {
+    browser.open(&office.portal("/clients/1037?open=letter")).await;
+    ready(browser).await;
+    browser.script(WATCH).await;
+    browser.fill("#text", "My own words.").await;
+    browser.press("[data-draft]").await;
+    browser.until("!document.querySelector('[data-draft-failure]').hidden").await; // it does not say what it is for
+    assert_eq!(browser.script("return document.querySelector('#text').value").await, "My own words.");
+
+    browser.fill("#draft-purpose", "Thank her for the meeting of yesterday.").await;
+    browser.fill("#draft-max", "12").await;
+    browser.press("[data-draft]").await;
+    browser.shows("The draft is in the editor.").await;
+    let state = "const text = document.querySelector('#text'); \
+        return [text.value.length > 0 && text.value !== 'My own words.', text.readOnly, \
+        document.querySelector('[data-draft-receipt]').hidden, document.querySelector('[data-draft-failure]').hidden]";
+    assert_eq!(browser.script(state).await, json!([true, false, false, true]));
+    browser.press("[data-draft-back]").await;
+    assert_eq!(browser.script("return document.querySelector('#text').value").await, "My own words.");
+    browser.press("a.wordmark").await;
+    browser.until("location.pathname === '/clients'").await;
+    assert_eq!(browser.script(ASKED).await, "true", "a draft is not saved by itself");
+}
+
 /// WebDriver answers the browser's own question by itself, so the page's part is looked at: whether it has the browser ask.
 async fn what_is_not_saved_is_guarded(office: &Office, browser: &Browser) {
-    let watch = "sessionStorage.removeItem('asked'); addEventListener('beforeunload', (event) => \
-        sessionStorage.setItem('asked', String(event.defaultPrevented)))";
-    let asked = "return sessionStorage.getItem('asked')";
     let form = office.portal("/clients/1037?open=note");
     for (leave, by) in [
         ("a.wordmark", "a link"),
@@ -89,28 +117,28 @@ async fn what_is_not_saved_is_guarded(office: &Office, browser: &Browser) {
     ] {
         browser.open(&form).await;
         ready(browser).await;
-        browser.script(watch).await;
+        browser.script(WATCH).await;
         browser.fill("#title", "Half a title").await;
         browser.press(leave).await;
         browser.until("!location.search.includes('open=note')").await;
-        assert_eq!(browser.script(asked).await, "true", "left by {by}");
+        assert_eq!(browser.script(ASKED).await, "true", "left by {by}");
     }
     browser.open(&form).await;
     ready(browser).await;
-    browser.script(watch).await;
+    browser.script(WATCH).await;
     browser.press("a.button-quiet").await;
     browser.until("!location.search.includes('open=note')").await;
-    assert_eq!(browser.script(asked).await, "false", "nothing was typed");
+    assert_eq!(browser.script(ASKED).await, "false", "nothing was typed");
 
     browser.open(&form).await;
     ready(browser).await;
     browser.fill("#title", "A whole title").await;
-    browser.script(watch).await;
+    browser.script(WATCH).await;
     browser.press(".editor button.button-primary").await; // without a text
     browser.until("document.title.startsWith('Error: ')").await;
-    assert_eq!(browser.script(asked).await, "false", "saving is not leaving");
-    browser.script(watch).await;
+    assert_eq!(browser.script(ASKED).await, "false", "saving is not leaving");
+    browser.script(WATCH).await;
     browser.press("a.wordmark").await;
     browser.until("location.pathname === '/clients'").await;
-    assert_eq!(browser.script(asked).await, "true", "what came back unsaved is guarded as it stands");
+    assert_eq!(browser.script(ASKED).await, "true", "what came back unsaved is guarded as it stands");
 }

@@ -21,6 +21,7 @@ async fn everything_works_without_scripts() {
     maya.sit_down_at(&browser).await;
     let record = a_client_is_made(&office, &browser).await;
     a_note_is_added_edited_and_in_conflict(&office, &browser, &record, &ruth).await;
+    a_letter_is_drafted(&office, &browser, &record).await;
     it_is_archived_and_restored(&office, &browser, &record).await;
     ruth.sit_down_at(&browser).await;
     it_gets_another_owner(&office, &browser, &record, [&maya, &omar]).await;
@@ -102,10 +103,29 @@ async fn a_note_is_added_edited_and_in_conflict(
     browser.shows("Version 4").await;
 }
 
+/// By the real model, into the page that comes back; its text is saved like any other.
+async fn a_letter_is_drafted(office: &Office, browser: &Browser, record: &str) {
+    browser.open(&office.portal(&format!("{record}?open=letter"))).await;
+    browser.fill("#title", "Thank you").await;
+    browser.press("[data-draft]").await;
+    assert_eq!(browser.status().await, 422, "it does not say what it is for");
+    browser.fill("#draft-purpose", "Thank them for the first meeting.").await;
+    browser.fill("#draft-max", "12").await;
+    browser.press("[data-draft]").await;
+    browser.shows("Last draft").await;
+    let fields =
+        "return [document.querySelector('#title').value, document.querySelector('#text').value.length > 0]";
+    assert_eq!(browser.script(fields).await, serde_json::json!(["Thank you", true]));
+    browser.press(".editor button.button-primary").await;
+    browser.arrive(&office.portal(&format!("{record}?done="))).await;
+    browser.shows("Thank you").await;
+}
+
 async fn it_is_archived_and_restored(office: &Office, browser: &Browser, record: &str) {
     browser.open(&office.portal(record)).await;
+    browser.press("#tab-notes").await;
     browser.press("article form[action$='/archive'] button").await;
-    browser.shows("Nothing here yet").await;
+    browser.shows("left out of the record").await;
     browser.press("#tab-archived").await;
     browser.press("article form[action$='/restore'] button").await;
     browser.shows("They like it plain, and grey.").await;
