@@ -21,8 +21,8 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    pub(crate) fn parse() -> Result<Self, cedar_policy::ParseErrors> {
-        let type_name = |name: &str| name.parse::<EntityTypeName>();
+    pub(crate) fn parse() -> Result<Self, String> {
+        let type_name = |name: &str| name.parse::<EntityTypeName>().map_err(|error| error.to_string());
         let action_type = type_name("Action")?;
         Ok(Self {
             person: type_name("Person")?,

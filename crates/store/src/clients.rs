@@ -310,6 +310,12 @@ for_both_stores! {
             after: Option<ClientId>,
             limit: u32,
         ) -> Result<Vec<Ownership>, StoreError> {
+            if after.is_none() {
+                let row = [permit.to_audit_row()];
+                let noted: Result<(), StoreError> =
+                    decided!(self, |transaction| transaction.link(self.lease.writer, &row));
+                noted?;
+            }
             let Some(owner) = owner_within(permit.scope(), owner) else { return Ok(Vec::new()) };
             let after = after.map_or(i64::MIN, |client| client.0);
             let sql = if owner.is_some() { OWNERSHIPS_OF } else { OWNERSHIPS };
