@@ -78,6 +78,11 @@ async fn in_conflict(
     let words = kind_words(theirs.kind);
     let state = |is_open: bool| if is_open { "Yes" } else { "No" };
 
+    // A form that does not say when leaves it as it is.
+    let yours_at = match typed.at.trim() {
+        "" => in_utc(theirs.at),
+        at => format!("{} UTC", at.replacen('T', " ", 1)),
+    };
     let mut fields = vec![
         FieldInConflict::new(
             "Title",
@@ -93,7 +98,7 @@ async fn in_conflict(
         ),
         FieldInConflict::new(
             "When it happened",
-            &format!("{} UTC", typed.at.trim().replacen('T', " ", 1)),
+            &yours_at,
             &in_utc(theirs.at),
             base.map(|base| in_utc(base.at)).as_deref(),
         ),
