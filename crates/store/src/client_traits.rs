@@ -144,7 +144,8 @@ pub struct EntryChange {
     pub version: Version,
     pub title: EntryTitle,
     pub text: EntryText,
-    pub at: UnixMillis,
+    /// None: when it was.
+    pub at: Option<UnixMillis>,
     pub is_open: bool,
 }
 
