@@ -12,7 +12,7 @@ pub trait Act: sealed::Sealed + Send + Sync + 'static {
 }
 
 /// What a question is about, as the policy sees it.
-pub trait About: sealed::Sealed {
+pub trait About: sealed::Sealed + Copy {
     fn resource(&self) -> Resource;
 }
 

@@ -21,8 +21,10 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    pub(crate) fn parse() -> Result<Self, cedar_policy::ParseErrors> {
-        let type_name = |name: &str| name.parse::<EntityTypeName>();
+    /// Else what is wrong with a name, in words.
+    pub(crate) fn parse() -> Result<Self, String> {
+        let type_name =
+            |name: &str| name.parse::<EntityTypeName>().map_err(|error| format!("{name}: {error}"));
         let action_type = type_name("Action")?;
         Ok(Self {
             person: type_name("Person")?,
