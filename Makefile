@@ -45,9 +45,9 @@ authorization: ## Renew docs/authorization.md, who may do what, from the cases t
 	@scripts/require build
 	CHANCERY_RENEW_DOCS=1 $(CARGO) test --quiet --locked -p chancery-portal --lib the_document_of_who_may_do_what
 
-screenshots: ## Renew the pictures of docs/sign-in.md, from a real browser and a real server
+screenshots: ## Renew the pictures of docs/sign-in.md and docs/portal.md, from a real browser and a real server
 	@scripts/require build test
-	CHANCERY_TEST_SCREENSHOTS=$(CURDIR)/docs/sign-in scripts/with-services scripts/run-tests -p chancery --test it sign_in::tour::
+	CHANCERY_TEST_SCREENSHOTS=$(CURDIR)/docs scripts/with-services scripts/run-tests -p chancery --test it tour::
 
 bench: bench-engine bench-ledger bench-portal ## Every side-by-side benchmark and every measurement
 

@@ -21,10 +21,8 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Else what is wrong with a name, in words.
     pub(crate) fn parse() -> Result<Self, String> {
-        let type_name =
-            |name: &str| name.parse::<EntityTypeName>().map_err(|error| format!("{name}: {error}"));
+        let type_name = |name: &str| name.parse::<EntityTypeName>().map_err(|error| error.to_string());
         let action_type = type_name("Action")?;
         Ok(Self {
             person: type_name("Person")?,

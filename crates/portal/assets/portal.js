@@ -65,6 +65,11 @@
   document.addEventListener("htmx:timeout", () => say("The portal takes too long to answer. Try again in a moment."));
   document.addEventListener("htmx:afterOnLoad", () => say(""));
 
+  // A page that refuses takes the place of the one that asked, and the reader goes there.
+  document.addEventListener("htmx:afterSettle", (event) => {
+    if (event.detail.target.id === "main") document.getElementById("main")?.focus();
+  });
+
   // ── Keys ──────────────────────────────────────────────────────────────────
 
   const SWITCH = "chancery-keys";
@@ -163,6 +168,7 @@
     event.preventDefault();
   });
 
-  // A form that was opened, or that has something to put right, is where the reader goes on.
-  document.querySelector(".error-summary")?.focus();
+  // A form that was opened, or that has something to put right, is where the reader goes on. Where an address has a fragment, the
+  // browser leaves autofocus alone.
+  (document.querySelector(".error-summary") ?? document.querySelector("main [autofocus]"))?.focus();
 })();

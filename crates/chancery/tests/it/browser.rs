@@ -20,6 +20,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// How WebDriver writes keys that are no letters.
 pub const TAB: char = '\u{e004}';
 pub const ENTER: char = '\u{e007}';
+pub const ESCAPE: char = '\u{e00c}';
 
 /// How WebDriver names an element in its replies.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -39,6 +40,7 @@ pub struct Tab(Value);
 #[derive(Clone, Copy, Debug)]
 pub enum Screen {
     Desktop,
+    Wide,
     Phone,
 }
 
@@ -86,6 +88,7 @@ impl Browser {
         let capabilities = json!({"capabilities": {"alwaysMatch": {
             "browserName": "chrome",
             "goog:chromeOptions": {"args": arguments},
+            "goog:loggingPrefs": {"browser": "ALL"},
             "timeouts": {"implicit": PATIENCE.as_millis(), "pageLoad": PATIENCE.as_millis()},
         }}});
         let sessions = format!("http://127.0.0.1:{port}/session");
@@ -127,6 +130,14 @@ impl Browser {
         self.post(&format!("element/{element}/value"), &json!({"text": text})).await;
     }
 
+    /// Chooses what a list to choose from calls so, by the keyboard.
+    pub async fn fill_choice(&self, css: &str, words: &str) {
+        let element = self.find(css).await;
+        self.post(&format!("element/{element}/value"), &json!({"text": words})).await;
+        let chosen = format!("return document.querySelector(\"{css}\").selectedOptions[0].innerText");
+        assert_eq!(self.script(&chosen).await, words);
+    }
+
     /// Presses these keys, wherever the cursor is.
     pub async fn type_keys(&self, keys: &str) {
         let keys = keys.chars().flat_map(|key| {
@@ -139,6 +150,14 @@ impl Browser {
     /// Waits for the element and clicks on it.
     pub async fn press(&self, css: &str) {
         let element = self.find(css).await;
+        self.post(&format!("element/{element}/click"), &json!({})).await;
+    }
+
+    /// Waits for the link with exactly this text and clicks on it.
+    pub async fn press_link(&self, text: &str) {
+        let wanted = json!({"using": "link text", "value": text});
+        let element = self.post("element", &wanted).await;
+        let element = element[ELEMENT].as_str().unwrap();
         self.post(&format!("element/{element}/click"), &json!({})).await;
     }
 
@@ -158,6 +177,17 @@ impl Browser {
             }
             if SystemClock.monotonic() > deadline {
                 panic!("no {text:?} at {}, which shows:\n{page}", self.url().await);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Waits until a script's expression is true of the page.
+    pub async fn until(&self, is_so: &str) {
+        let deadline = SystemClock.monotonic() + PATIENCE;
+        while self.script(&format!("return Boolean({is_so})")).await != true {
+            if SystemClock.monotonic() > deadline {
+                panic!("not so at {}: {is_so}; it shows:\n{}", self.url().await, self.page_text().await);
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -190,6 +220,26 @@ impl Browser {
     pub async fn cookies(&self, url: &str) -> Vec<Value> {
         let mut reply = self.devtools("Network.getCookies", json!({"urls": [url]})).await;
         serde_json::from_value(reply["cookies"].take()).unwrap()
+    }
+
+    /// Gives it a cookie as the portal sets them.
+    pub async fn set_cookie(&self, url: &str, name: &str, value: &str) {
+        let cookie = json!({"url": url, "name": name, "value": value, "secure": true, "httpOnly": true, "sameSite": "Lax"});
+        assert_eq!(self.devtools("Network.setCookie", cookie).await["success"], true);
+    }
+
+    /// What its console has complained of since this was last asked: errors of scripts, and what a page's policy forbade. That a
+    /// page came with a status of 400 or more is left out: tests ask for the status itself.
+    pub async fn complaints(&self) -> Vec<String> {
+        let log = self.post("se/log", &json!({"type": "browser"})).await;
+        let errors = log.as_array().unwrap().iter().filter(|entry| entry["level"] == "SEVERE");
+        let words = errors.map(|error| error["message"].as_str().unwrap().to_owned());
+        words.filter(|words| !words.contains("the server responded with a status of 4")).collect()
+    }
+
+    /// From the next page on, pages run no scripts. Those of tests still run.
+    pub async fn switch_scripts_off(&self) {
+        self.devtools("Emulation.setScriptExecutionDisabled", json!({"value": true})).await;
     }
 
     /// Opens an empty tab and goes to it; gives what brings it back to the tab where it was.
@@ -225,6 +275,7 @@ impl Browser {
     pub async fn show_on(&self, screen: Screen, scheme: Scheme) {
         let (width, height, pixel_ratio, is_mobile) = match screen {
             Screen::Desktop => (1280, 800, 1.0, false),
+            Screen::Wide => (1440, 900, 1.0, false),
             Screen::Phone => (390, 844, 1.5, true),
         };
         let size =

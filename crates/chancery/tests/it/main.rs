@@ -8,6 +8,7 @@
 
 mod bounds;
 mod browser;
+mod client_records;
 mod clients_command;
 mod commands;
 mod config;
@@ -19,6 +20,7 @@ mod faults;
 mod identity_clients;
 mod identity_providers;
 mod limits;
+mod office;
 mod openai_clients;
 mod openapi;
 mod ops;
@@ -32,5 +34,6 @@ mod shutdown;
 mod sign_in;
 mod smtp;
 mod start_up;
+mod tour;
 mod users;
 mod v1;

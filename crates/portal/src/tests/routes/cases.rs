@@ -100,6 +100,7 @@ impl Case {
             (Asker::Consultant | Asker::Partner, Open { signed_in }) => Some(signed_in),
             (_, Open { .. }) => None,
             (Asker::SignedOutProgram, _) => Some(401),
+            (asker, _) if !asker.is_signed_in() && self.method == "POST" => Some(401),
             (asker, _) if !asker.is_signed_in() => Some(303),
             (Asker::Consultant, SignedIn) => done,
             (Asker::Consultant, _) => Some(403),
@@ -164,7 +165,7 @@ pub(in crate::tests) const CASES: &[Case] = &[
         "/clients/{id}/entries/{entry}",
         Guard::OwnerOrPartner,
         Some(Action::EditClient),
-        "kind=meeting_note&version=1&title=A+call&text=We+spoke.",
+        "kind=meeting_note&version=1&title=A+call&text=We+spoke.&at=2026-11-13T09:00",
     ),
     post(
         "/clients/{id}/entries/{entry}/archive",

@@ -1,0 +1,144 @@
+//! What scripts add: a list that answers while one types, a guard for what is not saved, and a way on when the session has ended.
+
+use super::{open_as, ready};
+use crate::browser::Browser;
+use crate::office::Office;
+use serde_json::json;
+
+/// Notes, when the page is left, whether it has the browser ask first.
+const WATCH: &str = "sessionStorage.removeItem('asked'); addEventListener('beforeunload', (event) => \
+    sessionStorage.setItem('asked', String(event.defaultPrevented)))";
+const ASKED: &str = "return sessionStorage.getItem('asked')";
+
+#[tokio::test]
+async fn scripts_make_it_quicker_and_lose_nothing() {
+    let office = Office::open();
+    let (maya, ruth) = (office.sign_in("maya").await, office.sign_in("ruth").await);
+    let browser = Browser::start().await;
+    open_as(&office, &browser, &maya, "/clients").await;
+
+    the_list_answers_while_one_types(&browser).await;
+    tabs_and_orders_change_a_part_of_the_page(&office, &browser).await;
+    what_is_not_saved_is_guarded(&office, &browser).await;
+    a_draft_comes_into_the_editor_and_is_guarded_too(&office, &browser).await;
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
+
+    // The session ends while the list is open: the next part that is asked for brings the whole page to sign-in.
+    open_as(&office, &browser, &maya, "/clients").await;
+    let people = ruth.json("/team").await.value();
+    let id = people["people"].as_array().unwrap().iter().find(|one| one["email"] == "maya@example.com");
+    let id = id.unwrap()["id"].to_string();
+    assert_eq!(ruth.post("/team/sign-out", &[("person", &id)]).await.status.as_u16(), 303);
+    browser.type_keys("/bakery").await;
+    browser.arrive(&format!("{}/sign-in", office.server.auth)).await;
+    browser.shows("Sign in").await;
+    let (title, page) = (browser.title().await, browser.page_text().await);
+    assert!(!title.contains("Clients") && !page.contains("Harbour"), "{title}: {page}");
+}
+
+async fn the_list_answers_while_one_types(browser: &Browser) {
+    browser.script("window.isTheSamePage = true").await;
+    browser.type_keys("/harb").await;
+    browser.until("document.querySelectorAll('[data-row]').length === 1").await;
+    let state = "return [document.activeElement.id, document.querySelector('#q').value, location.search, \
+        document.querySelector('#total').innerText, document.querySelector('[data-row]').innerText, window.isTheSamePage]";
+    let expected = json!(["q", "harb", "?q=harb", "1", "Harbour Lane Bakery", true]);
+    assert_eq!(browser.script(state).await, expected);
+    browser.type_keys("zzz").await;
+    browser.shows("Nothing matches “harbzzz”").await;
+    assert_eq!(
+        browser.script("return [document.activeElement.id, location.search]").await,
+        json!(["q", "?q=harbzzz"])
+    );
+    // The address that it wrote is one that answers.
+    browser.script("location.reload()").await;
+    browser.until("!window.isTheSamePage").await;
+    ready(browser).await;
+    browser.shows("Nothing matches “harbzzz”").await;
+}
+
+async fn tabs_and_orders_change_a_part_of_the_page(office: &Office, browser: &Browser) {
+    browser.open(&office.portal("/clients")).await;
+    ready(browser).await;
+    browser.script("window.isTheSamePage = true").await;
+    browser.press("#sort-name").await;
+    browser.arrive(&office.portal("/clients?sort=name")).await;
+    browser.until("document.querySelector('th[aria-sort=ascending] #sort-name')").await;
+    assert_eq!(
+        browser.script("return [window.isTheSamePage, document.activeElement.id]").await,
+        json!([true, "sort-name"])
+    );
+    browser.script("history.back()").await;
+    browser.arrive(&office.portal("/clients")).await;
+    browser.until("!document.querySelector('th[aria-sort=ascending]')").await;
+
+    browser.open(&office.portal("/clients/1037")).await;
+    ready(browser).await;
+    browser.script("window.isTheSamePage = true").await;
+    browser.press("#tab-letters").await;
+    browser.arrive(&office.portal("/clients/1037?tab=letters")).await;
+    browser.until("document.querySelector('#tab-letters[aria-current=page]')").await;
+    let kinds = "return [window.isTheSamePage, new Set([...document.querySelectorAll('.timeline > li')].map(li => li.className)).size]";
+    assert_eq!(browser.script(kinds).await, json!([true, 1]));
+}
+
+/// By the real model.
+async fn a_draft_comes_into_the_editor_and_is_guarded_too(office: &Office, browser: &Browser) {
+    browser.open(&office.portal("/clients/1037?open=letter")).await;
+    ready(browser).await;
+    browser.script(WATCH).await;
+    browser.fill("#text", "My own words.").await;
+    browser.press("[data-draft]").await;
+    browser.until("!document.querySelector('[data-draft-failure]').hidden").await; // it does not say what it is for
+    assert_eq!(browser.script("return document.querySelector('#text').value").await, "My own words.");
+
+    browser.fill("#draft-purpose", "Thank her for the meeting of yesterday.").await;
+    browser.fill("#draft-max", "12").await;
+    browser.press("[data-draft]").await;
+    browser.shows("The draft is in the editor.").await;
+    let state = "const text = document.querySelector('#text'); \
+        return [text.value.length > 0 && text.value !== 'My own words.', text.readOnly, \
+        document.querySelector('[data-draft-receipt]').hidden, document.querySelector('[data-draft-failure]').hidden]";
+    assert_eq!(browser.script(state).await, json!([true, false, false, true]));
+    browser.press("[data-draft-back]").await;
+    assert_eq!(browser.script("return document.querySelector('#text').value").await, "My own words.");
+    browser.press("a.wordmark").await;
+    browser.until("location.pathname === '/clients'").await;
+    assert_eq!(browser.script(ASKED).await, "true", "a draft is not saved by itself");
+}
+
+/// WebDriver answers the browser's own question by itself, so the page's part is looked at: whether it has the browser ask.
+async fn what_is_not_saved_is_guarded(office: &Office, browser: &Browser) {
+    let form = office.portal("/clients/1037?open=note");
+    for (leave, by) in [
+        ("a.wordmark", "a link"),
+        ("#tab-letters", "a link that changes a part of the page"),
+        ("a.button-quiet", "closing the form"),
+    ] {
+        browser.open(&form).await;
+        ready(browser).await;
+        browser.script(WATCH).await;
+        browser.fill("#title", "Half a title").await;
+        browser.press(leave).await;
+        browser.until("!location.search.includes('open=note')").await;
+        assert_eq!(browser.script(ASKED).await, "true", "left by {by}");
+    }
+    browser.open(&form).await;
+    ready(browser).await;
+    browser.script(WATCH).await;
+    browser.press("a.button-quiet").await;
+    browser.until("!location.search.includes('open=note')").await;
+    assert_eq!(browser.script(ASKED).await, "false", "nothing was typed");
+
+    browser.open(&form).await;
+    ready(browser).await;
+    browser.fill("#title", "A whole title").await;
+    browser.script(WATCH).await;
+    browser.press(".editor button.button-primary").await; // without a text
+    browser.until("document.title.startsWith('Error: ')").await;
+    assert_eq!(browser.script(ASKED).await, "false", "saving is not leaving");
+    browser.script(WATCH).await;
+    browser.press("a.wordmark").await;
+    browser.until("location.pathname === '/clients'").await;
+    assert_eq!(browser.script(ASKED).await, "true", "what came back unsaved is guarded as it stands");
+}

@@ -1,0 +1,114 @@
+//! Pages, looked at: `axe-core` finds nothing on them that keeps people out, and they never scroll sideways, on a desktop and on a
+//! phone, in light and in dark. With CHANCERY_TEST_SCREENSHOTS some are pictured for the documentation, into a folder of the one
+//! that it names (`make screenshots`).
+
+use crate::browser::{Browser, Scheme, Screen};
+use crate::identity_providers::peers;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+pub struct Tour<'a> {
+    browser: &'a Browser,
+    axe: String,
+    /// The desktop of this tour.
+    desk: Screen,
+    /// Which of the documentation's folders its pictures are in.
+    name: &'static str,
+    /// Where pictures go.
+    folder: Option<PathBuf>,
+    findings: Vec<String>,
+}
+
+/// Beside what cargo builds: these are for whoever works on pages, not for readers.
+fn dark_folder() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("screenshots")
+}
+
+impl<'a> Tour<'a> {
+    pub fn of(browser: &'a Browser, desk: Screen, name: &'static str) -> Self {
+        let axe = std::fs::read_to_string(peers().join("node_modules/axe-core/axe.min.js")).unwrap();
+        let folder = std::env::var_os("CHANCERY_TEST_SCREENSHOTS").map(PathBuf::from);
+        Self { browser, axe, desk, name, folder, findings: Vec::new() }
+    }
+
+    /// Looks over the page, which shows this text: on a phone in dark, and at a desk in light.
+    pub async fn look(&mut self, page: &str, text: &str) {
+        self.browser.shows(text).await;
+        for (screen, scheme) in [(Screen::Phone, Scheme::Dark), (self.desk, Scheme::Light)] {
+            self.look_on(page, screen, scheme).await;
+        }
+    }
+
+    /// The same on both screens in both schemes.
+    pub async fn look_everywhere(&mut self, page: &str, text: &str) {
+        self.browser.shows(text).await;
+        for (screen, scheme) in [(Screen::Phone, Scheme::Light), (self.desk, Scheme::Dark)] {
+            self.look_on(page, screen, scheme).await;
+        }
+        self.look(page, text).await;
+    }
+
+    async fn look_on(&mut self, page: &str, screen: Screen, scheme: Scheme) {
+        self.browser.show_on(screen, scheme).await;
+        let is_too_wide =
+            "return document.documentElement.scrollWidth > document.documentElement.clientWidth";
+        if self.browser.script(is_too_wide).await == true {
+            self.findings.push(format!("{page} {screen:?}: it scrolls sideways"));
+        }
+        let violations = self.violations().await;
+        self.findings.extend(violations.iter().map(|what| format!("{page} {screen:?} {scheme:?}: {what}")));
+    }
+
+    /// Pictures the page, in light for the documentation and in dark for whoever works on pages.
+    pub async fn picture(&self, page: &str) {
+        self.picture_from(page, "body").await;
+    }
+
+    /// The same, with this element at the top of the screen.
+    pub async fn picture_from(&self, page: &str, css: &str) {
+        let Some(folder) = &self.folder else { return };
+        for (screen, ending) in [(Screen::Phone, "-phone"), (self.desk, "")] {
+            let file = format!("{}/{page}{ending}.png", self.name);
+            self.keep(screen, Scheme::Light, css, &folder.join(&file)).await;
+            self.keep(screen, Scheme::Dark, css, &dark_folder().join(&file)).await;
+        }
+        self.browser.show_on(self.desk, Scheme::Light).await;
+    }
+
+    async fn keep(&self, screen: Screen, scheme: Scheme, css: &str, path: &Path) {
+        self.browser.show_on(screen, scheme).await;
+        self.browser.script(&format!("document.querySelector(\"{css}\").scrollIntoView()")).await;
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, self.browser.screenshot().await).unwrap();
+    }
+
+    async fn violations(&self) -> Vec<String> {
+        let run = "const done = arguments[arguments.length - 1]; \
+            axe.run(document).then(found => done(found.violations), error => done(String(error)))";
+        let found = self.browser.script_with_reply(&format!("{}\n{run}", self.axe)).await;
+        let found = found.as_array().unwrap_or_else(|| panic!("axe-core: {found}"));
+        let targets = |violation: &Value| {
+            let nodes = violation["nodes"].as_array().unwrap().iter();
+            nodes
+                .map(|node| format!("{} {}", node["target"], node["failureSummary"]))
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        found.iter().map(|violation| format!("{}: {}", violation["id"], targets(violation))).collect()
+    }
+
+    pub fn end(self) {
+        assert!(self.findings.is_empty(), "{}", self.findings.join("\n"));
+    }
+}
+
+#[tokio::test]
+async fn what_keeps_people_out_is_found() {
+    let browser = Browser::start().await;
+    browser.open("data:text/html,<p style='color:silver;width:2000px'>Pale and wide</p><input>").await;
+    let mut tour = Tour::of(&browser, Screen::Desktop, "none");
+    tour.look("bad", "Pale and wide").await;
+    for what in ["it scrolls sideways", "color-contrast", "label", "document-title"] {
+        assert!(tour.findings.iter().any(|finding| finding.contains(what)), "{what}: {:?}", tour.findings);
+    }
+}
