@@ -3,7 +3,7 @@
 
 use crate::client_lines::{write_csv_client, write_csv_head, write_jsonl_client};
 use crate::failure::refused_by_store;
-use crate::file_reply::{Chunk, file_reply};
+use crate::file_reply::{Chunk, cannot_write, file_reply};
 use crate::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::State;
@@ -43,7 +43,7 @@ async fn export(portal: Arc<Portal>, who: SignedIn, format: Format) -> Result<Re
     };
     let mut head = Vec::new();
     if let Format::Csv = format {
-        write_csv_head(&mut head).map_err(cannot_write)?;
+        write_csv_head(&mut head).map_err(|error| cannot_write(&error))?;
     }
     let (first, rest) = Rest { portal, who, listing, format, after: None }.read().await?;
     head.extend(first);
@@ -86,7 +86,7 @@ impl Rest {
             true => Vec::new(),
             false => portal.store.export_clients(permits).await.map_err(|error| refused_by_store(&error))?,
         };
-        let chunk = self.format.write(&records).map_err(cannot_write)?;
+        let chunk = self.format.write(&records).map_err(|error| cannot_write(&error))?;
         let is_last = found.len() < CLIENTS_AT_ONCE as usize;
         let after = found.last().map(|ownership| ownership.client);
         Ok((chunk, (!is_last).then_some(Self { after, ..self })))
@@ -109,8 +109,4 @@ impl Format {
 /// For the log: nobody reads a page any more.
 fn broken_off(refusal: &Refusal) -> String {
     refusal.internal.clone().unwrap_or_else(|| refusal.reason.clone())
-}
-
-fn cannot_write(error: io::Error) -> Refusal {
-    Refusal::internal(format!("a line of a file cannot be written: {error}"))
 }
