@@ -62,7 +62,7 @@ async fn the_pages_of_a_consultant_keep_nobody_out() {
         tour.look_everywhere(&format!("open form {form}"), text).await;
     }
     browser.fill("#draft-purpose", "Thank her for the meeting of yesterday.").await;
-    browser.fill("#draft-max", "12").await;
+    browser.fill("#draft-max", "16").await;
     browser.press("[data-draft]").await;
     tour.look_everywhere("drafted letter", "The draft is in the editor.").await;
     forms_with_something_to_put_right(&office, &browser, &mut tour, &record).await;
