@@ -74,6 +74,7 @@ async fn in_conflict(
     let newest = versions.iter().find(|version| version.version == theirs.version);
     let words = kind_words(theirs.kind);
     let state = |is_open: bool| if is_open { "Yes" } else { "No" };
+    let shown = |at: &str| at.replacen('T', " ", 1);
 
     let mut fields = vec![
         FieldInConflict::new(
@@ -90,9 +91,9 @@ async fn in_conflict(
         ),
         FieldInConflict::new(
             "When it happened",
-            &typed.at,
-            &field_time(theirs.at),
-            base.map(|base| field_time(base.at)).as_deref(),
+            &shown(&typed.at),
+            &shown(&field_time(theirs.at)),
+            base.map(|base| shown(&field_time(base.at))).as_deref(),
         ),
     ];
     if theirs.kind.can_be_open() {
