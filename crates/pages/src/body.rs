@@ -2,7 +2,7 @@
 //! a byte at a time would hold a place that others need.
 
 use crate::Refusal;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::http::StatusCode;
 use http_body_util::{BodyExt, Limited};
@@ -11,10 +11,14 @@ use std::time::Duration;
 /// How long a body may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(crate) async fn take_in(request: Request, max_bytes: usize) -> Result<Request, Refusal> {
+/// The request with its body, and the body once more.
+pub(crate) async fn take_in(request: Request, max_bytes: usize) -> Result<(Request, Bytes), Refusal> {
     let (parts, body) = request.into_parts();
     match tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, max_bytes).collect()).await {
-        Ok(Ok(body)) => Ok(Request::from_parts(parts, Body::from(body.to_bytes()))),
+        Ok(Ok(body)) => {
+            let body = body.to_bytes();
+            Ok((Request::from_parts(parts, Body::from(body.clone())), body))
+        }
         Ok(Err(_)) => Err(too_large(max_bytes)),
         Err(_) => Err(too_slow()),
     }

@@ -3,10 +3,13 @@
 
 use crate::refusal::wants_json;
 use crate::security_headers::SecurityHeaders;
+use crate::typed::typed_into;
 use crate::{
-    Bars, FAVICON_PATH, Refusal, STYLESHEET_PATH, body, client_address, favicon, same_origin, stylesheet,
+    Bars, FAVICON_PATH, Refusal, STYLESHEET_PATH, TypedField, body, client_address, favicon, same_origin,
+    stylesheet,
 };
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::HeaderValue;
 use axum::middleware::Next;
@@ -35,6 +38,8 @@ pub struct Surroundings {
     pub max_body_bytes: usize,
     /// Paths that are asked by programs of other sites, and hold no cookie to be misused.
     pub open_to_other_sites: &'static [&'static str],
+    /// Fields that people write into. Where a form with some is refused, the page gives them back.
+    pub typed_fields: &'static [TypedField],
     /// What stands above refusals. None: nobody has a bar here.
     pub bars: Option<Arc<dyn Bars>>,
     pub clock: Arc<dyn Clock>,
@@ -76,26 +81,33 @@ async fn around(State(boundary): State<Boundary>, mut request: Request, next: Ne
     client_address::correct(&mut request, &surroundings.trusted_proxies);
 
     let (parts, request_body) = request.into_parts();
-    // A refusal may be for somebody who has a bar; who it is, the head says.
-    let bars = surroundings.bars.as_deref().filter(|_| !json).map(|bars| (bars, parts.clone()));
+    // For a refusal's page: it may be for somebody who has a bar, and for somebody who wrote something.
+    let head = (!json).then(|| parts.clone());
     let request = Request::from_parts(parts, request_body);
     let request = match is_allowed {
         true => body::take_in(request, surroundings.max_body_bytes).await,
         false => Err(Refusal::cross_origin()),
     };
-    let mut response = match request {
-        Ok(request) => {
-            CatchPanic(Box::pin(next.run(request))).await.unwrap_or_else(IntoResponse::into_response)
+    let (mut response, sent) = match request {
+        Ok((request, sent)) => {
+            let response = CatchPanic(Box::pin(next.run(request))).await;
+            (response.unwrap_or_else(IntoResponse::into_response), sent)
         }
-        Err(refusal) => refusal.into_response(),
+        Err(refusal) => (refusal.into_response(), Bytes::new()),
     };
     let refusal = response.extensions_mut().remove::<Refusal>();
     if let Some(refusal) = &refusal {
-        let bar = match bars {
-            Some((bars, mut asker)) => bars.bar_for(&mut asker).await,
-            None => None,
+        response = match head {
+            Some(mut head) => {
+                let bar = match &surroundings.bars {
+                    Some(bars) => bars.bar_for(&mut head).await,
+                    None => None,
+                };
+                let typed = typed_into(surroundings.typed_fields, &head.headers, &sent);
+                refusal.to_page(firm_name, bar.as_deref(), &typed)
+            }
+            None => refusal.to_json(),
         };
-        response = refusal.render(json, firm_name, bar.as_deref());
     }
     security_headers.add_to(response.headers_mut());
     if let Ok(id) = HeaderValue::from_str(request_id.as_str()) {

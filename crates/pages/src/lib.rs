@@ -13,6 +13,7 @@ mod refusal;
 mod same_origin;
 mod security_headers;
 mod stylesheet;
+mod typed;
 
 pub use bar::Bars;
 pub use boundary::{Surroundings, surround};
@@ -22,3 +23,4 @@ pub use page::page;
 pub use problems::{Problem, Problems};
 pub use refusal::{Refusal, WayOn, wants_json};
 pub use stylesheet::STYLESHEET_PATH;
+pub use typed::TypedField;

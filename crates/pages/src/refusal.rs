@@ -1,5 +1,6 @@
 //! Refusals in one voice: what happened, what to do, and one way on. What the reader sees and what the log says are apart.
 
+use crate::typed::Typed;
 use askama::Template;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -109,9 +110,9 @@ impl Refusal {
             StatusCode::INTERNAL_SERVER_ERROR,
             "internal_error",
             "Something went wrong on our side",
-            "Nothing that you did caused it, and nothing was changed.",
+            "Nothing that you did caused it.",
         )
-        .advice("Try again in a moment. If it stays, tell the firm's administrator when it happened.")
+        .advice("Try again in a moment; if you were saving something, look first whether it is there. If it stays, tell the firm's administrator when it happened.")
         .logged(internal)
     }
 
@@ -121,9 +122,9 @@ impl Refusal {
             StatusCode::SERVICE_UNAVAILABLE,
             "unavailable",
             "This is not available right now",
-            "A part that we need does not answer. Nothing was changed.",
+            "A part that we need does not answer.",
         )
-        .advice("Try again in a minute.")
+        .advice("Try again in a minute. If you were saving something, look first whether it is there.")
         .logged(internal);
         refusal.retry_after_s = Some(30);
         refusal
@@ -165,27 +166,33 @@ impl Refusal {
         refusal
     }
 
-    /// As the reader gets it.
-    pub(crate) fn render(&self, wants_json: bool, firm_name: &str, bar: Option<&str>) -> Response {
-        let mut response = if wants_json {
-            let body = json!({"error": {"code": self.code, "reason": self.reason}}).to_string();
-            ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response()
-        } else {
-            let page = RefusalPage {
-                firm_name,
-                bar,
-                status: self.status.as_u16(),
-                title: self.title,
-                reason: &self.reason,
-                advice: &self.advice,
-                way_on: self.way_on.as_ref(),
-                other_way: self.other_way.as_ref(),
-            };
-            match page.render() {
-                Ok(html) => axum::response::Html(html).into_response(),
-                Err(_) => self.reason.clone().into_response(),
-            }
+    /// As a program gets it.
+    pub(crate) fn to_json(&self) -> Response {
+        let body = json!({"error": {"code": self.code, "reason": self.reason}}).to_string();
+        let json = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+        self.sent_with((json, body).into_response())
+    }
+
+    /// As a reader gets it, with what they typed.
+    pub(crate) fn to_page(&self, firm_name: &str, bar: Option<&str>, typed: &[Typed]) -> Response {
+        let page = RefusalPage {
+            firm_name,
+            bar,
+            status: self.status.as_u16(),
+            title: self.title,
+            reason: &self.reason,
+            advice: &self.advice,
+            way_on: self.way_on.as_ref(),
+            other_way: self.other_way.as_ref(),
+            typed,
         };
+        self.sent_with(match page.render() {
+            Ok(html) => axum::response::Html(html).into_response(),
+            Err(_) => self.reason.clone().into_response(),
+        })
+    }
+
+    fn sent_with(&self, mut response: Response) -> Response {
         *response.status_mut() = self.status;
         if let Some(seconds) = self.retry_after_s {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
@@ -223,4 +230,5 @@ struct RefusalPage<'a> {
     advice: &'a str,
     way_on: Option<&'a WayOn>,
     other_way: Option<&'a WayOn>,
+    typed: &'a [Typed],
 }

@@ -8,7 +8,7 @@ use axum::http::{Method, Request, StatusCode};
 use axum::response::Response;
 use axum::routing::{get, post};
 use chancery_domain::{ManualClock, SeededRandomness, UnixMillis};
-use chancery_pages::{Refusal, STYLESHEET_PATH, Surroundings, surround};
+use chancery_pages::{Refusal, STYLESHEET_PATH, Surroundings, TypedField, surround};
 use http_body_util::BodyExt;
 use std::sync::Arc;
 use tower_service::Service;
@@ -28,6 +28,7 @@ fn surface(public_url: &str) -> Router {
         trusted_proxies: Vec::new(),
         max_body_bytes: 1_000,
         open_to_other_sites: &["/open"],
+        typed_fields: &[TypedField { name: "text", label: "Text" }],
         bars: None,
         clock: Arc::new(ManualClock::at(UnixMillis(1_800_000_000_000))),
         randomness: Arc::new(SeededRandomness::new(1)),

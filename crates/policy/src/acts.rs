@@ -13,7 +13,7 @@ pub trait Act: sealed::Sealed + Send + Sync + 'static {
 
 /// What a question is about, as the policy sees it.
 pub trait About: sealed::Sealed {
-    fn resource(&self) -> Resource;
+    fn resource(self) -> Resource;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,19 +44,19 @@ pub struct NewClientFor(pub PersonId);
 pub struct TheFirm;
 
 impl About for ClientInQuestion {
-    fn resource(&self) -> Resource {
+    fn resource(self) -> Resource {
         Resource::Client { id: Some(self.id), owner: self.owner }
     }
 }
 
 impl About for NewClientFor {
-    fn resource(&self) -> Resource {
+    fn resource(self) -> Resource {
         Resource::Client { id: None, owner: Some(self.0) }
     }
 }
 
 impl About for TheFirm {
-    fn resource(&self) -> Resource {
+    fn resource(self) -> Resource {
         Resource::Firm
     }
 }

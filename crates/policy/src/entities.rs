@@ -5,6 +5,10 @@ use cedar_policy::{Entity, EntityId, EntityTypeName, EntityUid, RestrictedExpres
 use chancery_domain::{Action, Asker, PersonId, Role};
 use std::collections::{HashMap, HashSet};
 
+/// The owner of what has none: people's numbers begin with 1. So a number that is no client's is decided like any other, in the
+/// same steps and the same time.
+const NOBODY: PersonId = PersonId(0);
+
 /// The names of Cedar's types, parsed once.
 #[derive(Debug)]
 pub(crate) struct Names {
@@ -17,8 +21,8 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    pub(crate) fn parse() -> Result<Self, cedar_policy::ParseErrors> {
-        let type_name = |name: &str| name.parse::<EntityTypeName>();
+    pub(crate) fn parse() -> Result<Self, String> {
+        let type_name = |name: &str| name.parse::<EntityTypeName>().map_err(|error| error.to_string());
         let action_type = type_name("Action")?;
         Ok(Self {
             person: type_name("Person")?,
@@ -48,12 +52,11 @@ impl Names {
         match resource {
             Resource::Client { id, owner } => {
                 let id = id.map_or_else(|| "new".to_owned(), |id| id.to_string());
-                let owner = owner.map(|owner| {
-                    ("owner".to_owned(), RestrictedExpression::new_entity_uid(self.person(owner)))
-                });
+                let owner = self.person(owner.unwrap_or(NOBODY));
+                let owner = ("owner".to_owned(), RestrictedExpression::new_entity_uid(owner));
                 let client = uid(&self.client, &id);
-                // Attributes can only fail by what they compute, and this one computes nothing; without it nobody is the owner.
-                Entity::new(client.clone(), owner.into_iter().collect(), HashSet::new())
+                // Attributes can only fail by what they compute, and this one computes nothing; without it nothing is allowed.
+                Entity::new(client.clone(), HashMap::from([owner]), HashSet::new())
                     .unwrap_or_else(|_| Entity::new_no_attrs(client, HashSet::new()))
             }
             Resource::Firm => Entity::new_no_attrs(self.firm.clone(), HashSet::new()),

@@ -56,7 +56,7 @@ impl Policy {
         if !validity.validation_passed_without_warnings() {
             return Err(PolicyError::Invalid(validity.to_string()));
         }
-        let names = Names::parse().map_err(|error| PolicyError::Schema(error.to_string()))?;
+        let names = Names::parse().map_err(PolicyError::Schema)?;
         Ok(Self { policies, names, authorizer: Authorizer::new() })
     }
 

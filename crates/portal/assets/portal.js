@@ -65,6 +65,11 @@
   document.addEventListener("htmx:timeout", () => say("The portal takes too long to answer. Try again in a moment."));
   document.addEventListener("htmx:afterOnLoad", () => say(""));
 
+  // A page that refuses takes the place of the one that asked, and the reader goes there.
+  document.addEventListener("htmx:afterSettle", (event) => {
+    if (event.detail.target.id === "main") document.getElementById("main")?.focus();
+  });
+
   // ── Keys ──────────────────────────────────────────────────────────────────
 
   const SWITCH = "chancery-keys";

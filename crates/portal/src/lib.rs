@@ -44,12 +44,27 @@ pub use state::{IdentitySettings, Portal, PortalError, PortalSettings, SecondFac
 pub use upkeep::keep_tidy;
 
 use axum::Router;
-use chancery_pages::{Surroundings, surround};
+use chancery_pages::{Surroundings, TypedField, surround};
 use frame::RefusalBars;
 use std::sync::Arc;
 
 /// The longest text of an entry (`domain::MAX_ENTRY_TEXT_CHARS`), as a form sends it.
 const MAX_BODY_BYTES: usize = 256 * 1024;
+
+/// What people write into the portal's forms, so that a refusal can give it back.
+const TYPED_FIELDS: &[TypedField] = &[
+    TypedField { name: "name", label: "Name" },
+    TypedField { name: "contact", label: "Contact" },
+    TypedField { name: "email", label: "E-mail" },
+    TypedField { name: "telephone", label: "Telephone" },
+    TypedField { name: "address", label: "Address" },
+    TypedField { name: "since", label: "Client since" },
+    TypedField { name: "title", label: "Title" },
+    TypedField { name: "text", label: "Text" },
+    TypedField { name: "at", label: "When it happened" },
+    TypedField { name: "purpose", label: "What the letter is for" },
+    TypedField { name: "former_text", label: "Your text from before the draft" },
+];
 
 /// The whole portal.
 pub fn router(portal: Arc<Portal>) -> Router {
@@ -61,6 +76,7 @@ pub fn router(portal: Arc<Portal>) -> Router {
         trusted_proxies: portal.settings.trusted_proxies.clone(),
         max_body_bytes: MAX_BODY_BYTES,
         open_to_other_sites: &[],
+        typed_fields: TYPED_FIELDS,
         bars: Some(Arc::new(RefusalBars(Arc::clone(&portal)))),
         clock: Arc::clone(&portal.clock),
         randomness: Arc::clone(&portal.randomness),

@@ -111,8 +111,25 @@ fn not_signed_in(parts: &Parts) -> Response {
     }
     match asked {
         Some(path) => Redirect::to(&sign_in_url(&path)).into_response(),
-        None => Redirect::to("/").into_response(),
+        None => signed_out_meanwhile(parts).into_response(),
     }
+}
+
+/// For whoever sends a form after the session has ended. The page gives them back what they typed.
+fn signed_out_meanwhile(parts: &Parts) -> Refusal {
+    let text = |name| parts.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let page = text(header::REFERER).and_then(|page| page.split_once("://")).map(|(_, page)| page);
+    // The page that the form stands on, if it is one of ours.
+    let page = page.and_then(|page| page.strip_prefix(text(header::HOST)?)).and_then(LocalPath::parse);
+    let way_on = page.map_or_else(|| "/".to_owned(), |page| sign_in_url(&page));
+    Refusal::new(
+        StatusCode::UNAUTHORIZED,
+        "not_signed_in",
+        "You are signed out",
+        "Your session ended before this was sent, so nothing was saved.",
+    )
+    .advice("Sign in again, go back to the page, and do it once more.")
+    .way_on(way_on, "Sign in")
 }
 
 fn two_sessions() -> Refusal {

@@ -47,6 +47,11 @@ pub(crate) fn field_time(at: UnixMillis) -> String {
     written(at, "%Y-%m-%dT%H:%M")
 }
 
+/// `2026-11-13 09:14 UTC`, where moments are compared.
+pub(crate) fn in_utc(at: UnixMillis) -> String {
+    written(at, "%Y-%m-%d %H:%M UTC")
+}
+
 /// A moment for programs and for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Moment {

@@ -17,8 +17,10 @@ const MAX_CLIENTS_AT_ONCE: usize = 500;
 
 const SET_FACTS: &str = "UPDATE clients SET version = $2, name = $3, sort_name = $4, contact = $5, email = $6, \
     telephone = $7, address = $8, since_day = $9 WHERE id = $1";
-const SET_ARCHIVED: &str = "UPDATE clients SET version = version + 1, archived_at_ms = $2 WHERE id = $1";
+const SET_ARCHIVED: &str =
+    "UPDATE clients SET version = version + 1, archived_at_ms = $2, is_archived = $3 WHERE id = $1";
 
+const SET_WORDS_ARCHIVED: &str = "UPDATE client_words SET is_archived = $2 WHERE client_id = $1";
 const KEEP_VERSION: &str = "INSERT INTO client_versions (client_id, version, name, contact, email, telephone, address, \
     since_day, owner_id, is_archived, by_id, at_ms) \
     SELECT c.id, c.version, c.name, c.contact, c.email, c.telephone, c.address, c.since_day, c.owner_id, c.is_archived, \
@@ -173,9 +175,8 @@ for_both_connections! {
                 .execute(&mut *self)
                 .await?;
             self.keep_version(asked, saved.id).await?;
-            let words = words_of(saved.id, &saved.name, facts);
-            if words != words_of(now.id, &now.name, &now.facts) {
-                self.replace_words(saved.id, saved.owner.id, words).await?;
+            if words_of(saved.id, &saved.name, &saved.facts) != words_of(now.id, &now.name, &now.facts) {
+                self.replace_words(&saved).await?;
             }
             Ok(Changed::Saved(saved))
         }
@@ -191,7 +192,9 @@ for_both_connections! {
                 return Ok(Changed::Saved(now));
             }
             let archived_at = is_archived.then_some(asked.at);
-            sqlx::query(SET_ARCHIVED).bind(now.id.0).bind(archived_at.map(|at| at.0)).execute(&mut *self).await?;
+            let set = sqlx::query(SET_ARCHIVED).bind(now.id.0).bind(archived_at.map(|at| at.0)).bind(is_archived);
+            set.execute(&mut *self).await?;
+            sqlx::query(SET_WORDS_ARCHIVED).bind(now.id.0).bind(is_archived).execute(&mut *self).await?;
             self.keep_version(asked, now.id).await?;
             Ok(Changed::Saved(Client { version: now.version.next(), archived_at, ..now }))
         }

@@ -128,15 +128,16 @@ impl StoredClient {
     }
 }
 
+const REMOVED_AT: &str = "SELECT removed_at_ms FROM people WHERE id = $1";
+
 /// Nobody changes what is held until the transaction ends: SQLite has one writer anyway.
 pub(crate) trait HoldClients {
     const TO_READ: &'static str;
     const TO_CHANGE: &'static str;
-    const PERSON: &'static str;
 }
 
 macro_rules! held {
-    ($to_read:literal, $to_change:literal, $person:literal) => {
+    ($to_read:literal, $to_change:literal) => {
         const TO_READ: &'static str = concat!(
             "SELECT ",
             client_columns!(),
@@ -149,16 +150,15 @@ macro_rules! held {
             " FROM clients c JOIN people p ON p.id = c.owner_id WHERE c.id = $1",
             $to_change
         );
-        const PERSON: &'static str = concat!("SELECT removed_at_ms FROM people WHERE id = $1", $person);
     };
 }
 
 impl HoldClients for SqliteConnection {
-    held!("", "", "");
+    held!("", "");
 }
 
 impl HoldClients for PgConnection {
-    held!(" FOR SHARE OF c", " FOR NO KEY UPDATE OF c", " FOR SHARE");
+    held!(" FOR SHARE OF c", " FOR NO KEY UPDATE OF c");
 }
 
 #[async_trait::async_trait]
@@ -170,11 +170,12 @@ pub(crate) trait HeldClients {
     /// The same, held for changing.
     async fn hold_to_change<A: Act>(&mut self, permit: &Permit<A>) -> Result<Option<StoredClient>, Stopped>;
 
-    /// Refuses with `NoSuchPerson` somebody who is not in the firm, or not any more, and keeps the others in it.
-    async fn hold_member(&mut self, person: PersonId) -> Result<(), Stopped>;
+    /// Refuses with `NoSuchPerson` somebody who is not in the firm, or not any more. They are not held: whoever is removed
+    /// a moment later keeps their clients until those are given to somebody else, and signing in must not wait for an import.
+    async fn must_be_member(&mut self, person: PersonId) -> Result<(), Stopped>;
 
     /// Refuses with `NoSuchPerson` somebody who never was in the firm.
-    async fn hold_person(&mut self, person: PersonId) -> Result<(), Stopped>;
+    async fn must_be_known(&mut self, person: PersonId) -> Result<(), Stopped>;
 }
 
 fn still_owned<A: Act>(
@@ -205,18 +206,18 @@ for_both_connections! {
             still_owned(permit, found)
         }
 
-        async fn hold_member(&mut self, person: PersonId) -> Result<(), Stopped> {
+        async fn must_be_member(&mut self, person: PersonId) -> Result<(), Stopped> {
             let found: Option<Option<i64>> =
-                sqlx::query_scalar(Self::PERSON).bind(person.0).fetch_optional(&mut *self).await?;
+                sqlx::query_scalar(REMOVED_AT).bind(person.0).fetch_optional(&mut *self).await?;
             match found {
                 Some(None) => Ok(()),
                 _ => Err(StoreError::NoSuchPerson(person).into()),
             }
         }
 
-        async fn hold_person(&mut self, person: PersonId) -> Result<(), Stopped> {
+        async fn must_be_known(&mut self, person: PersonId) -> Result<(), Stopped> {
             let found: Option<Option<i64>> =
-                sqlx::query_scalar(Self::PERSON).bind(person.0).fetch_optional(&mut *self).await?;
+                sqlx::query_scalar(REMOVED_AT).bind(person.0).fetch_optional(&mut *self).await?;
             found.map(|_| ()).ok_or_else(|| StoreError::NoSuchPerson(person).into())
         }
     }

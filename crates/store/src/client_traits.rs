@@ -289,7 +289,7 @@ pub trait ClientRecords: Send + Sync + 'static {
     ) -> Result<Changed<Entry>, StoreError>;
 
     /// Those that the permit's holder may read, by number, archived ones included: up to `limit` after the given one. To
-    /// ask the policy about each of them; nothing of the records.
+    /// ask the policy about each of them; nothing of the records. The decision is written down with the first of them.
     async fn ownerships(
         &self,
         permit: &Permit<ListClients>,

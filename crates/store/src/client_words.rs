@@ -3,7 +3,7 @@
 
 use crate::both::{Statement, for_both_connections};
 use crate::decided::Stopped;
-use chancery_domain::{ClientId, ClientName, ContactFacts, PersonId};
+use chancery_domain::{Client, ClientId, ClientName, ContactFacts, PersonId};
 use std::collections::BTreeSet;
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
@@ -65,47 +65,52 @@ pub(crate) fn searched(text: &str) -> Vec<WordRange> {
     words.into_iter().map(range).collect()
 }
 
-/// A word of a client, and whose client it is.
+/// A word of a client, whose client it is, and whether it is archived.
 pub(crate) struct WordRow {
     pub(crate) client: ClientId,
     pub(crate) word: String,
     pub(crate) owner: PersonId,
+    pub(crate) is_archived: bool,
+}
+
+/// The rows of a client's words.
+pub(crate) fn word_rows(client: &Client) -> Vec<WordRow> {
+    let row = |word| WordRow {
+        client: client.id,
+        word,
+        owner: client.owner.id,
+        is_archived: client.archived_at.is_some(),
+    };
+    words_of(client.id, &client.name, &client.facts).into_iter().map(row).collect()
 }
 
 #[async_trait::async_trait]
 pub(crate) trait ClientWords {
     async fn add_words(&mut self, rows: &[WordRow]) -> Result<(), Stopped>;
 
-    async fn replace_words(
-        &mut self,
-        client: ClientId,
-        owner: PersonId,
-        words: BTreeSet<String>,
-    ) -> Result<(), Stopped>;
+    async fn replace_words(&mut self, client: &Client) -> Result<(), Stopped>;
 }
 
 for_both_connections! {
     impl ClientWords {
         async fn add_words(&mut self, rows: &[WordRow]) -> Result<(), Stopped> {
             for rows in rows.chunks(MAX_ROWS_AT_ONCE) {
-                let mut add = Statement::<Self>::new("INSERT INTO client_words (client_id, word, owner_id) ");
+                let mut add = Statement::<Self>::new("INSERT INTO client_words (client_id, word, owner_id, is_archived) ");
                 add.push_values(rows, |mut columns, row| {
-                    columns.push_bind(row.client.0).push_bind(row.word.as_str()).push_bind(row.owner.0);
+                    columns
+                        .push_bind(row.client.0)
+                        .push_bind(row.word.as_str())
+                        .push_bind(row.owner.0)
+                        .push_bind(row.is_archived);
                 });
                 add.build().persistent(false).execute(&mut *self).await?;
             }
             Ok(())
         }
 
-        async fn replace_words(
-            &mut self,
-            client: ClientId,
-            owner: PersonId,
-            words: BTreeSet<String>,
-        ) -> Result<(), Stopped> {
-            sqlx::query("DELETE FROM client_words WHERE client_id = $1").bind(client.0).execute(&mut *self).await?;
-            let rows: Vec<WordRow> = words.into_iter().map(|word| WordRow { client, word, owner }).collect();
-            self.add_words(&rows).await
+        async fn replace_words(&mut self, client: &Client) -> Result<(), Stopped> {
+            sqlx::query("DELETE FROM client_words WHERE client_id = $1").bind(client.id.0).execute(&mut *self).await?;
+            self.add_words(&word_rows(client)).await
         }
     }
 }

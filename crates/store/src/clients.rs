@@ -23,7 +23,8 @@ use chancery_policy::{
 };
 use std::collections::HashSet;
 
-const OWNER: &str = "SELECT owner_id FROM clients WHERE id = $1";
+/// One row in any case, so that it takes as long for a number that is no client's.
+const OWNER: &str = "SELECT (SELECT owner_id FROM clients WHERE id = $1)";
 const ANY: &str = "SELECT COUNT(*) FROM (SELECT id FROM clients LIMIT 1) AS some_client";
 const OWNERSHIPS: &str = "SELECT id, owner_id FROM clients WHERE id > $1 ORDER BY id LIMIT $2";
 /// The index has those that are archived apart, so each kind is a walk by itself.
@@ -49,7 +50,7 @@ for_both_stores! {
     impl ClientRecords {
         async fn owner_of(&self, client: ClientId) -> Result<Option<PersonId>, StoreError> {
             let found: Option<i64> =
-                answer(sqlx::query_scalar(OWNER).bind(client.0).fetch_optional(&self.reader)).await?;
+                answer(sqlx::query_scalar(OWNER).bind(client.0).fetch_one(&self.reader)).await?;
             Ok(found.map(PersonId))
         }
 
@@ -156,11 +157,13 @@ for_both_stores! {
             progress: &(dyn Fn(u64) + Send + Sync),
         ) -> Result<Vec<ClientId>, StoreError> {
             decided_at_length!(self, |transaction| async {
+                transaction.expect_many(true).await?;
                 let mut made = Vec::with_capacity(clients.len());
                 for some in clients.chunks(MAX_CLIENTS_AT_ONCE) {
                     made.extend(transaction.add_clients(self.lease.writer, some).await?);
                     progress(made.len() as u64);
                 }
+                transaction.expect_many(false).await?;
                 Ok::<_, Stopped>(made)
             })
         }
@@ -204,7 +207,7 @@ for_both_stores! {
             decided!(self, |transaction| async {
                 transaction.link(self.lease.writer, &row).await?;
                 let Some(client) = transaction.hold_to_change(&permit).await? else { return Ok(Changed::Gone) };
-                transaction.hold_member(to).await?;
+                transaction.must_be_member(to).await?;
                 let id = ClientId(client.id);
                 if client.owner_id != to.0 {
                     transaction.move_clients(permit.asked(), &[id], to).await?;
@@ -222,7 +225,7 @@ for_both_stores! {
             decided_at_length!(self, |transaction| async {
                 transaction.link(self.lease.writer, &rows).await?;
                 let owners = transaction.hold_all(&clients_of(&permits), HeldFor::Changing).await?;
-                transaction.hold_member(to).await?;
+                transaction.must_be_member(to).await?;
                 let (mut moved, mut seen) = (Vec::new(), HashSet::new());
                 for permit in &permits {
                     let Some(client) = permit.client() else { continue };
@@ -254,7 +257,7 @@ for_both_stores! {
                 };
                 let name = ClientName::from_stored(client.facts.name.clone());
                 leave_room_for(&name, entries_there(&client)?, 1)?;
-                transaction.hold_person(new.author).await?;
+                transaction.must_be_known(new.author).await?;
                 let id = ClientId(client.id);
                 let drawn = transaction.draw_numbers("entries", 1).await?;
                 for number in drawn {
@@ -307,6 +310,12 @@ for_both_stores! {
             after: Option<ClientId>,
             limit: u32,
         ) -> Result<Vec<Ownership>, StoreError> {
+            if after.is_none() {
+                let row = [permit.to_audit_row()];
+                let noted: Result<(), StoreError> =
+                    decided!(self, |transaction| transaction.link(self.lease.writer, &row));
+                noted?;
+            }
             let Some(owner) = owner_within(permit.scope(), owner) else { return Ok(Vec::new()) };
             let after = after.map_or(i64::MIN, |client| client.0);
             let sql = if owner.is_some() { OWNERSHIPS_OF } else { OWNERSHIPS };

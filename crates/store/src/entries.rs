@@ -104,8 +104,8 @@ pub(crate) fn changed_by(id: Option<i64>, email: Option<&str>) -> Result<Option<
     id.map(|id| person_ref(id, email.unwrap_or_default())).transpose()
 }
 
-const UPDATE: &str = "UPDATE entries SET at_ms = $2, is_open = $3, version = $4, archived_at_ms = $5, title = $6, \
-    text = $7 WHERE id = $1";
+const UPDATE: &str = "UPDATE entries SET at_ms = $2, is_open = $3, version = $4, archived_at_ms = $5, is_archived = $6, \
+    title = $7, text = $8 WHERE id = $1";
 const KEEP_VERSION: &str = "INSERT INTO entry_versions \
     (entry_id, version, at_ms, is_open, is_archived, by_id, changed_at_ms, title, text) \
     SELECT e.id, e.version, e.at_ms, e.is_open, e.is_archived, $2, $3, e.title, e.text FROM entries e WHERE e.id = $1";
@@ -298,7 +298,7 @@ for_both_connections! {
             let by = asked.by.person().map(|person| person.0);
             for entries in entries.chunks(MAX_ROWS_AT_ONCE) {
                 let mut add = Statement::<Self>::new(
-                    "INSERT INTO entries (id, client_id, kind, at_ms, author_id, is_open, version, title, text) ",
+                    "INSERT INTO entries (id, client_id, kind, at_ms, author_id, is_open, version, is_archived, title, text) ",
                 );
                 add.push_values(entries, |mut columns, (id, client, new)| {
                     columns
@@ -309,6 +309,7 @@ for_both_connections! {
                         .push_bind(new.author.0)
                         .push_bind(is_open(new))
                         .push_bind(Version::FIRST.0)
+                        .push_bind(false)
                         .push_bind(new.title.as_str())
                         .push_bind(new.text.as_str());
                 });
@@ -380,6 +381,7 @@ for_both_connections! {
                 .bind(entry.is_open)
                 .bind(entry.version.0)
                 .bind(entry.archived_at.map(|at| at.0))
+                .bind(entry.archived_at.is_some())
                 .bind(entry.title.as_str())
                 .bind(entry.text.as_str())
                 .execute(&mut *self)

@@ -17,6 +17,25 @@ use std::collections::BTreeSet;
 /// Clients that are added together: far within the databases' bounds on parameters, and in a moment.
 pub(crate) const MAX_CLIENTS_AT_ONCE: usize = 500;
 
+/// What makes a database ready for very many rows in one transaction, and what ends that.
+pub(crate) trait ManyRows {
+    const BEGIN_MANY: &'static str;
+    const END_MANY: &'static str;
+}
+
+/// The indexes are written all over. With SQLite's 2 MB of pages at hand, each is read and written again and again; these are
+/// 256 MB, which are given back.
+impl ManyRows for SqliteConnection {
+    const BEGIN_MANY: &'static str = "PRAGMA cache_size = -262144";
+    const END_MANY: &'static str = "PRAGMA cache_size = -2000; PRAGMA shrink_memory";
+}
+
+/// PostgreSQL has memory of its own.
+impl ManyRows for PgConnection {
+    const BEGIN_MANY: &'static str = "";
+    const END_MANY: &'static str = "";
+}
+
 /// How the next numbers of a table are drawn.
 trait DrawNumbers {
     const DRAW: &'static str;
@@ -36,6 +55,9 @@ impl DrawNumbers for PgConnection {
 
 #[async_trait::async_trait]
 pub(crate) trait NewClients {
+    /// Says that very many rows are to come, or that they have come.
+    async fn expect_many(&mut self, are_to_come: bool) -> Result<(), Stopped>;
+
     /// The next numbers of a table, in order.
     async fn draw_numbers(&mut self, table: &'static str, numbers: usize) -> Result<Vec<i64>, Stopped>;
 
@@ -71,6 +93,12 @@ impl Numbered<'_> {
 
 for_both_connections! {
     impl NewClients {
+        async fn expect_many(&mut self, are_to_come: bool) -> Result<(), Stopped> {
+            let statement = if are_to_come { Self::BEGIN_MANY } else { Self::END_MANY };
+            sqlx::raw_sql(statement).execute(&mut *self).await?;
+            Ok(())
+        }
+
         async fn draw_numbers(&mut self, table: &'static str, numbers: usize) -> Result<Vec<i64>, Stopped> {
             let wanted = i64::try_from(numbers).unwrap_or(i64::MAX);
             let mut drawn: Vec<i64> =
@@ -91,12 +119,12 @@ for_both_connections! {
             let owner = |permit: &Permit<CreateClient>| permit.owner().unwrap_or(PersonId(0));
             let owners: BTreeSet<PersonId> = new.iter().map(|(permit, _)| owner(permit)).collect();
             for owner in &owners {
-                self.hold_member(*owner).await?;
+                self.must_be_member(*owner).await?;
             }
             let entries = || new.iter().flat_map(|(_, new)| &new.entries);
             let authors: BTreeSet<PersonId> = entries().map(|entry| entry.author).collect();
             for author in authors.difference(&owners) {
-                self.hold_person(*author).await?;
+                self.must_be_known(*author).await?;
             }
             for (_, new) in new {
                 leave_room_for(&new.name, 0, new.entries.len())?;
@@ -111,8 +139,9 @@ for_both_connections! {
             self.insert_clients(&numbered).await?;
 
             let words = |client: &Numbered<'_>| {
-                let (id, owner) = (client.id, client.owner);
-                words_of(id, &client.new.name, &client.new.facts).into_iter().map(move |word| WordRow { client: id, word, owner })
+                let (id, owner, is_archived) = (client.id, client.owner, client.new.is_archived);
+                let row = move |word| WordRow { client: id, word, owner, is_archived };
+                words_of(id, &client.new.name, &client.new.facts).into_iter().map(row)
             };
             let words: Vec<WordRow> = numbered.iter().flat_map(words).collect();
             self.add_words(&words).await?;
@@ -145,7 +174,7 @@ for_both_connections! {
         async fn insert_clients(&mut self, new: &[Numbered<'_>]) -> Result<(), Stopped> {
             let mut add = Statement::<Self>::new(
                 "INSERT INTO clients (id, name, sort_name, contact, email, telephone, address, since_day, owner_id, \
-                 version, created_at_ms, archived_at_ms, last_entry_at_ms, meeting_notes, billing_disputes, \
+                 version, created_at_ms, archived_at_ms, is_archived, last_entry_at_ms, meeting_notes, billing_disputes, \
                  draft_letters, open_disputes, open_letters, archived_entries) ",
             );
             add.push_values(new, |mut columns, client| {
@@ -164,6 +193,7 @@ for_both_connections! {
                     .push_bind(Version::FIRST.0)
                     .push_bind(at.0)
                     .push_bind(is_archived.then_some(at.0))
+                    .push_bind(*is_archived)
                     .push_bind(counts.last_at_ms.unwrap_or(NO_ENTRY_MS))
                     .push_bind(counts.meeting_notes)
                     .push_bind(counts.billing_disputes)

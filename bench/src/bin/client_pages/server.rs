@@ -26,7 +26,8 @@ pub struct Server {
 impl Server {
     /// The real binary, with the portal alone.
     pub async fn chancery(binary: &Path, database_url: &str) -> Self {
-        let mut command = Command::new(binary);
+        // It runs in a folder of its own, where its data goes, and the path may be relative to this one.
+        let mut command = Command::new(binary.canonicalize().unwrap());
         command.args(["serve", "--only", "portal"]).env("CHANCERY_DATABASE__URL", database_url);
         Self::start(command, "CHANCERY_PORTAL__LISTEN").await
     }
@@ -41,19 +42,21 @@ impl Server {
     async fn start(mut command: Command, listen: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let address = free_address();
+        // The lines that it logs are part of what a request costs.
+        let log = folder.path().join("log");
         command
             .env(listen, address.to_string())
             .env("CHANCERY_OPS__LISTEN", "127.0.0.1:0")
-            .env("CHANCERY_DATA", folder.path().join("data"))
-            .env("RUST_LOG", "warn")
             .current_dir(folder.path())
             .stdin(Stdio::null())
-            .stdout(Stdio::null());
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(&log).unwrap());
         let child = command.spawn().unwrap();
         let server = Self { child, address, _folder: folder };
         let deadline = SystemClock.monotonic() + START_TIMEOUT;
         while TcpStream::connect(server.address).await.is_err() {
-            assert!(SystemClock.monotonic() < deadline, "the server does not start");
+            let is_late = SystemClock.monotonic() >= deadline;
+            assert!(!is_late, "the server does not start: {}", std::fs::read_to_string(&log).unwrap());
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         server

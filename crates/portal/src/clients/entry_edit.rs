@@ -11,7 +11,7 @@ use super::record::{self, Open, Showing};
 use super::record_query::{View, done_href};
 use crate::session::SignedIn;
 use crate::state::Portal;
-use crate::when::{Moment, field_time};
+use crate::when::{Moment, in_utc};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
@@ -27,11 +27,17 @@ pub(crate) async fn handle(
     EntryNumber { client, entry }: EntryNumber,
     Posted(typed): Posted<EntryTyped>,
 ) -> Result<Response, Refusal> {
-    let kind: EntryKind =
-        typed.kind.parse().map_err(|error| Refusal::bad_form(format!("`kind` is not right: {error}.")))?;
     let unclear = || Refusal::bad_form("`version` does not say which version of the entry was on the page.");
     let version = Version(typed.version.parse().map_err(|_| unclear())?);
-    let read = match typed.read(kind, portal.clock.now()) {
+    // What kind it is, and when it happened, is asked for only where the form does not tell.
+    let (kind, otherwise) = match (typed.kind.parse::<EntryKind>(), typed.at.trim()) {
+        (Ok(kind), at) if !at.is_empty() => (kind, portal.clock.now()),
+        _ => {
+            let saved = record::saved_entry(&portal, &who, client, entry).await?;
+            (saved.kind, saved.at)
+        }
+    };
+    let read = match typed.read(kind, otherwise) {
         Ok(read) => read,
         Err(problems) => {
             let form = EntryForm { problems, ..EntryForm::typed(kind, Some(entry), typed) };
@@ -74,7 +80,6 @@ async fn in_conflict(
     let newest = versions.iter().find(|version| version.version == theirs.version);
     let words = kind_words(theirs.kind);
     let state = |is_open: bool| if is_open { "Yes" } else { "No" };
-    let shown = |at: &str| at.replacen('T', " ", 1);
 
     let mut fields = vec![
         FieldInConflict::new(
@@ -91,9 +96,9 @@ async fn in_conflict(
         ),
         FieldInConflict::new(
             "When it happened",
-            &shown(&typed.at),
-            &shown(&field_time(theirs.at)),
-            base.map(|base| shown(&field_time(base.at))).as_deref(),
+            &format!("{} UTC", typed.at.trim().replacen('T', " ", 1)),
+            &in_utc(theirs.at),
+            base.map(|base| in_utc(base.at)).as_deref(),
         ),
     ];
     if theirs.kind.can_be_open() {

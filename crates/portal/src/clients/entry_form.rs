@@ -18,7 +18,7 @@ pub(crate) struct EntryTyped {
     pub(crate) kind: String,
     pub(crate) title: String,
     pub(crate) text: String,
-    /// `2026-11-13T09:14`, in UTC; empty for now.
+    /// `2026-11-13T09:14`, in UTC; empty for now, or for when it was.
     pub(crate) at: String,
     /// The exact moment that `at` showed: a field of a page has no seconds, and leaving it alone must not change it.
     pub(crate) at_was: String,
@@ -58,7 +58,8 @@ pub(crate) struct EntryForm {
 }
 
 impl EntryTyped {
-    pub(crate) fn read(&self, kind: EntryKind, now: UnixMillis) -> Result<EntryRead, Problems> {
+    /// `otherwise` is when it happened where nothing is said.
+    pub(crate) fn read(&self, kind: EntryKind, otherwise: UnixMillis) -> Result<EntryRead, Problems> {
         let mut problems = Problems::default();
         let title: Result<EntryTitle, _> = self.title.parse();
         if let Err(error) = &title {
@@ -68,7 +69,7 @@ impl EntryTyped {
         if let Err(error) = &text {
             problems.add("text", wording(error, "Write something here"));
         }
-        let at = self.moment(now);
+        let at = self.moment(otherwise);
         if at.is_none() {
             problems.add("at", "Write the day and the time like 2026-11-13 09:14");
         }
@@ -79,10 +80,10 @@ impl EntryTyped {
         }
     }
 
-    fn moment(&self, now: UnixMillis) -> Option<UnixMillis> {
+    fn moment(&self, otherwise: UnixMillis) -> Option<UnixMillis> {
         let typed = self.at.trim();
         if typed.is_empty() {
-            return Some(now);
+            return Some(otherwise);
         }
         let was = self.at_was.parse().ok().map(UnixMillis);
         if let Some(was) = was.filter(|was| field_time(*was) == typed) {

@@ -19,7 +19,8 @@ use std::sync::Arc;
 #[derive(Deserialize)]
 pub(crate) struct Chosen {
     /// A person's number.
-    owner: i64,
+    #[serde(default)]
+    owner: String,
 }
 
 pub(crate) async fn handle(
@@ -28,7 +29,9 @@ pub(crate) async fn handle(
     ClientNumber(id): ClientNumber,
     Posted(Chosen { owner }): Posted<Chosen>,
 ) -> Result<Response, Refusal> {
-    let give = async |permit| match portal.store.reassign_client(permit, PersonId(owner)).await {
+    let unclear = |_| Refusal::bad_form("`owner` is not the number of a person.");
+    let to = PersonId(owner.parse().map_err(unclear)?);
+    let give = async |permit| match portal.store.reassign_client(permit, to).await {
         Err(StoreError::NoSuchPerson(_) | StoreError::PersonRemoved(_)) => Ok(None),
         outcome => outcome.map(Some),
     };

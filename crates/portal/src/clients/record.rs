@@ -19,7 +19,7 @@ use axum::Json;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use chancery_domain::{Client, ClientId, EntryId, EntryKind, UnixMillis};
+use chancery_domain::{Client, ClientId, Entry, EntryId, EntryKind, UnixMillis};
 use chancery_pages::{Refusal, page, wants_json};
 use chancery_policy::{ArchiveClient, ClientInQuestion, EditClient, ReadClient, ReassignClient};
 use chancery_store::{ClientRecord, EntriesWanted, EntryCounts, EntryPlace};
@@ -131,7 +131,7 @@ pub(crate) async fn handle(
         None => Open::Nothing,
         Some(Opened::Facts) => Open::Facts(FactsForm::of(&record.client)),
         Some(Opened::NewEntry(kind)) => Open::Entry(EntryForm::new(kind, portal.clock.now())),
-        Some(Opened::Entry(entry)) => Open::Entry(saved_entry(&portal, &who, &record, entry).await?),
+        Some(Opened::Entry(entry)) => Open::Entry(form_of(&portal, &who, &record, entry).await?),
     };
     let notice = done.map(|done| done.notice(id));
     render(&portal, &who, record, Showing { view, open, notice, status: StatusCode::OK }).await
@@ -159,20 +159,28 @@ pub(crate) async fn read(
 }
 
 /// The form of an entry that may be on another page than the one that is shown.
-async fn saved_entry(
+async fn form_of(
     portal: &Portal,
     who: &SignedIn,
     record: &ClientRecord,
     id: EntryId,
 ) -> Result<EntryForm, Refusal> {
-    if let Some(entry) = record.entries.iter().find(|entry| entry.id == id) {
-        return Ok(EntryForm::of(entry));
+    match record.entries.iter().find(|entry| entry.id == id) {
+        Some(entry) => Ok(EntryForm::of(entry)),
+        None => Ok(EntryForm::of(&saved_entry(portal, who, record.client.id, id).await?)),
     }
-    let client = record.client.id;
+}
+
+/// An entry as it is saved now.
+pub(super) async fn saved_entry(
+    portal: &Portal,
+    who: &SignedIn,
+    client: ClientId,
+    id: EntryId,
+) -> Result<Entry, Refusal> {
     let read = |permit| portal.store.entry_versions(permit, id);
     let found = portal.on_client::<ReadClient, _, _>(who, client, read).await?;
-    let (entry, _) = found.ok_or_else(|| no_such_entry(client))?;
-    Ok(EntryForm::of(&entry))
+    found.map(|(entry, _)| entry).ok_or_else(|| no_such_entry(client))
 }
 
 /// Beside a letter's editor. It offers the newest entries to read, of every kind, whichever the page shows.
@@ -212,6 +220,7 @@ pub(crate) async fn render(
     if let Open::Entry(form) = &mut showing.open
         && form.is_letter()
         && form.side_panel.is_none()
+        && form.conflict.is_none()
     {
         form.side_panel = Some(draft_panel(portal, who, &record, showing.view, form.entry).await?);
     }
@@ -280,7 +289,7 @@ impl<'a> RecordPage<'a> {
             },
             notice: None,
             is_archived_tab: view.tab == Tab::Archived,
-            facts: Facts::new(client),
+            facts: Facts::new(&client),
         }
     }
 
@@ -303,7 +312,7 @@ impl<'a> RecordPage<'a> {
 }
 
 impl Facts {
-    fn new(client: Client) -> Self {
+    fn new(client: &Client) -> Self {
         let telephone = client.facts.telephone.to_string();
         let email = client.facts.email.to_string();
         Self {

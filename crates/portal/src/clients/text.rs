@@ -32,7 +32,7 @@ impl Shown {
     }
 }
 
-/// The best place to fold a long text: after a paragraph, else after a line, else after a word, else anywhere.
+/// The best place to fold a long text: after a paragraph, else after a line, a sentence, a word, or anywhere.
 fn fold_at(text: &str) -> usize {
     let by_chars = text.char_indices().nth(SHOWN_OF_FOLDED_CHARS).map_or(text.len(), |(at, _)| at);
     let by_lines = text.match_indices('\n').nth(SHOWN_OF_FOLDED_LINES).map_or(text.len(), |(at, _)| at);
@@ -42,8 +42,9 @@ fn fold_at(text: &str) -> usize {
     let far_enough = |at: &usize| *at > limit / 3;
     let paragraph = shown.rfind("\n\n").filter(far_enough);
     let line = || shown.rfind('\n').filter(far_enough);
+    let sentence = || shown.rfind(". ").map(|at| at + 1).filter(far_enough);
     let word = || shown.rfind(' ').filter(far_enough);
-    paragraph.or_else(line).or_else(word).unwrap_or(limit)
+    paragraph.or_else(line).or_else(sentence).or_else(word).unwrap_or(limit)
 }
 
 fn blocks(text: &str) -> Vec<Block> {
@@ -101,6 +102,9 @@ mod tests {
         let text = [paragraph.as_str(); 6].join("\n\n");
         let shown = Shown::new(&text);
         assert_eq!((shown.beginning.len(), shown.rest.len()), (2, 4));
+        let sentences = Shown::new(&"A sentence like others. ".repeat(100));
+        let Some(Block::Paragraph(lines)) = sentences.beginning.last() else { panic!("no paragraph") };
+        assert!(lines[0].ends_with("others."), "{lines:?}");
         let lines = "line\n".repeat(40);
         assert!(!Shown::new(&lines).rest.is_empty());
     }

@@ -10,7 +10,7 @@ use crate::authority::{ClientNumber, no_such_client};
 use crate::frame::{Frame, Section};
 use crate::session::SignedIn;
 use crate::state::Portal;
-use crate::when::{Moment, field_time};
+use crate::when::{Moment, in_utc};
 use askama::Template;
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
@@ -146,7 +146,7 @@ fn entry_snapshot(kind: EntryKind, version: EntryVersion) -> Snapshot {
     let mut fields = vec![
         ("Title", version.title.to_string()),
         (kind_words(kind).text_label, version.text.to_string()),
-        ("When it happened", format!("{} UTC", field_time(version.at).replace('T', " "))),
+        ("When it happened", in_utc(version.at)),
     ];
     if let Some(badge) = badge(kind, version.is_open) {
         fields.push(("State", badge.word.to_owned()));

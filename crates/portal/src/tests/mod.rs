@@ -186,6 +186,7 @@ fn arrivals_route(portal: &Arc<Portal>) -> Router {
         trusted_proxies: Vec::new(),
         max_body_bytes: 1_024,
         open_to_other_sites: &[],
+        typed_fields: &[],
         bars: None,
         clock: portal.clock.clone(),
         randomness: portal.randomness.clone(),

@@ -16,7 +16,7 @@ CREATE TABLE clients (
     version          INTEGER NOT NULL CHECK (version >= 1),
     created_at_ms    INTEGER NOT NULL,
     archived_at_ms   INTEGER,
-    is_archived      INTEGER NOT NULL GENERATED ALWAYS AS (archived_at_ms IS NOT NULL) STORED,
+    is_archived      INTEGER NOT NULL CHECK (is_archived = (archived_at_ms IS NOT NULL)),
     last_entry_at_ms INTEGER NOT NULL,
     meeting_notes    INTEGER NOT NULL,
     billing_disputes INTEGER NOT NULL,
@@ -74,16 +74,18 @@ CREATE TABLE client_versions (
     PRIMARY KEY (client_id, version)
 ) STRICT, WITHOUT ROWID;
 
--- What a client is found by: words without case and accents.
+-- What a client is found by: words without case and accents. The owner and whether it is archived are those of the client,
+-- so that a search reads no more than what it may show.
 CREATE TABLE client_words (
-    client_id INTEGER NOT NULL REFERENCES clients (id),
-    word      TEXT    NOT NULL,
-    owner_id  INTEGER NOT NULL,
+    client_id   INTEGER NOT NULL REFERENCES clients (id),
+    word        TEXT    NOT NULL,
+    owner_id    INTEGER NOT NULL,
+    is_archived INTEGER NOT NULL,
     PRIMARY KEY (client_id, word)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX client_words_of_all ON client_words (word, client_id);
-CREATE INDEX client_words_of_owner ON client_words (owner_id, word, client_id);
+CREATE INDEX client_words_of_all ON client_words (is_archived, word, client_id);
+CREATE INDEX client_words_of_owner ON client_words (owner_id, is_archived, word, client_id);
 
 CREATE TABLE entries (
     id             INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -94,7 +96,7 @@ CREATE TABLE entries (
     is_open        INTEGER NOT NULL CHECK (NOT is_open OR kind <> 'meeting_note'),
     version        INTEGER NOT NULL CHECK (version >= 1),
     archived_at_ms INTEGER,
-    is_archived    INTEGER NOT NULL GENERATED ALWAYS AS (archived_at_ms IS NOT NULL) STORED,
+    is_archived    INTEGER NOT NULL CHECK (is_archived = (archived_at_ms IS NOT NULL)),
     title          TEXT    NOT NULL,
     text           TEXT    NOT NULL
 ) STRICT;

@@ -3,7 +3,7 @@
 use crate::databases::{PostgresDatabase, TestDatabase, on_a_fresh};
 use crate::firm::{after_s, ask, firm_permit, new_client, note, people, words};
 use crate::samples::{NOON, account, key, new_account, payer, request, row, whole_ledger};
-use chancery_domain::{Asker, Month, Nanos, OsRandomness, RequestId, UnixMillis, UsageRow};
+use chancery_domain::{Asker, ContactFacts, Month, Nanos, OsRandomness, RequestId, UnixMillis, UsageRow};
 use chancery_policy::NewClientFor;
 use chancery_store::{
     Accounts, CapChange, ClientOrder, ClientQuery, ClientRecords, DatabaseUrl, Health, Keys, Ledger,
@@ -507,7 +507,10 @@ async fn a_page_of_the_list_reads_its_own_rows_and_not_the_table() {
         let new = (0..CLIENTS).map(|number| {
             let at = after_s((number * 7919 % CLIENTS) as i64);
             let entries = vec![note(owner(number), at, "A note")];
-            let new = NewClient { entries, ..new_client(&format!("Client {}", number * 7919 % CLIENTS)) };
+            // Rows as wide as they may be: a small table is quicker read whole.
+            let facts = ContactFacts { address: "x".repeat(400).parse().unwrap(), ..ContactFacts::default() };
+            let new =
+                NewClient { facts, entries, ..new_client(&format!("Client {}", number * 7919 % CLIENTS)) };
             (ask(Asker::Operator, NewClientFor(owner(number))).unwrap(), new)
         });
         store.import_clients(new.collect(), &|_| {}).await.unwrap();

@@ -93,6 +93,25 @@ async fn an_entry_is_added_changed_archived_and_taken_out_again() {
 }
 
 #[tokio::test]
+async fn an_edit_that_says_neither_kind_nor_time_changes_neither() {
+    let mut firm = Firm::open().await;
+    let client = new_client(&mut firm.ann, "Harbour Lane Bakery").await;
+    let entry = new_entry(&mut firm.ann, client, "billing_dispute", "Invoice 7", "Too much.").await;
+    firm.desk.pass(std::time::Duration::from_secs(600));
+    let path = format!("/clients/{client}/entries/{entry}");
+    let fields =
+        form(&[("version", "1"), ("title", "Invoice 8"), ("text", "Far too much."), ("is_open", "1")]);
+    assert_eq!(firm.ann.post(&path, &fields).await.status, StatusCode::SEE_OTHER);
+    let record = json(&mut firm.ann, &format!("/clients/{client}")).await;
+    let dispute = &record["billing_disputes"][0];
+    assert_eq!((&dispute["title"], &dispute["open"]), (&"Invoice 8".into(), &true.into()));
+    assert_eq!(dispute["at"], "2026-11-13T09:14:00.000Z");
+    let reply = firm.ann.post(&path, &form(&[("version", "2"), ("title", ""), ("text", "x")])).await;
+    assert_eq!(reply.status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_has(&reply, &["Edit dispute", "Still open"]);
+}
+
+#[tokio::test]
 async fn a_kind_that_there_is_not_is_refused_by_name() {
     let mut firm = Firm::open().await;
     let client = new_client(&mut firm.ann, "Harbour Lane Bakery").await;

@@ -101,3 +101,31 @@ async fn the_longest_text_fits_into_a_form_and_what_is_far_longer_is_refused_pla
     assert_has(&reply, &["too large", "Go back"]);
     assert_eq!(firm.ann.post(&path, "title=a&title=b").await.status, StatusCode::BAD_REQUEST);
 }
+
+/// Idle sessions end while people write, records change hands, and databases go away.
+#[tokio::test]
+async fn a_form_that_is_refused_gives_back_what_was_typed_whatever_the_reason() {
+    let mut firm = Firm::open().await;
+    let id = new_client(&mut firm.ann, "Harbour Lane Bakery").await;
+    let fields = form(&[
+        ("kind", "meeting_note"),
+        ("title", "Call & credit"),
+        ("text", "an <hour> of writing"),
+        ("version", "77"),
+    ]);
+    let typed = ["What you typed", "Call &#38; credit", "an &#60;hour&#62; of writing"];
+
+    let refused = firm.ben.post(&format!("/clients/{id}/entries"), &fields).await;
+    assert_eq!(refused.status, StatusCode::FORBIDDEN);
+    assert_has(&refused, &typed);
+    assert!(!refused.body.contains("77"), "only what people write: {}", refused.body);
+    let nobodys = firm.ben.post("/clients/999999/entries", &fields).await;
+    assert_eq!(refused.body, nobodys.body, "and the same for a number that is no client's");
+
+    let path = format!("/clients/{id}/entries");
+    firm.desk.pass(std::time::Duration::from_secs(3_600));
+    let ended = firm.ann.post(&path, &fields).await;
+    assert_eq!(ended.status, StatusCode::UNAUTHORIZED);
+    assert_has(&ended, &typed);
+    assert_has(&ended, &["You are signed out", "nothing was saved"]);
+}

@@ -81,7 +81,7 @@ async fn the_order_is_a_link_in_the_head_and_said_to_those_who_cannot_see_it() {
         &page,
         &[
             "<th scope=\"col\" aria-sort=\"ascending\"><a id=\"sort-name\" href=\"/clients?q=a&#38;sort=-name\"",
-            "<input type=\"hidden\" name=\"sort\" value=\"name\">",
+            "<input type=\"hidden\" form=\"search\" name=\"sort\" value=\"name\">",
         ],
     );
     assert_eq!(page.body.matches("aria-sort=").count(), 1);

@@ -100,6 +100,7 @@ impl Case {
             (Asker::Consultant | Asker::Partner, Open { signed_in }) => Some(signed_in),
             (_, Open { .. }) => None,
             (Asker::SignedOutProgram, _) => Some(401),
+            (asker, _) if !asker.is_signed_in() && self.method == "POST" => Some(401),
             (asker, _) if !asker.is_signed_in() => Some(303),
             (Asker::Consultant, SignedIn) => done,
             (Asker::Consultant, _) => Some(403),

@@ -14,10 +14,11 @@ How to read it:
 - **Asks**: what the policy (`policies/portal.cedar`) is asked about this person and, where there is a `{id}`, about this client. `–`:
   nothing, because the page is open, or about nobody but the asker.
 - **not theirs** is a consultant who does not own the client and is no partner: wrong owner, and for partners' pages wrong role.
-- **303** for the signed-out is the way to sign-in; **401** is told to programs, which ask for no HTML. A forged and an ended session are
-  no session.
+- **303** for the signed-out is the way to sign-in; **401** is told to programs, which ask for no HTML, and to whoever sends a form, on a
+  page that gives them back what they typed. A forged and an ended session are no session.
 - **403** is refused and on record, and nothing was changed; the tests compare the whole database. *Not theirs* and *no such client* are the
   same bytes and headers. **404** is told to partners alone, who may read every client.
+- In the tests the identity provider does not answer (503 at sign-in), nobody comes back from it (400) and nobody is half signed in (410).
 - An empty cell: the question does not arise.
 
 ";
