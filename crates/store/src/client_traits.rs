@@ -199,6 +199,7 @@ pub trait ClientRecords: Send + Sync + 'static {
     /// Writes the refusal down.
     async fn note_denial(&self, denial: Denial) -> Result<(), StoreError>;
 
+    /// The decision is written down first; then the page is read, without keeping anybody waiting who writes.
     async fn list_clients(
         &self,
         permit: Permit<ListClients>,
