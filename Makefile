@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test test-arm check openapi bench bench-engine bench-ledger clean screenshots torture
+.PHONY: help run test test-arm check openapi authorization bench bench-engine bench-ledger bench-portal clean screenshots torture
 
 CARGO ?= cargo
 CHANCERY := $(CARGO) run --quiet --release --locked -p chancery --
@@ -41,11 +41,15 @@ openapi: ## Renew docs/openapi.json, the API described for programs, from the co
 	@scripts/require build
 	@document=$$($(CARGO) run --quiet --locked -p chancery-api --example openapi) && printf '%s\n' "$$document" > docs/openapi.json
 
+authorization: ## Renew docs/authorization.md, who may do what, from the cases that the tests hold every route to
+	@scripts/require build
+	CHANCERY_RENEW_DOCS=1 $(CARGO) test --quiet --locked -p chancery-portal --lib the_document_of_who_may_do_what
+
 screenshots: ## Renew the pictures of docs/sign-in.md, from a real browser and a real server
 	@scripts/require build test
 	CHANCERY_TEST_SCREENSHOTS=$(CURDIR)/docs/sign-in scripts/with-services scripts/run-tests -p chancery --test it sign_in::tour::
 
-bench: bench-engine bench-ledger ## Every side-by-side benchmark and every measurement
+bench: bench-engine bench-ledger bench-portal ## Every side-by-side benchmark and every measurement
 
 bench-engine: ## Us against llama-server and OpenVINO GenAI, into bench/RESULTS.md (ARGS="--clients 1,16 …" for a part)
 	@scripts/require build peers
@@ -57,6 +61,11 @@ bench-ledger: ## Requests settled per second on a fresh SQLite file
 	@scripts/require build
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
 		$(CARGO) run --quiet --release --locked -p chancery-bench --bin settle_rate -- "sqlite:$$folder/rate.db"
+
+bench-portal: ## The portal's pages at 100 and at 100,000 clients (with CHANCERY_TEST_POSTGRES_URL set, on PostgreSQL too)
+	@scripts/require build
+	$(CARGO) build --release --locked -p chancery -p chancery-bench --bin chancery --bin client_pages
+	@target/release/client_pages $(if $(CHANCERY_TEST_POSTGRES_URL),--postgres "$(CHANCERY_TEST_POSTGRES_URL)") $(ARGS)
 
 clean: ## Remove what was built
 	$(CARGO) clean

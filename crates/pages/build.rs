@@ -1,12 +1,19 @@
-//! Gives the stylesheet's address its version.
+//! Gives the address of each asset its version.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+/// The file, and the variable that the code finds its version in.
+const ASSETS: [(&str, &str); 2] = [
+    ("assets/chancery.css", "CHANCERY_STYLESHEET_VERSION"),
+    ("assets/favicon.svg", "CHANCERY_FAVICON_VERSION"),
+];
+
 fn main() -> std::io::Result<()> {
-    const FILE: &str = "assets/chancery.css";
-    println!("cargo::rerun-if-changed={FILE}");
-    let mut hasher = DefaultHasher::new();
-    std::fs::read(FILE)?.hash(&mut hasher);
-    println!("cargo::rustc-env=CHANCERY_STYLESHEET_VERSION={:016x}", hasher.finish());
+    for (file, variable) in ASSETS {
+        println!("cargo::rerun-if-changed={file}");
+        let mut hasher = DefaultHasher::new();
+        std::fs::read(file)?.hash(&mut hasher);
+        println!("cargo::rustc-env={variable}={:016x}", hasher.finish());
+    }
     Ok(())
 }

@@ -33,6 +33,7 @@ pub fn router(provider: Arc<Provider>) -> Router {
         trusted_proxies: provider.settings.trusted_proxies.clone(),
         max_body_bytes: MAX_BODY_BYTES,
         open_to_other_sites: protocol::OPEN_TO_OTHER_SITES,
+        bars: None,
         clock: Arc::clone(&provider.clock),
         randomness: Arc::clone(&provider.randomness),
     };

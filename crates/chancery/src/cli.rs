@@ -1,6 +1,7 @@
 //! The command line as its users see it. Every command has an example in its help.
 
-use chancery_domain::{AccountName, AmountError, Day, EmailAddress, Role};
+use crate::client_file::Format;
+use chancery_domain::{AccountName, AmountError, ClientId, Day, EmailAddress, Role};
 use chancery_store::{CapChange, UsageBy};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -40,6 +41,10 @@ pub enum Command {
     #[command(subcommand, arg_required_else_help = true)]
     #[command(after_help = "Example:\n  chancery key create --account \"Hale & Ward\" --label backend")]
     Key(Key),
+    /// The clients of the firm: bring them in, give them to somebody, list them, take them along
+    #[command(subcommand, arg_required_else_help = true)]
+    #[command(after_help = "Example:\n  chancery client import clients.csv --dry-run")]
+    Client(Client),
     /// The people of the portal: who they are, what they may do, and where they are signed in
     #[command(subcommand, arg_required_else_help = true)]
     #[command(after_help = "Example:\n  chancery user role ruth@example.com partner")]
@@ -58,7 +63,7 @@ pub enum Command {
         after_help = "Example:\n  echo 'Met Mr. Ito on 3 March.' | chancery generate --model smollm2-135m \\\n    --instructions 'Rewrite the notes as a polite letter.' --max-output-tokens 200 -"
     )]
     Generate(Generate),
-    /// Recompute the ledger and name what differs; exit code 1 if anything does
+    /// Recompute the ledger and the audit, and name what differs; exit code 1 if anything does
     #[command(after_help = "Example:\n  chancery verify")]
     Verify(Verify),
     /// Check or show the configuration
@@ -166,6 +171,74 @@ pub enum Key {
 }
 
 #[derive(Debug, Subcommand)]
+pub enum Client {
+    /// Bring clients in from a file: all of them, or none where anything in it is wrong
+    #[command(
+        after_help = "Example:\n  chancery client import clients.csv --dry-run\n  chancery client import clients.csv\n  \
+            echo '{\"name\":\"Harbour Lane Bakery\",\"owner\":\"maya@example.com\"}' | chancery client import - --format jsonl\n\n\
+            docs/clients.md has the fields."
+    )]
+    Import(ImportClients),
+    /// Give a client to somebody else, from the next request on
+    #[command(after_help = "Example:\n  chancery client assign 1042 omar@example.com")]
+    Assign {
+        /// The client's number
+        #[arg(value_name = "ID", value_parser = client_id)]
+        id: ClientId,
+        #[command(flatten)]
+        who: Who,
+    },
+    /// Show the clients, by number
+    #[command(after_help = "Example:\n  chancery client list --owner maya@example.com --json")]
+    List(ListClients),
+    /// Write all clients with their entries to a file that `import` reads; archived clients too, archived entries not
+    #[command(after_help = "Example:\n  chancery client export clients.jsonl")]
+    Export(ExportClients),
+}
+
+#[derive(Debug, Args)]
+pub struct ImportClients {
+    /// A file that ends in .jsonl or .csv, or `-` for standard input
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// How it is written, where its name does not say it
+    #[arg(long, value_name = "jsonl|csv")]
+    pub format: Option<Format>,
+    /// Say what would happen, and write nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ListClients {
+    /// Only the clients of this person
+    #[arg(long, value_name = "EMAIL")]
+    pub owner: Option<EmailAddress>,
+    /// Those that were archived, instead of the others
+    #[arg(long)]
+    pub archived: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ExportClients {
+    /// A file that ends in .jsonl or .csv, or `-` for standard output
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// How to write it, where its name does not say it
+    #[arg(long, value_name = "jsonl|csv")]
+    pub format: Option<Format>,
+    /// Replace a file that is there already
+    #[arg(long)]
+    pub force: bool,
+}
+
+#[derive(Debug, Subcommand)]
 pub enum User {
     /// Show everybody who has signed in; those who were removed come last
     #[command(after_help = "Example:\n  chancery user list --json")]
@@ -214,6 +287,10 @@ pub struct Who {
     /// Which of several people with this address and subject: the identity provider
     #[arg(long, value_name = "URL")]
     pub issuer: Option<String>,
+}
+
+fn client_id(text: &str) -> Result<ClientId, String> {
+    text.parse().map(ClientId).map_err(|_| "a client's number is an integer, such as 1042".to_owned())
 }
 
 fn cap_change(text: &str) -> Result<CapChange, AmountError> {

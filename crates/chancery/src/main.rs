@@ -3,11 +3,14 @@
 
 mod catalogue;
 mod cli;
+mod client_file;
 mod commands;
 mod config;
 mod data_folder;
 mod model_pull;
+mod operator;
 mod output;
+mod secret_file;
 mod serve;
 
 use clap::Parser;

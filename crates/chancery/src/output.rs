@@ -85,6 +85,14 @@ pub fn byte_progress(total_bytes: u64, what: &'static str) -> ProgressBar {
         .with_message(what)
 }
 
+/// For a known number of rows.
+pub fn row_progress(total_rows: u64, what: &'static str) -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg} [{bar:30}] {human_pos}/{human_len}");
+    ProgressBar::new(total_rows)
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        .with_message(what)
+}
+
 /// For work whose end is not known beforehand.
 pub fn counting_progress(what: &'static str) -> ProgressBar {
     let style = ProgressStyle::with_template("{spinner} {msg} {human_pos}");

@@ -1,5 +1,6 @@
 //! Time, handed in. `SystemClock` is the one place that reads the machine's clocks.
 
+use std::str::FromStr;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,22 @@ impl UnixMillis {
             Ok(timestamp) => format!("{timestamp:.3}"),
             Err(_) => format!("{} ms", self.0),
         }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "it is not a moment; write it as 2026-11-15T09:30:00Z, or with its offset from UTC, 2026-11-15T09:30:00-05:00"
+)]
+pub struct MomentError;
+
+/// ISO 8601 with an offset from UTC; what is finer than a millisecond is dropped.
+impl FromStr for UnixMillis {
+    type Err = MomentError;
+
+    fn from_str(text: &str) -> Result<Self, MomentError> {
+        let timestamp: jiff::Timestamp = text.parse().map_err(|_| MomentError)?;
+        Ok(Self(timestamp.as_millisecond()))
     }
 }
 
@@ -71,5 +88,28 @@ impl Clock for ManualClock {
     fn monotonic(&self) -> Instant {
         let elapsed_ms = self.now().0 - self.start_ms;
         self.start + Duration::from_millis(elapsed_ms.unsigned_abs())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_moment_without_its_offset_is_refused_with_the_format() {
+        for text in ["", "2026-11-15T09:30:00", "2026-11-15", "15.11.2026 09:30", "now"] {
+            let error = text.parse::<UnixMillis>().unwrap_err().to_string();
+            assert!(error.contains("2026-11-15T09:30:00Z"), "{error}");
+        }
+        let at: UnixMillis = "2026-11-15T04:30:00-05:00".parse().unwrap();
+        assert_eq!(at.to_iso(), "2026-11-15T09:30:00.000Z");
+    }
+
+    proptest! {
+        #[test]
+        fn a_moment_survives_being_written_and_read(ms in -10_000_000_000_000_i64..100_000_000_000_000) {
+            prop_assert_eq!(UnixMillis(ms).to_iso().parse(), Ok(UnixMillis(ms)));
+        }
     }
 }

@@ -2,7 +2,7 @@
 //! it in lists and commands; of the secret only a SHA-256 is kept. SHA-256 without salt is enough because the secret
 //! is uniformly random: there is nothing to guess or to look up.
 
-use crate::{AccountId, KeyId, Randomness, UnixMillis};
+use crate::{AccountId, KeyId, Randomness, SecretToken, UnixMillis};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use subtle::ConstantTimeEq;
@@ -21,9 +21,10 @@ pub struct ApiKey(String);
 #[error("not the form of a Chancery API key")]
 pub struct ApiKeyError;
 
+const LOWER: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+
 impl ApiKey {
     pub fn generate(randomness: &dyn Randomness) -> Self {
-        const LOWER: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
         const MIXED: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
         let mut key = String::with_capacity(KEY_CHARS);
         key.push_str(SCHEME);
@@ -31,6 +32,20 @@ impl ApiKey {
         key.push('_');
         // 43 uniform draws from 62 characters carry log2(62^43) = 256.03 bits.
         push_uniform(&mut key, SECRET_CHARS, MIXED, randomness);
+        Self(key)
+    }
+
+    /// The one key of a secret, for nodes that share the secret. The public part is made from a hash of it, and tells no
+    /// more of it than the hash that is kept.
+    pub fn of_secret(secret: &SecretToken) -> Self {
+        let mut key = String::with_capacity(KEY_CHARS);
+        key.push_str(SCHEME);
+        let drawn = Sha256::digest(secret.reveal().as_bytes());
+        key.extend(
+            drawn.iter().take(PUBLIC_CHARS).map(|byte| char::from(LOWER[usize::from(*byte) % LOWER.len()])),
+        );
+        key.push('_');
+        key.push_str(secret.reveal());
         Self(key)
     }
 
@@ -147,6 +162,18 @@ mod tests {
         assert_ne!(one, two);
         assert!(one.hash().matches(&one.hash()));
         assert!(!one.hash().matches(&two.hash()));
+    }
+
+    #[test]
+    fn nodes_that_share_a_secret_have_one_key() {
+        let secret = SecretToken::generate(&SeededRandomness::new(7));
+        let key = ApiKey::of_secret(&secret);
+        assert_eq!(ApiKey::parse(key.reveal()), Ok(key.clone()));
+        assert_eq!(ApiKey::of_secret(&secret), key);
+        assert_ne!(
+            ApiKey::of_secret(&SecretToken::generate(&SeededRandomness::new(8))).prefix(),
+            key.prefix()
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod audit;
 mod chain;
 mod client;
 mod clock;
+mod csv_cell;
 mod day;
 mod email;
 mod idempotency;
@@ -15,6 +16,7 @@ mod limits;
 mod local_path;
 mod money;
 mod month;
+mod neighbourhood;
 mod person;
 mod price;
 mod randomness;
@@ -32,7 +34,8 @@ pub use client::{
     EntryText, EntryTitle, FactLine, MAX_ADDRESS_CHARS, MAX_CLIENT_NAME_CHARS, MAX_ENTRY_TEXT_CHARS,
     MAX_ENTRY_TITLE_CHARS, MAX_FACT_CHARS, PersonRef, PostalAddress, Version,
 };
-pub use clock::{Clock, ManualClock, SystemClock, UnixMillis};
+pub use clock::{Clock, ManualClock, MomentError, SystemClock, UnixMillis};
+pub use csv_cell::{csv_cell, from_csv_cell};
 pub use day::{Day, DayError};
 pub use email::{CompanyDomain, EmailAddress, EmailError};
 pub use idempotency::{Fingerprint, IdempotencyKey, IdempotencyKeyError};
@@ -44,6 +47,7 @@ pub use limits::{
 pub use local_path::LocalPath;
 pub use money::{AmountError, Currency, CurrencyError, MoneyError, Nanos};
 pub use month::Month;
+pub use neighbourhood::neighbourhood;
 pub use person::{Identity, Person, PersonId, Role, RoleError};
 pub use price::{PriceError, Prices, TokenPrice};
 pub use randomness::{OsRandomness, Randomness, SeededRandomness};

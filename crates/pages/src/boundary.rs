@@ -3,7 +3,9 @@
 
 use crate::refusal::wants_json;
 use crate::security_headers::SecurityHeaders;
-use crate::{Refusal, STYLESHEET_PATH, body, client_address, same_origin, stylesheet};
+use crate::{
+    Bars, FAVICON_PATH, Refusal, STYLESHEET_PATH, body, client_address, favicon, same_origin, stylesheet,
+};
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::HeaderValue;
@@ -33,6 +35,8 @@ pub struct Surroundings {
     pub max_body_bytes: usize,
     /// Paths that are asked by programs of other sites, and hold no cookie to be misused.
     pub open_to_other_sites: &'static [&'static str],
+    /// What stands above refusals. None: nobody has a bar here.
+    pub bars: Option<Arc<dyn Bars>>,
     pub clock: Arc<dyn Clock>,
     pub randomness: Arc<dyn Randomness>,
 }
@@ -43,14 +47,15 @@ struct Boundary {
     security_headers: SecurityHeaders,
 }
 
-/// Puts the boundary around a surface's routes, and adds what is the same on all: the stylesheet, and refusals for what
-/// is not there.
+/// Puts the boundary around a surface's routes, and adds what is the same on all: the stylesheet, the favicon, and
+/// refusals for what is not there.
 pub fn surround(routes: Router, surroundings: Surroundings) -> Router {
     let is_tls = surroundings.public_url.starts_with("https://");
     let security_headers = SecurityHeaders::new(is_tls, &surroundings.form_targets);
     let boundary = Boundary { surroundings: Arc::new(surroundings), security_headers };
     routes
         .route(STYLESHEET_PATH, get(stylesheet::handle))
+        .route(FAVICON_PATH, get(favicon::handle))
         .method_not_allowed_fallback(async || Refusal::method_not_allowed())
         .fallback(async || Refusal::not_found())
         .layer(axum::middleware::from_fn_with_state(boundary, around))
@@ -70,6 +75,10 @@ async fn around(State(boundary): State<Boundary>, mut request: Request, next: Ne
 
     client_address::correct(&mut request, &surroundings.trusted_proxies);
 
+    let (parts, request_body) = request.into_parts();
+    // A refusal may be for somebody who has a bar; who it is, the head says.
+    let bars = surroundings.bars.as_deref().filter(|_| !json).map(|bars| (bars, parts.clone()));
+    let request = Request::from_parts(parts, request_body);
     let request = match is_allowed {
         true => body::take_in(request, surroundings.max_body_bytes).await,
         false => Err(Refusal::cross_origin()),
@@ -82,7 +91,11 @@ async fn around(State(boundary): State<Boundary>, mut request: Request, next: Ne
     };
     let refusal = response.extensions_mut().remove::<Refusal>();
     if let Some(refusal) = &refusal {
-        response = refusal.render(json, firm_name);
+        let bar = match bars {
+            Some((bars, mut asker)) => bars.bar_for(&mut asker).await,
+            None => None,
+        };
+        response = refusal.render(json, firm_name, bar.as_deref());
     }
     security_headers.add_to(response.headers_mut());
     if let Ok(id) = HeaderValue::from_str(request_id.as_str()) {

@@ -166,13 +166,14 @@ impl Refusal {
     }
 
     /// As the reader gets it.
-    pub(crate) fn render(&self, wants_json: bool, firm_name: &str) -> Response {
+    pub(crate) fn render(&self, wants_json: bool, firm_name: &str, bar: Option<&str>) -> Response {
         let mut response = if wants_json {
             let body = json!({"error": {"code": self.code, "reason": self.reason}}).to_string();
             ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response()
         } else {
             let page = RefusalPage {
                 firm_name,
+                bar,
                 status: self.status.as_u16(),
                 title: self.title,
                 reason: &self.reason,
@@ -215,6 +216,7 @@ pub fn wants_json(headers: &HeaderMap) -> bool {
 #[template(path = "refusal.html")]
 struct RefusalPage<'a> {
     firm_name: &'a str,
+    bar: Option<&'a str>,
     status: u16,
     title: &'a str,
     reason: &'a str,

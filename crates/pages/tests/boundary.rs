@@ -28,6 +28,7 @@ fn surface(public_url: &str) -> Router {
         trusted_proxies: Vec::new(),
         max_body_bytes: 1_000,
         open_to_other_sites: &["/open"],
+        bars: None,
         clock: Arc::new(ManualClock::at(UnixMillis(1_800_000_000_000))),
         randomness: Arc::new(SeededRandomness::new(1)),
     };

@@ -14,7 +14,7 @@ use chancery_store::StoreError;
 use std::collections::HashMap;
 
 /// How often to ask anew about a client that changes hands while it is asked for.
-const MAX_ASKED_ANEW: u32 = 5;
+pub(crate) const MAX_ASKED_ANEW: u32 = 5;
 
 /// The number in a path `/clients/{id}…`. What is no integer is no client's address; one that is too large for any client is a
 /// number like another that is nobody's.
@@ -28,16 +28,18 @@ impl<S: Send + Sync> FromRequestParts<S> for ClientNumber {
         let Path(segments) = Path::<HashMap<String, String>>::from_request_parts(parts, state)
             .await
             .map_err(|_| Refusal::not_found())?;
-        segments.get("id").and_then(|id| parse_number(id)).ok_or_else(Refusal::not_found)
+        segments.get("id").and_then(|id| Self::parse(id)).ok_or_else(Refusal::not_found)
     }
 }
 
-fn parse_number(text: &str) -> Option<ClientNumber> {
-    let digits = text.strip_prefix('-').unwrap_or(text);
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
+impl ClientNumber {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix('-').unwrap_or(text);
+        if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        Some(Self(ClientId(text.parse().unwrap_or(i64::MAX))))
     }
-    Some(ClientNumber(ClientId(text.parse().unwrap_or(i64::MAX))))
 }
 
 impl SignedIn {
@@ -119,7 +121,7 @@ mod tests {
 
     #[test]
     fn any_integer_is_a_clients_number_and_nothing_else_is() {
-        let number = |text: &str| parse_number(text).map(|ClientNumber(ClientId(id))| id);
+        let number = |text: &str| ClientNumber::parse(text).map(|ClientNumber(ClientId(id))| id);
         assert_eq!(number("1042"), Some(1042));
         assert_eq!(number("-3"), Some(-3));
         assert_eq!(number("99999999999999999999999"), Some(i64::MAX));

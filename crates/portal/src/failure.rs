@@ -1,5 +1,6 @@
 //! What a page says when the store refuses.
 
+use crate::authority::no_such_client;
 use axum::http::StatusCode;
 use chancery_pages::Refusal;
 use chancery_store::StoreError;
@@ -15,6 +16,7 @@ pub(crate) fn refused_by_store(error: &StoreError) -> Refusal {
         .advice("If that is a mistake, ask the firm's administrator, who can let you in again.")
         .way_on("/auth/sign-in?as=someone-else", "Sign in as someone else")
         .logged(error.to_string()),
+        StoreError::NoSuchClient(_) => no_such_client(),
         StoreError::Unavailable(_) | StoreError::DiskFull(_) | StoreError::ReadOnly(_) => {
             Refusal::unavailable(error.to_string())
         }

@@ -1,16 +1,27 @@
-//! What stands around every page of somebody who is signed in (`templates/signed_in.html`): the firm, the sections that
+//! What stands around every page of somebody who is signed in (`templates/bar.html`): the firm, the sections that
 //! there are, the person, and the way out.
 
-use crate::session::SignedIn;
+use crate::session::{MaybeSignedIn, SignedIn};
 use crate::state::Portal;
+use askama::Template;
+use async_trait::async_trait;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 use chancery_domain::Role;
+use chancery_pages::Bars;
+use chancery_policy::{ReadAudit, ReadTeam, TheFirm};
+use std::sync::Arc;
 
 /// Where in the portal a page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Section {
     Clients,
+    Team,
+    Audit,
     /// One's own affairs, reached by one's name.
     Sessions,
+    /// Something that is in no section: a refusal.
+    Nowhere,
 }
 
 /// The field `frame` of every template that extends `signed_in.html`.
@@ -19,7 +30,9 @@ pub(crate) struct Frame<'a> {
     pub(crate) firm_name: &'a str,
     pub(crate) email: &'a str,
     pub(crate) role: &'static str,
-    pub(crate) section: Section,
+    pub(crate) has_team: bool,
+    pub(crate) has_audit: bool,
+    section: Section,
 }
 
 impl<'a> Frame<'a> {
@@ -31,11 +44,33 @@ impl<'a> Frame<'a> {
                 Role::Consultant => "Consultant",
                 Role::Partner => "Partner",
             },
+            has_team: portal.policy.would_allow::<ReadTeam>(signed_in.asker(), TheFirm),
+            has_audit: portal.policy.would_allow::<ReadAudit>(signed_in.asker(), TheFirm),
             section,
         }
     }
 
     pub(crate) fn is_at(&self, section: Section) -> bool {
         self.section == section
+    }
+}
+
+#[derive(Template)]
+#[template(path = "bar.html")]
+struct Bar<'a> {
+    frame: Frame<'a>,
+}
+
+/// Above a refusal, so that whoever meets one is not lost. It is made from who asks and from nothing that was asked for.
+pub(crate) struct RefusalBars(pub(crate) Arc<Portal>);
+
+#[async_trait]
+impl Bars for RefusalBars {
+    async fn bar_for(&self, asker: &mut Parts) -> Option<String> {
+        let Self(portal) = self;
+        let MaybeSignedIn(signed_in) = MaybeSignedIn::from_request_parts(asker, portal).await.ok()?;
+        let signed_in = signed_in?;
+        let frame = Frame::new(portal, &signed_in, Section::Nowhere);
+        Bar { frame }.render().ok()
     }
 }

@@ -1,17 +1,26 @@
 //! HTTP surface B: the client portal. One file per page; what decides stands apart from what shows.
 
 mod arrival;
+mod audit;
+mod audit_verification;
 mod authority;
 mod callback;
+mod client_lines;
 mod clients;
 mod code;
 mod code_resend;
+mod csv_line;
+mod drafting;
+mod exports;
 mod failure;
+mod file_reply;
 mod frame;
 mod half_sign_in;
 mod home;
 mod identity;
 mod letters;
+mod routes;
+mod scripts;
 mod session;
 mod session_end;
 mod sessions;
@@ -19,19 +28,24 @@ mod sign_in;
 mod sign_ins_begun;
 mod sign_out;
 mod state;
+mod team;
 #[cfg(test)]
 mod tests;
 mod upkeep;
 mod visitor;
 mod when;
 
+pub use audit_verification::{AuditVerification, verify_audit};
+pub use client_lines::{write_csv_client, write_csv_head, write_jsonl_client};
+pub use csv_line::write_csv_line;
+pub use drafting::{DraftingError, DraftingSettings};
 pub use identity::IdentityError;
-pub use state::{IdentitySettings, Portal, PortalSettings, SecondFactor};
+pub use state::{IdentitySettings, Portal, PortalError, PortalSettings, SecondFactor};
 pub use upkeep::keep_tidy;
 
 use axum::Router;
-use axum::routing::{get, post};
 use chancery_pages::{Surroundings, surround};
+use frame::RefusalBars;
 use std::sync::Arc;
 
 /// The longest text of an entry (`domain::MAX_ENTRY_TEXT_CHARS`), as a form sends it.
@@ -47,19 +61,9 @@ pub fn router(portal: Arc<Portal>) -> Router {
         trusted_proxies: portal.settings.trusted_proxies.clone(),
         max_body_bytes: MAX_BODY_BYTES,
         open_to_other_sites: &[],
+        bars: Some(Arc::new(RefusalBars(Arc::clone(&portal)))),
         clock: Arc::clone(&portal.clock),
         randomness: Arc::clone(&portal.randomness),
     };
-    let routes = Router::new()
-        .route("/", get(home::handle))
-        .route("/auth/code", get(code::show).post(code::submit))
-        .route("/auth/code/resend", post(code_resend::handle))
-        .route("/auth/sign-out", post(sign_out::handle))
-        .route(sign_out::SIGNED_OUT_PATH, get(sign_out::show_signed_out))
-        .route("/clients", get(clients::handle))
-        .route("/sessions", get(sessions::handle))
-        .route("/sessions/end", post(session_end::handle))
-        .route("/auth/sign-in", get(sign_in::handle))
-        .route("/auth/callback", get(callback::handle));
-    surround(routes.with_state(portal), surroundings)
+    surround(routes::all().with_state(portal), surroundings)
 }

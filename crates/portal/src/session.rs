@@ -95,6 +95,13 @@ pub(crate) async fn start(
 
 /// A browser goes on to signing in, and comes back if it was only looking; a program is told.
 fn not_signed_in(parts: &Parts) -> Response {
+    let asked = parts.uri.path_and_query().map(|path| path.as_str()).and_then(LocalPath::parse);
+    let asked = asked.filter(|_| matches!(parts.method, Method::GET | Method::HEAD));
+    if parts.headers.contains_key("hx-request") {
+        // A script asks for a part of a page. The whole page has to go, for signing in is another site's.
+        let url = asked.as_ref().map_or_else(|| "/".to_owned(), sign_in_url);
+        return (StatusCode::UNAUTHORIZED, [("hx-redirect", url)]).into_response();
+    }
     let accept = parts.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     if !accept.is_some_and(|accept| accept.contains("text/html")) {
         let reason = "Sign in first: open the portal in a browser.";
@@ -102,8 +109,7 @@ fn not_signed_in(parts: &Parts) -> Response {
         let json = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
         return (StatusCode::UNAUTHORIZED, json, body).into_response();
     }
-    let asked = parts.uri.path_and_query().map(|path| path.as_str()).and_then(LocalPath::parse);
-    match asked.filter(|_| matches!(parts.method, Method::GET | Method::HEAD)) {
+    match asked {
         Some(path) => Redirect::to(&sign_in_url(&path)).into_response(),
         None => Redirect::to("/").into_response(),
     }

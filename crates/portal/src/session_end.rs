@@ -3,13 +3,12 @@
 //! another provider this does nothing, since no account here has its subject.
 
 use crate::failure::refused_by_store;
-use crate::session::{SESSION_COOKIE, SignedIn};
+use crate::session::SignedIn;
 use crate::sign_out;
 use crate::state::Portal;
 use axum::Form;
 use axum::extract::State;
 use axum::extract::rejection::FormRejection;
-use axum::http::header;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::SessionId;
 use chancery_pages::Refusal;
@@ -40,22 +39,16 @@ pub(crate) async fn handle(
         "everywhere" => {
             portal.store.end_provider_sessions_of(&identity.subject).await.map_err(refused)?;
             portal.store.end_sessions_of_identity(identity).await.map_err(refused)?;
-            Ok(signed_out())
+            Ok(sign_out::to_signed_out())
         }
         number => {
             let session = SessionId(number.parse().map_err(|_| unclear())?);
             // One that has ended meanwhile is as good as one that ends now; nobody ends another person's.
             portal.store.end_session(person, session).await.map_err(refused)?;
             Ok(match session == this {
-                true => signed_out(),
+                true => sign_out::to_signed_out(),
                 false => Redirect::to("/sessions?ended=one").into_response(),
             })
         }
     }
-}
-
-fn signed_out() -> Response {
-    let mut response = Redirect::to(sign_out::SIGNED_OUT_PATH).into_response();
-    response.headers_mut().extend(SESSION_COOKIE.take_back().map(|cookie| (header::SET_COOKIE, cookie)));
-    response
 }

@@ -4,7 +4,7 @@ use crate::failure::refused_by_store;
 use crate::frame::{Frame, Section};
 use crate::session::SignedIn;
 use crate::state::Portal;
-use crate::when::day_and_time;
+use crate::when::Moment;
 use askama::Template;
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
@@ -30,17 +30,6 @@ struct Row {
     started: Moment,
     last_used: Moment,
     is_this: bool,
-}
-
-struct Moment {
-    iso: String,
-    words: String,
-}
-
-impl Moment {
-    fn new(at: UnixMillis, now: UnixMillis) -> Self {
-        Self { iso: at.to_iso(), words: day_and_time(at, now) }
-    }
 }
 
 impl Row {

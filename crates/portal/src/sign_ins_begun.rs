@@ -6,6 +6,7 @@
 //!    no others: a flood from many places must not keep people out who come from none of them.
 //! 3. Places beyond `MAX_PLACES` are let through uncounted. What they begin, upkeep bounds (`MAX_SIGN_INS`).
 
+use chancery_domain::neighbourhood;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -47,7 +48,7 @@ impl SignInsBegun {
         }
         let window =
             window.get_or_insert_with(|| Window { started_at: now, from_all: 0, from: HashMap::new() });
-        let place = neighbourhood(place);
+        let place = place_of(place);
         let from_here = window.from.get(&place).copied().unwrap_or(0);
         let bound = if window.from_all < MAX_FROM_ALL { MAX_FROM_ONE_PLACE } else { ALWAYS_FROM_ONE_PLACE };
         if from_here >= bound {
@@ -62,15 +63,9 @@ impl SignInsBegun {
     }
 }
 
-/// One household or one office has a whole /64 of IPv6 addresses.
-fn neighbourhood(place: &str) -> String {
-    match place.parse() {
-        Ok(IpAddr::V6(address)) => {
-            let [a, b, c, d, ..] = address.segments();
-            format!("{a:x}:{b:x}:{c:x}:{d:x}")
-        }
-        _ => place.to_owned(),
-    }
+/// What is no address, which no listener says, is a place by itself.
+fn place_of(text: &str) -> String {
+    text.parse().map_or_else(|_| text.to_owned(), |address: IpAddr| neighbourhood(address).to_string())
 }
 
 #[cfg(test)]

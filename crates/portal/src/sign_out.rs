@@ -11,8 +11,6 @@ use axum::response::{IntoResponse, Redirect, Response};
 use chancery_pages::{Refusal, page};
 use std::sync::Arc;
 
-pub(crate) const SIGNED_OUT_PATH: &str = "/signed-out";
-
 /// Also for a browser whose session is over: it wanted to be signed out, and is.
 pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
@@ -22,9 +20,14 @@ pub(crate) async fn handle(
         let ended = portal.store.end_session(signed_in.person.id, signed_in.session.id).await;
         ended.map_err(|error| refused_by_store(&error))?;
     }
-    let mut response = Redirect::to(SIGNED_OUT_PATH).into_response();
+    Ok(to_signed_out())
+}
+
+/// For a browser whose session has ended.
+pub(crate) fn to_signed_out() -> Response {
+    let mut response = Redirect::to("/signed-out").into_response();
     response.headers_mut().extend(SESSION_COOKIE.take_back().map(|cookie| (header::SET_COOKIE, cookie)));
-    Ok(response)
+    response
 }
 
 #[derive(Template)]

@@ -1,5 +1,6 @@
 //! What every page of the portal stands on.
 
+use crate::drafting::{Drafter, DraftingError, DraftingSettings};
 use crate::identity::{IdentityError, IdentityProvider};
 use crate::sign_ins_begun::SignInsBegun;
 use chancery_domain::{Clock, CompanyDomain, EmailAddress, Randomness, SessionTimes};
@@ -24,6 +25,17 @@ pub struct PortalSettings {
     pub identity: IdentitySettings,
     /// Of these, `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<IpAddr>,
+    /// None: letters are not drafted here.
+    pub drafting: Option<DraftingSettings>,
+}
+
+/// Why a portal cannot be made; the text names the key of the configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum PortalError {
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error(transparent)]
+    Drafting(#[from] DraftingError),
 }
 
 /// Whether a code by mail is asked for at every sign-in.
@@ -70,10 +82,12 @@ pub struct Portal {
     pub randomness: Arc<dyn Randomness>,
     pub(crate) identity: IdentityProvider,
     pub(crate) sign_ins_begun: SignInsBegun,
+    /// None: letters are not drafted here.
+    pub(crate) drafter: Option<Drafter>,
 }
 
 impl Portal {
-    /// The identity provider is asked for nothing yet; it may be down, or start later.
+    /// Neither the identity provider nor the generation API is asked for anything yet; they may be down, or start later.
     pub fn new(
         settings: PortalSettings,
         store: Arc<dyn Store>,
@@ -81,10 +95,12 @@ impl Portal {
         policy: Arc<Policy>,
         clock: Arc<dyn Clock>,
         randomness: Arc<dyn Randomness>,
-    ) -> Result<Self, IdentityError> {
+    ) -> Result<Self, PortalError> {
         let identity = IdentityProvider::new(&settings, Arc::clone(&clock))?;
+        let drafter = settings.drafting.clone().map(|drafting| Drafter::new(drafting, Arc::clone(&clock)));
         let sign_ins_begun = SignInsBegun::default();
-        Ok(Self { settings, store, mailer, policy, clock, randomness, identity, sign_ins_begun })
+        let drafter = drafter.transpose()?;
+        Ok(Self { settings, store, mailer, policy, clock, randomness, identity, sign_ins_begun, drafter })
     }
 
     /// Where a browser that signed out here signs out at the identity provider too, coming back to the portal's start. None

@@ -1,6 +1,6 @@
-//! Times as people read them. The portal does not know where they are, so it says UTC.
+//! Times and counts as people read them. The portal does not know where they are, so it says UTC.
 
-use chancery_domain::UnixMillis;
+use chancery_domain::{Day, UnixMillis};
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -22,10 +22,66 @@ pub(crate) fn day_and_time(at: UnixMillis, now: UnixMillis) -> String {
     }
 }
 
+/// `today, 09:14 UTC`, `yesterday`, `13 Nov`, with the year where it is not this one: for lists, where days are enough.
+pub(crate) fn day_or_time(at: UnixMillis, now: UnixMillis) -> String {
+    let words = day_and_time(at, now);
+    match words.split_once(", ") {
+        Some((day, _)) if day != "today" => day.to_owned(),
+        _ => words,
+    }
+}
+
+/// `4 March 2024`
+pub(crate) fn long_day(day: Day) -> String {
+    written(day.start(), "%-d %B %Y")
+}
+
+/// `13 Nov`, with the year where it is not this one.
+pub(crate) fn short_day(at: UnixMillis, now: UnixMillis) -> String {
+    let is_this_year = date(at).map(|day| day.year()) == date(now).map(|day| day.year());
+    written(at, if is_this_year { "%-d %b" } else { "%-d %b %Y" })
+}
+
+/// As a field of the type `datetime-local` has it: `2026-11-13T09:14`.
+pub(crate) fn field_time(at: UnixMillis) -> String {
+    written(at, "%Y-%m-%dT%H:%M")
+}
+
+/// A moment for programs and for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Moment {
+    pub(crate) iso: String,
+    pub(crate) words: String,
+}
+
+impl Moment {
+    pub(crate) fn new(at: UnixMillis, now: UnixMillis) -> Self {
+        Self { iso: at.to_iso(), words: day_and_time(at, now) }
+    }
+
+    /// `2026-11-13 09:14:05`, for a column that says UTC.
+    pub(crate) fn exact(at: UnixMillis) -> Self {
+        Self { iso: at.to_iso(), words: written(at, "%Y-%m-%d %H:%M:%S") }
+    }
+}
+
 /// Whole seconds to wait, never fewer than it takes.
 pub(crate) fn seconds_until(at: UnixMillis, now: UnixMillis) -> u32 {
     let wait_ms = u64::try_from(at.0.saturating_sub(now.0)).unwrap_or(0);
     u32::try_from(wait_ms.div_ceil(1000)).unwrap_or(u32::MAX).max(1)
+}
+
+/// `1,234,567`
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 fn date(at: UnixMillis) -> Option<Date> {
@@ -53,7 +109,17 @@ mod tests {
         ] {
             assert_eq!(day_and_time(at(then), now), words);
         }
+        assert_eq!(long_day(Day::of(now)), "13 November 2026");
+        assert_eq!(short_day(now, now), "13 Nov");
+        assert_eq!(short_day(at("2025-12-31T08:05:00Z"), now), "31 Dec 2025");
         assert_eq!(clock_time(at("2026-11-13T09:14:59Z")), "09:14 UTC");
+    }
+
+    #[test]
+    fn large_numbers_are_grouped() {
+        for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(grouped(number), text);
+        }
     }
 
     #[test]

@@ -11,11 +11,14 @@ use crate::ledger_batch::stored_count;
 use crate::team::Team;
 use crate::transaction::BeginWriting;
 use crate::{
-    AUDIT_ROWS_PER_PAGE, Audit, AuditLine, AuditPlace, AuditQuery, ChainedAuditRow, StoreError, TeamMember,
+    AUDIT_ROWS_PER_PAGE, Audit, AuditLine, AuditPlace, AuditQuery, AuditTurn, ChainedAuditRow, StoreError,
+    TeamMember,
 };
 use chancery_domain::{ChainHead, SessionTimes, WriterId};
 use chancery_policy::{ManageTeam, Permit, ReadAudit, ReadTeam};
 
+const NEWEST_FIRST: &str = " ORDER BY a.at_ms DESC, a.id DESC LIMIT ";
+const OLDEST_FIRST: &str = " ORDER BY a.at_ms, a.id LIMIT ";
 const AT: &str = "SELECT at_ms FROM audit_rows WHERE id = $1";
 
 /// Of those that have rows and those that have an end, which should be the same.
@@ -51,7 +54,7 @@ pub(crate) trait AuditPages {
 for_both_connections! {
     impl AuditPages {
         async fn audit_page(&mut self, query: &AuditQuery) -> Result<Vec<AuditLine>, Stopped> {
-            let AuditQuery { person, client, action, decision, from, until, before } = query;
+            let AuditQuery { person, client, action, decision, from, until, turn } = query;
             let mut read = Statement::<Self>::new(
                 "SELECT a.id, a.at_ms, a.asker, a.person_id, a.action, a.client_id, a.request_id, a.decision, \
                  p.email AS person_email FROM audit_rows a LEFT JOIN people p ON p.id = a.person_id WHERE a.at_ms >= ",
@@ -72,13 +75,22 @@ for_both_connections! {
             if let Some(decision) = decision {
                 read.push(" AND a.decision = ").push_bind(decision.as_str());
             }
-            if let Some(AuditPlace(before)) = before {
-                let at: Option<i64> = sqlx::query_scalar(AT).bind(before).fetch_optional(&mut *self).await?;
+            let (AuditPlace(place), compared, order) = match turn {
+                None => (AuditPlace(0), None, NEWEST_FIRST),
+                Some(AuditTurn::Before(place)) => (*place, Some(" AND (a.at_ms, a.id) < ("), NEWEST_FIRST),
+                Some(AuditTurn::After(place)) => (*place, Some(" AND (a.at_ms, a.id) > ("), OLDEST_FIRST),
+            };
+            if let Some(compared) = compared {
+                let at: Option<i64> = sqlx::query_scalar(AT).bind(place).fetch_optional(&mut *self).await?;
                 let Some(at) = at else { return Ok(Vec::new()) };
-                read.push(" AND (a.at_ms, a.id) < (").push_bind(at).push(", ").push_bind(before).push(")");
+                read.push(compared).push_bind(at).push(", ").push_bind(place).push(")");
             }
-            read.push(" ORDER BY a.at_ms DESC, a.id DESC LIMIT ").push_bind(i64::from(AUDIT_ROWS_PER_PAGE));
-            let rows: Vec<StoredAuditLine> = read.build_query_as().fetch_all(&mut *self).await?;
+            read.push(order).push_bind(i64::from(AUDIT_ROWS_PER_PAGE));
+            let mut rows: Vec<StoredAuditLine> = read.build_query_as().fetch_all(&mut *self).await?;
+            if let Some(AuditTurn::After(_)) = turn {
+                // The nearest were read first.
+                rows.reverse();
+            }
             let lines: Result<Vec<AuditLine>, StoreError> = rows.into_iter().map(StoredAuditLine::into_line).collect();
             Ok(lines?)
         }
@@ -89,7 +101,7 @@ for_both_stores! {
     impl Audit {
         async fn read_audit(
             &self,
-            permit: Permit<ReadAudit>,
+            permit: &Permit<ReadAudit>,
             query: &AuditQuery,
         ) -> Result<Vec<AuditLine>, StoreError> {
             let row = [permit.to_audit_row()];

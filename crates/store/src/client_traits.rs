@@ -211,6 +211,14 @@ pub trait ClientRecords: Send + Sync + 'static {
         wanted: &EntriesWanted,
     ) -> Result<Option<ClientRecord>, StoreError>;
 
+    /// The client, and those of the given entries that are its own and not archived, newest first: what a letter is drafted
+    /// from. None like `read_client`.
+    async fn read_for_letter(
+        &self,
+        permit: Permit<EditClient>,
+        entries: &[EntryId],
+    ) -> Result<Option<(Client, Vec<Entry>)>, StoreError>;
+
     /// Newest first. None like `read_client`.
     async fn client_versions(
         &self,
@@ -311,8 +319,15 @@ pub struct AuditQuery {
     pub from: Option<UnixMillis>,
     /// Before this moment.
     pub until: Option<UnixMillis>,
-    /// Those before this row.
-    pub before: Option<AuditPlace>,
+    /// The page of those before this row, or of those after it. None: the newest.
+    pub turn: Option<AuditTurn>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuditTurn {
+    Before(AuditPlace),
+    /// The nearest ones, which are given newest first like all others.
+    After(AuditPlace),
 }
 
 /// Where a row stands in the list: newest first.
@@ -355,7 +370,7 @@ pub trait Audit: Send + Sync + 'static {
     /// A page, newest first, this decision included.
     async fn read_audit(
         &self,
-        permit: Permit<ReadAudit>,
+        permit: &Permit<ReadAudit>,
         query: &AuditQuery,
     ) -> Result<Vec<AuditLine>, StoreError>;
 

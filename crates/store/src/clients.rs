@@ -91,6 +91,22 @@ for_both_stores! {
             })
         }
 
+        async fn read_for_letter(
+            &self,
+            permit: Permit<EditClient>,
+            entries: &[EntryId],
+        ) -> Result<Option<(Client, Vec<Entry>)>, StoreError> {
+            let row = [permit.to_audit_row()];
+            decided!(self, |transaction| async {
+                transaction.link(self.lease.writer, &row).await?;
+                let Some(client) = transaction.hold_to_read(&permit).await? else { return Ok(None) };
+                let id = ClientId(client.id);
+                transaction.note_looks(permit.asked(), &[id]).await?;
+                let entries = transaction.entries_among(id, entries).await?;
+                Ok(Some((client.into_client()?, entries)))
+            })
+        }
+
         async fn client_versions(
             &self,
             permit: Permit<ReadClient>,
@@ -232,10 +248,12 @@ for_both_stores! {
 
         async fn add_entry(&self, permit: Permit<EditClient>, new: NewEntry) -> Result<Entry, StoreError> {
             let row = [permit.to_audit_row()];
-            decided!(self, |transaction| async {
+            let added = decided!(self, |transaction| async {
                 transaction.link(self.lease.writer, &row).await?;
-                let no_such = || StoreError::NoSuchClient(permit.client().unwrap_or(ClientId(0)));
-                let client: StoredClient = transaction.hold_to_change(&permit).await?.ok_or_else(no_such)?;
+                // That somebody may write about a number that is no client's is on record like any other decision.
+                let Some(client): Option<StoredClient> = transaction.hold_to_change(&permit).await? else {
+                    return Ok(None);
+                };
                 let name = ClientName::from_stored(client.facts.name.clone());
                 leave_room_for(&name, entries_there(&client)?, 1)?;
                 transaction.must_be_known(new.author).await?;
@@ -245,11 +263,12 @@ for_both_stores! {
                     transaction.insert_entries(permit.asked(), &[(EntryId(number), id, &new)]).await?;
                     transaction.recount_entries(id).await?;
                     if let Some(entry) = transaction.entry(id, EntryId(number)).await? {
-                        return Ok(entry);
+                        return Ok(Some(entry));
                     }
                 }
                 Err(StoreError::Unavailable("the entry was not given back".to_owned()).into())
-            })
+            });
+            added?.ok_or_else(|| StoreError::NoSuchClient(permit.client().unwrap_or(ClientId(0))))
         }
 
         async fn edit_entry(

@@ -181,6 +181,9 @@ pub(crate) trait Entries {
 
     async fn entry(&mut self, client: ClientId, entry: EntryId) -> Result<Option<Entry>, Stopped>;
 
+    /// Those of the given ones that are this client's and not put away, newest first.
+    async fn entries_among(&mut self, client: ClientId, among: &[EntryId]) -> Result<Vec<Entry>, Stopped>;
+
     /// Newest first.
     async fn versions_of_entry(&mut self, entry: EntryId) -> Result<Vec<EntryVersion>, Stopped>;
 
@@ -261,6 +264,23 @@ for_both_connections! {
         async fn entry(&mut self, client: ClientId, entry: EntryId) -> Result<Option<Entry>, Stopped> {
             let found = sqlx::query_as(ENTRY).bind(entry.0).bind(client.0).fetch_optional(&mut *self).await?;
             Ok(found.map(StoredEntry::into_entry).transpose()?)
+        }
+
+        async fn entries_among(&mut self, client: ClientId, among: &[EntryId]) -> Result<Vec<Entry>, Stopped> {
+            let mut found = Vec::new();
+            for among in among.chunks(MAX_ROWS_AT_ONCE) {
+                let mut read = Statement::<Self>::new(concat!(entry_columns!(), "e.client_id = "));
+                read.push_bind(client.0).push(" AND e.is_archived = ").push_bind(false).push(" AND e.id IN ");
+                push_list!(read, among.iter().map(|entry| entry.0));
+                let rows: Vec<StoredEntry> = read.build_query_as().persistent(false).fetch_all(&mut *self).await?;
+                for row in rows {
+                    found.push(row.into_entry()?);
+                }
+            }
+            found.sort_by_key(|entry| std::cmp::Reverse((entry.at, entry.id)));
+            // Whoever is named twice is there once.
+            found.dedup_by_key(|entry| entry.id);
+            Ok(found)
         }
 
         async fn versions_of_entry(&mut self, entry: EntryId) -> Result<Vec<EntryVersion>, Stopped> {

@@ -55,10 +55,10 @@ mod url;
 mod usage;
 
 pub use client_traits::{
-    AUDIT_ROWS_PER_PAGE, Audit, AuditLine, AuditPlace, AuditQuery, CLIENTS_PER_PAGE, ChainedAuditRow,
-    Changed, ClientChange, ClientLine, ClientOrder, ClientPage, ClientQuery, ClientRecord, ClientRecords,
-    ClientVersion, ENTRIES_PER_PAGE, EntriesWanted, EntryChange, EntryCounts, EntryPlace, EntryVersion, Look,
-    MAX_LOOKS, NewClient, NewEntry, Ownership, TeamMember,
+    AUDIT_ROWS_PER_PAGE, Audit, AuditLine, AuditPlace, AuditQuery, AuditTurn, CLIENTS_PER_PAGE,
+    ChainedAuditRow, Changed, ClientChange, ClientLine, ClientOrder, ClientPage, ClientQuery, ClientRecord,
+    ClientRecords, ClientVersion, ENTRIES_PER_PAGE, EntriesWanted, EntryChange, EntryCounts, EntryPlace,
+    EntryVersion, Look, MAX_LOOKS, NewClient, NewEntry, Ownership, TeamMember,
 };
 pub use entries::MAX_ENTRIES_PER_CLIENT;
 pub use error::StoreError;

@@ -4,6 +4,7 @@ use axum::Form;
 use axum::extract::{FromRequest, FromRequestParts, Query, Request};
 use axum::http::request::Parts;
 use chancery_domain::{EmailAddress, LocalPath};
+pub(crate) use chancery_pages::Problems;
 use chancery_pages::Refusal;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -48,41 +49,6 @@ pub(crate) fn local_path(text: &str) -> LocalPath {
 #[expect(clippy::unwrap_used, reason = "a slash is a path, whatever else is one")]
 fn start() -> LocalPath {
     LocalPath::parse("/").unwrap()
-}
-
-/// What is wrong with one field, in words for the person.
-#[derive(Clone, Debug)]
-pub(crate) struct Problem {
-    /// The field's `id`.
-    pub field: &'static str,
-    pub text: String,
-}
-
-/// In the order of the fields.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Problems(pub Vec<Problem>);
-
-impl Problems {
-    pub(crate) fn one(field: &'static str, text: impl Into<String>) -> Self {
-        Self(vec![Problem { field, text: text.into() }])
-    }
-
-    pub(crate) fn add(&mut self, field: &'static str, text: impl Into<String>) {
-        self.0.push(Problem { field, text: text.into() });
-    }
-
-    pub(crate) fn any(&self) -> bool {
-        !self.0.is_empty()
-    }
-
-    pub(crate) fn of(&self, field: &str) -> Option<&str> {
-        self.0.iter().find(|problem| problem.field == field).map(|problem| problem.text.as_str())
-    }
-
-    /// The summary's heading.
-    pub(crate) fn heading(&self) -> &'static str {
-        if self.0.len() == 1 { "One thing to put right" } else { "Two things to put right" }
-    }
 }
 
 /// An address as people type or paste it, with blanks around it.

@@ -7,7 +7,6 @@ use chancery_engine_cpu::Plan;
 
 pub fn run(place: &Place, command: &Command) -> anyhow::Result<()> {
     let loaded = Loaded::read(place.config.as_deref(), place.data.as_deref())?;
-    loaded.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
     match command {
         Command::Check => {
             let models: Vec<_> = loaded.config.models.iter().map(ModelConfig::to_load).collect();

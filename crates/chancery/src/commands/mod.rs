@@ -1,6 +1,7 @@
 //! One file per command. Each opens what it needs, does one thing, prints it, and ends.
 
 mod account;
+mod client;
 mod config;
 mod generate;
 mod key;
@@ -9,6 +10,7 @@ mod usage;
 mod user;
 mod verify;
 
+pub use client::import_clients;
 pub use key::create_key;
 
 use crate::cli::{Cli, Command, Place};
@@ -26,6 +28,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Serve(options) => serve::run(&place, &options)?,
         Command::Account(command) => quick(account::run(&place, command))?,
         Command::Key(command) => quick(key::run(&place, command))?,
+        Command::Client(command) => quick(client::run(&place, command))?,
         Command::User(command) => quick(user::run(&place, command))?,
         Command::Usage(options) => quick(usage::run(&place, options))?,
         Command::Model(command) => model::run(&place, command)?,

@@ -61,7 +61,8 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn find(store: &dyn Store, who: &Who) -> anyhow::Result<Person> {
+/// The one person with that address.
+pub async fn find(store: &dyn Store, who: &Who) -> anyhow::Result<Person> {
     let email = &who.email;
     let has_address = store.people_with_email(email).await?;
     if has_address.is_empty() {

@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::output::{counting_progress, grouped, print_json, say};
 use chancery_domain::{ChainHead, Clock, SystemClock, WriterId};
 use chancery_metering::{LimitStoreUrl, LimitVerification, open_limiter, verify_ledger, verify_limits};
+use chancery_portal::verify_audit;
 use chancery_store::Store;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -17,8 +18,15 @@ struct Report {
     output_tokens: u64,
     cost: String,
     chains: Vec<Chain>,
+    audit: AuditReport,
     findings: Vec<String>,
     more_findings: u64,
+}
+
+#[derive(serde::Serialize)]
+struct AuditReport {
+    rows: u64,
+    chains: Vec<Chain>,
 }
 
 #[derive(serde::Serialize)]
@@ -34,11 +42,17 @@ pub async fn run(place: &Place, options: &Verify) -> anyhow::Result<ExitCode> {
     let progress = counting_progress("ledger rows checked:");
     let found = verify_ledger(store.as_ref(), |rows| progress.set_position(rows)).await?;
     progress.finish_and_clear();
+    let progress = counting_progress("audit rows checked:");
+    let audit = verify_audit(store.as_ref(), |rows| progress.set_position(rows)).await?;
+    progress.finish_and_clear();
     let limits = check_limits(&config, store.as_ref()).await;
     store.close().await;
     let total = found.total;
     let limit_findings = limits.iter().flat_map(|limits| limits.findings.iter().cloned());
-    let findings: Vec<String> = found.findings.iter().cloned().chain(limit_findings).collect();
+    let audit_findings = audit.findings.iter().cloned();
+    let findings: Vec<String> =
+        found.findings.iter().cloned().chain(audit_findings).chain(limit_findings).collect();
+    let more_findings = found.more_findings + audit.more_findings;
     let all_agree = findings.is_empty();
     if options.json {
         print_json(&Report {
@@ -47,13 +61,14 @@ pub async fn run(place: &Place, options: &Verify) -> anyhow::Result<ExitCode> {
             output_tokens: total.output_tokens,
             cost: total.cost.to_string(),
             chains: found.chains.into_iter().map(chain).collect(),
+            audit: AuditReport { rows: audit.rows, chains: audit.chains.into_iter().map(chain).collect() },
             findings,
-            more_findings: found.more_findings,
+            more_findings,
         })?;
     } else {
         findings.iter().for_each(|finding| say!("DIFFERS {finding}"));
-        if found.more_findings > 0 {
-            say!("DIFFERS in {} more places", grouped(found.more_findings));
+        if more_findings > 0 {
+            say!("DIFFERS in {} more places", grouped(more_findings));
         }
         say!(
             "ledger: {} rows, {} tokens in, {} out, {} {}: {}",
@@ -63,6 +78,11 @@ pub async fn run(place: &Place, options: &Verify) -> anyhow::Result<ExitCode> {
             total.cost,
             config.currency,
             if found.findings.is_empty() { "all agree" } else { "see above" }
+        );
+        say!(
+            "audit: {} decisions: {}",
+            grouped(audit.rows),
+            if audit.findings.is_empty() { "all agree" } else { "see above" }
         );
         if let Some(limits) = limits {
             say!(

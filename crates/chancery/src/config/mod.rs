@@ -1,11 +1,13 @@
 //! `chancery.toml` and its `CHANCERY_SECTION__KEY` overrides, checked as a whole before anything starts. Defaults need no
 //! file. Every path in the file is relative to the file's own folder.
 
+mod drafting;
 mod later;
 mod portal;
 mod reader;
 mod source;
 
+pub use drafting::Drafting;
 pub use portal::{Auth, Identity, Mail, Portal};
 pub use reader::Setting;
 
@@ -86,7 +88,6 @@ impl ModelConfig {
 pub struct Loaded {
     pub config: Config,
     pub settings: Vec<Setting>,
-    pub warnings: Vec<String>,
 }
 
 /// Everything that is wrong with a configuration, a line each.
@@ -141,7 +142,7 @@ impl Loaded {
             public_url: public_url(&mut reader, "api.public_url"),
             max_body_bytes: reader.integer("api.max_body_bytes", 1_048_576, bounds::MAX_BODY_BYTES) as usize,
         };
-        let portal = portal::portal(&mut reader);
+        let portal = portal::portal(&mut reader, folder);
         let identity = portal::identity(&mut reader, folder);
         let auth = portal::auth(&mut reader, &identity);
         let mail = portal::mail(&mut reader, &data, portal.as_ref().map(|portal| &portal.company_domain));
@@ -157,7 +158,10 @@ impl Loaded {
         let limit_store = limit_store(&mut reader);
         let currency = reader.parsed("billing.currency", Currency::USD, "USD");
         let models = models(&mut reader, folder);
-        let warnings = later::read(&mut reader);
+        if let Some(portal) = &portal {
+            drafting::check_model(&mut reader, &portal.drafting, &models);
+        }
+        later::refuse(&mut reader);
         reader.report_unknown();
         let (Some(database_url), Some(portal), Some(mail), true) =
             (database_url, portal, mail, reader.problems.is_empty())
@@ -179,7 +183,7 @@ impl Loaded {
             models,
         };
         let settings = reader.settings.into_iter().filter(|setting| setting.value.is_some()).collect();
-        Ok(Self { config, settings, warnings })
+        Ok(Self { config, settings })
     }
 }
 
@@ -426,6 +430,30 @@ mod tests {
                 "[identity]\nissuer = \"http://id.example.com\"",
                 "line 2: identity.issuer: an identity provider on",
             ),
+            (
+                "[portal.drafting]\napi_url = \"https://api.example.com\"",
+                "portal.drafting.api_key_file: it is needed where portal.drafting.api_url is set",
+            ),
+            (
+                "[portal.drafting]\napi_url = \"http://api.example.com\"\napi_key_file = \"k\"",
+                "line 2: portal.drafting.api_url: a key goes there",
+            ),
+            (
+                "[portal.drafting]\napi_url = \"https://api.example.com/v1\"\napi_key_file = \"k\"",
+                "line 2: portal.drafting.api_url: it is the address in front of /v1",
+            ),
+            (
+                "[portal.drafting]\napi_url = \"api.example.com\"\napi_key_file = \"k\"",
+                "line 2: portal.drafting.api_url: \"api.example.com\" is not a web address",
+            ),
+            (
+                "[portal.drafting]\nmodel = \"smollm-135m\"",
+                "line 2: portal.drafting.model: \"smollm-135m\" is none of this server's models; did you mean",
+            ),
+            (
+                "[portal.drafting]\nmodl = \"x\"",
+                "line 2: portal.drafting.modl: there is no such key; did you mean",
+            ),
             ("[auth]\nenabled = \"maybe\"", "line 2: auth.enabled: it must be true or false"),
             ("[auth]\nenabled = false", "identity.issuer: it is needed where auth.enabled is false"),
             ("[mail]\nsmtp = \"mail.example.com\"", "line 2: mail.smtp: a mail server is `smtps://"),
@@ -479,10 +507,14 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_parts_that_come_later_are_known_and_warned_about() {
-        let loaded = read("[portal.drafting]\nmodel = \"smollm2-135m\"", &[]).unwrap();
-        assert_eq!(loaded.warnings.len(), 1);
-        assert!(loaded.warnings[0].contains("portal.drafting.model has no effect yet"));
+    fn drafting_needs_no_setting_and_takes_another_api() {
+        let own = read("[portal.drafting]\nmodel = \"smollm2-135m\"", &[]).unwrap().config.portal.drafting;
+        assert_eq!((own.api_url, own.api_key_file), (None, None));
+        assert_eq!(own.model.as_deref(), Some("smollm2-135m"));
+        let text = "[portal.drafting]\napi_url = \"https://api.example.com/\"\napi_key_file = \"key\"";
+        let other = read(text, &[]).unwrap().config.portal.drafting;
+        assert_eq!(other.api_url.as_deref(), Some("https://api.example.com"));
+        assert_eq!(other.api_key_file.as_deref(), Some(Path::new("etc/key")));
     }
 
     #[test]

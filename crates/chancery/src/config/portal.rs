@@ -1,6 +1,7 @@
 //! The sections of the portal, of the identity provider and of mail.
 
 use super::bounds;
+use super::drafting::{self, Drafting};
 use super::reader::Reader;
 use super::source::Origin;
 use super::{is_on_this_machine, listen, public_url};
@@ -23,6 +24,7 @@ pub struct Portal {
     pub session_times: SessionTimes,
     /// Of the portal and of the provider.
     pub trusted_proxies: Vec<IpAddr>,
+    pub drafting: Drafting,
 }
 
 #[derive(Debug)]
@@ -50,7 +52,7 @@ const MIN: Duration = Duration::from_secs(60);
 const H: u64 = 60;
 
 /// None where something is wrong, which the reader has noted.
-pub fn portal(reader: &mut Reader) -> Option<Portal> {
+pub fn portal(reader: &mut Reader, folder: &Path) -> Option<Portal> {
     let listen = listen(reader, "portal.listen", 8081);
     let public_url = public_url(reader, "portal.public_url");
     check_public_url(reader, public_url.as_deref());
@@ -77,6 +79,7 @@ pub fn portal(reader: &mut Reader) -> Option<Portal> {
     let minutes = |count: u64| MIN * u32::try_from(count).unwrap_or(u32::MAX);
     let session_times = SessionTimes { idle: minutes(idle_min), max: minutes(max_h * H) };
     let trusted_proxies = trusted_proxies(reader);
+    let drafting = drafting::drafting(reader, folder);
     Some(Portal {
         listen,
         public_url,
@@ -86,6 +89,7 @@ pub fn portal(reader: &mut Reader) -> Option<Portal> {
         partners,
         session_times,
         trusted_proxies,
+        drafting,
     })
 }
 

@@ -1,6 +1,8 @@
 //! `--demo`: a demonstration firm in an empty data folder. How to reach it is kept in `DATA/demo.json` and printed at every
 //! start. The file is written before what it tells of is made, so that a start that was cut off is finished by the next.
 
+use super::demo_clients;
+use super::drafting;
 use super::people::{Addresses, Ground};
 use crate::commands::create_key;
 use crate::config::Config;
@@ -8,7 +10,8 @@ use crate::data_folder::DataFolder;
 use anyhow::{Context, bail};
 use chancery_auth::add_account;
 use chancery_domain::{
-    AccountName, Clock, CompanyDomain, EmailAddress, Identity, RateLimits, Role, SecretToken, SystemClock,
+    AccountName, Clock, CompanyDomain, EmailAddress, Identity, PersonId, RateLimits, Role, SecretToken,
+    SystemClock,
 };
 use chancery_metering::{Authenticator, MeterError};
 use chancery_store::{Arrival, NewAccount, Store, StoreError};
@@ -114,8 +117,13 @@ pub async fn prepare(
         users,
     };
     data.write_private(FILE, &serde_json::to_vec_pretty(&demo)?)?;
-    for user in &demo.users {
-        welcome(user, ground, &addresses.issuer).await?;
+    let mut people = Vec::new();
+    for (user, (name, _)) in demo.users.iter().zip(PEOPLE) {
+        people.extend(welcome(user, ground, &addresses.issuer).await?.map(|id| (name, id)));
+    }
+    // Clients belong to people; where one of these is gone, it is no longer the firm that they were written for.
+    if people.len() == PEOPLE.len() {
+        demo_clients::prepare(ground, &people).await?;
     }
     Ok(demo)
 }
@@ -146,7 +154,9 @@ async fn still_valid(api_key: &str, store: &Arc<dyn Store>) -> anyhow::Result<Op
 
 async fn make_firm(data: &DataFolder, store: &dyn Store) -> anyhow::Result<String> {
     let name: AccountName = ACCOUNT.parse()?;
-    let accounts = store.list_accounts().await?;
+    let mut accounts = store.list_accounts().await?;
+    // The server's own is in every folder that was served from.
+    accounts.retain(|account| account.name.as_str() != drafting::ACCOUNT);
     let account = match accounts.as_slice() {
         [] => {
             store.create_account(NewAccount { name, limits: LIMITS, created_at: SystemClock.now() }).await?
@@ -175,8 +185,8 @@ fn users(domain: &CompanyDomain, earlier: &[User], ground: &Ground) -> anyhow::R
 }
 
 /// Gives somebody a password at the identity provider and a place in the portal, if they have none yet. What was changed
-/// about them since, a role or their removal, stands.
-async fn welcome(user: &User, ground: &Ground, issuer: &str) -> anyhow::Result<()> {
+/// about them since, a role or their removal, stands. None where they were removed.
+async fn welcome(user: &User, ground: &Ground, issuer: &str) -> anyhow::Result<Option<PersonId>> {
     let store = ground.store.as_ref();
     let (email, role): (EmailAddress, Role) = (user.email.parse()?, user.role.parse()?);
     let account = match store.provider_account_with_email(&email).await? {
@@ -187,11 +197,13 @@ async fn welcome(user: &User, ground: &Ground, issuer: &str) -> anyhow::Result<(
         }
     };
     let identity = Identity { issuer: issuer.to_owned(), subject: account.subject };
-    if store.people_with_email(&email).await?.iter().any(|person| person.identity == identity) {
-        return Ok(());
+    let known = store.people_with_email(&email).await?;
+    if let Some(person) = known.iter().find(|person| person.identity == identity) {
+        return Ok(Some(person.id));
     }
     match store.arrive(Arrival { identity, email, role, at: ground.clock.now() }).await {
-        Ok(_) | Err(StoreError::PersonRemoved(_)) => Ok(()),
+        Ok(person) => Ok(Some(person.id)),
+        Err(StoreError::PersonRemoved(_)) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

@@ -8,7 +8,9 @@
 //! 5. on SIGTERM or Ctrl-C it drains (see `shutdown`).
 
 mod demo;
+mod demo_clients;
 mod descriptors;
+mod drafting;
 mod listener;
 mod logging;
 mod ops;
@@ -44,7 +46,6 @@ pub fn run(place: &Place, options: &Serve) -> anyhow::Result<()> {
     let loaded = Loaded::read(place.config.as_deref(), place.data.as_deref())?;
     let parts = Parts::chosen(&loaded.config, &options.only)?;
     logging::start()?;
-    loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.context("the asynchronous runtime cannot be started")?;
     let outcome = runtime.block_on(serve(loaded.config, parts, options.demo));
@@ -165,7 +166,10 @@ impl Server {
             tokio::spawn(async move { keeps_tidy.keep_tidy().await });
         }
         if let Some(listener) = portal_listener {
-            let portal = Arc::new(ground.portal(&config, &addresses)?);
+            let (clock, randomness) = (ground.clock.as_ref(), ground.randomness.as_ref());
+            let drafting =
+                drafting::settings(&config, listened.api, store.as_ref(), clock, randomness).await?;
+            let portal = Arc::new(ground.portal(&config, &addresses, drafting)?);
             tokio::spawn(chancery_portal::keep_tidy(Arc::clone(&portal)));
             listeners.push(tokio::spawn(listener.serve(chancery_portal::router(portal), closing.clone())));
         }

@@ -1,7 +1,8 @@
 //! How many connections each peer has, so that one of them cannot hold every place of a listener.
 
+use chancery_domain::neighbourhood;
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The connections of all peers of one listener.
@@ -46,17 +47,6 @@ impl Drop for PeerPlace {
                 open.remove(&self.peer);
             }
         }
-    }
-}
-
-/// One household or one office has a whole /64 of IPv6 addresses.
-fn neighbourhood(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
-        }
-        v4 => v4,
     }
 }
 

@@ -3,21 +3,19 @@
 
 use super::listener::Listener;
 use crate::config::Config;
-use anyhow::{Context, bail};
+use crate::secret_file;
+use anyhow::Context;
 use chancery_auth::{Client, Provider, ProviderSettings};
 use chancery_domain::{Clock, Randomness, SecretToken};
 use chancery_mail::Mailer;
 use chancery_policy::Policy;
-use chancery_portal::{IdentitySettings, Portal, PortalSettings};
+use chancery_portal::{DraftingSettings, IdentitySettings, Portal, PortalSettings};
 use chancery_store::Store;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 
 /// Drawn at the first start with the built-in provider, for the portal to show itself with, on whichever node.
 const CLIENT_SECRET: &str = "portal-client-secret";
-/// A secret in a file is one line; more is another file.
-const MAX_SECRET_BYTES: u64 = 4_096;
 
 /// How browsers reach the surfaces.
 #[derive(Clone, Debug)]
@@ -77,7 +75,12 @@ impl Ground {
         Ok(Self { store, mailer, policy, clock, randomness, client_secret })
     }
 
-    pub fn portal(&self, config: &Config, addresses: &Addresses) -> anyhow::Result<Portal> {
+    pub fn portal(
+        &self,
+        config: &Config,
+        addresses: &Addresses,
+        drafting: Option<DraftingSettings>,
+    ) -> anyhow::Result<Portal> {
         let settings = PortalSettings {
             public_url: addresses.portal.clone(),
             firm_name: config.portal.firm_name.clone(),
@@ -91,6 +94,7 @@ impl Ground {
                 client_secret: self.client_secret.clone(),
             },
             trusted_proxies: config.portal.trusted_proxies.clone(),
+            drafting,
         };
         let portal = Portal::new(
             settings,
@@ -100,7 +104,7 @@ impl Ground {
             Arc::clone(&self.clock),
             Arc::clone(&self.randomness),
         );
-        portal.context("identity.issuer cannot be used")
+        portal.context("the portal cannot be made")
     }
 
     pub fn provider(&self, config: &Config, addresses: &Addresses) -> Provider {
@@ -135,7 +139,7 @@ async fn client_secret(
     randomness: &dyn Randomness,
 ) -> anyhow::Result<Option<String>> {
     if let Some(path) = &config.identity.client_secret_file {
-        let read = read_secret(path)
+        let read = secret_file::read(path)
             .with_context(|| format!("identity.client_secret_file: {} cannot be used", path.display()))?;
         return Ok(Some(read));
     }
@@ -144,17 +148,4 @@ async fn client_secret(
     }
     let secret = store.shared_secret(CLIENT_SECRET, &SecretToken::generate(randomness)).await?;
     Ok(Some(secret.reveal().to_owned()))
-}
-
-fn read_secret(path: &Path) -> anyhow::Result<String> {
-    let bytes = std::fs::metadata(path)?.len();
-    if bytes > MAX_SECRET_BYTES {
-        bail!("it has {bytes} bytes; a secret is one line");
-    }
-    let text = std::fs::read_to_string(path)?;
-    let secret = text.trim_end_matches(['\r', '\n']);
-    if secret.is_empty() || secret.chars().any(char::is_control) {
-        bail!("it must have one line, the secret");
-    }
-    Ok(secret.to_owned())
 }

@@ -65,6 +65,11 @@ fn every_command_has_help_with_an_example() {
         &["key", "attach"],
         &["key", "list"],
         &["key", "revoke"],
+        &["client"],
+        &["client", "import"],
+        &["client", "assign"],
+        &["client", "list"],
+        &["client", "export"],
         &["user"],
         &["user", "list"],
         &["user", "role"],
@@ -160,6 +165,7 @@ fn a_command_that_looks_makes_no_database_where_there_is_none() {
         &["account", "list"],
         &["key", "list"],
         &["key", "revoke", "ck_aaaaaaaa"],
+        &["client", "list"],
     ] {
         let text = firm.fail(command);
         assert!(

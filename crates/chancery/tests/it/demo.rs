@@ -53,6 +53,22 @@ async fn the_printed_curl_line_works_when_pasted_and_later_starts_print_the_same
     assert_eq!(server.get("/v1/models", &key).await.status, 200);
 }
 
+#[tokio::test]
+async fn the_demonstration_firm_has_its_clients_once_and_other_clients_are_left_alone() {
+    let firm = Firm::new();
+    drop(firm.start_with(&["--demo"]));
+    let list = firm.json(&["client", "list", "--json"]);
+    let clients = list.as_array().unwrap();
+    assert_eq!(clients.len(), 38);
+    assert_eq!((&clients[0]["id"], &clients[37]["id"]), (&Value::from(1001), &Value::from(1038)));
+    for owner in ["maya@example.com", "omar@example.com", "ruth@example.com"] {
+        assert!(clients.iter().any(|client| client["owner"] == owner), "{owner}");
+    }
+    drop(firm.start_with(&["--demo"]));
+    assert_eq!(firm.json(&["client", "list", "--json"]), list, "a later start adds nothing");
+    assert!(firm.run(&["verify"]).contains("decisions: all agree"));
+}
+
 #[test]
 fn a_folder_with_accounts_of_its_own_is_left_alone() {
     let firm = Firm::new();

@@ -8,10 +8,12 @@
 
 mod bounds;
 mod browser;
+mod clients_command;
 mod commands;
 mod config;
 mod demo;
 mod docs;
+mod drafting;
 mod event_stream;
 mod faults;
 mod identity_clients;

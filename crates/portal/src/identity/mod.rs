@@ -37,7 +37,7 @@ use openidconnect::IssuerUrl;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// The only reason why a portal cannot be made; the text names the key of the configuration.
+/// Why the provider cannot be used; the text names the key of the configuration.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct IdentityError(String);

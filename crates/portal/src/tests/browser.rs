@@ -21,6 +21,8 @@ pub(super) struct Browser {
     /// Whose page it is on, as it says.
     pub(super) site: &'static str,
     pub(super) address: SocketAddr,
+    /// Whether a script of the page asks, for a part of it.
+    pub(super) is_script: bool,
 }
 
 #[derive(Debug)]
@@ -66,6 +68,7 @@ impl Browser {
             user_agent: "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0",
             site: "same-origin",
             address: "192.0.2.7:50000".parse().unwrap(),
+            is_script: false,
         }
     }
 
@@ -96,6 +99,9 @@ impl Browser {
         let mut request = Request::builder().method(method).uri(path).header(header::ACCEPT, self.accept);
         request = request.header(header::USER_AGENT, self.user_agent);
         request = request.header("sec-fetch-site", self.site).header(header::HOST, "localhost:8081");
+        if self.is_script {
+            request = request.header("hx-request", "true");
+        }
         if !self.cookies.is_empty() {
             let cookies: Vec<_> =
                 self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();

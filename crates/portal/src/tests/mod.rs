@@ -1,11 +1,21 @@
 //! The portal's pages as a browser meets them, on a real store, with letters in a real outbox and a clock set by hand.
 
 mod arrivals;
+mod audit;
+mod bars;
 mod browser;
+mod clients;
 mod codes;
+mod database;
+mod drafts;
+mod exports;
+mod firm;
 mod mail_server;
+mod nothing_to_guess;
 mod pages;
+mod routes;
 mod sessions;
+mod team;
 
 use crate::arrival::{Proven, Visitor, arrive};
 use crate::{IdentitySettings, Portal, PortalSettings, SecondFactor, router};
@@ -53,13 +63,25 @@ impl Desk {
         Self::open_in(tempfile::tempdir().unwrap(), second_factor, route).await
     }
 
+    /// With letters drafted by that API.
+    async fn open_drafting(drafting: crate::DraftingSettings) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let route = MailRoute::Outbox(folder.path().join("outbox"));
+        let settings = PortalSettings { drafting: Some(drafting), ..settings(SecondFactor::None) };
+        Self::open_set(folder, settings, &route).await
+    }
+
     async fn open_in(folder: TempDir, second_factor: SecondFactor, route: &MailRoute) -> Self {
+        Self::open_set(folder, settings(second_factor), route).await
+    }
+
+    async fn open_set(folder: TempDir, settings: PortalSettings, route: &MailRoute) -> Self {
         let clock = Arc::new(ManualClock::at(MORNING));
         let store: Arc<dyn Store> =
             Arc::new(SqliteStore::open(&folder.path().join("chancery.db")).await.unwrap());
         let from = "portal@company.com".parse().unwrap();
         let mailer = Mailer::new(route, &from, "Marlow & Finch", clock.clone()).unwrap();
-        let portal = Arc::new(portal(settings(second_factor), store, mailer, clock.clone()));
+        let portal = Arc::new(portal(settings, store, mailer, clock.clone()));
         let (routes, arrivals) = (router(Arc::clone(&portal)), arrivals_route(&portal));
         Self { portal, clock, routes, arrivals, folder }
     }
@@ -122,6 +144,7 @@ impl Desk {
 fn settings(second_factor: SecondFactor) -> PortalSettings {
     PortalSettings {
         trusted_proxies: Vec::new(),
+        drafting: None,
         public_url: "http://localhost:8081".to_owned(),
         firm_name: "Marlow & Finch".to_owned(),
         company_domain: "company.com".parse().unwrap(),
@@ -163,6 +186,7 @@ fn arrivals_route(portal: &Arc<Portal>) -> Router {
         trusted_proxies: Vec::new(),
         max_body_bytes: 1_024,
         open_to_other_sites: &[],
+        bars: None,
         clock: portal.clock.clone(),
         randomness: portal.randomness.clone(),
     };

@@ -149,8 +149,7 @@ async fn signing_out_there_names_the_portal_and_the_way_back() {
     assert_eq!(scene.portal.end_session_url(), None, "nobody waits for a provider in order to sign out here");
     scene.assert_signed_in(&scene.sign_in().await);
     let url = scene.portal.end_session_url().unwrap();
-    let portal: String =
-        openidconnect::url::form_urlencoded::byte_serialize(scene.url("/").as_bytes()).collect();
+    let portal: String = form_urlencoded::byte_serialize(scene.url("/").as_bytes()).collect();
     let issuer = &scene.provider.issuer;
     assert_eq!(
         url,

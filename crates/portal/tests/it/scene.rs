@@ -67,6 +67,7 @@ impl Scene {
         let mailer = Arc::new(Mailer::new(&outbox, &from, "Hale & Partners", clock.clone()).unwrap());
         let settings = PortalSettings {
             trusted_proxies: Vec::new(),
+            drafting: None,
             public_url: portal_url.clone(),
             firm_name: "Hale & Partners".to_owned(),
             company_domain: "example.com".parse().unwrap(),

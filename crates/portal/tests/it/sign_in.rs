@@ -91,7 +91,7 @@ async fn nobody_is_sent_to_another_site_after_signing_in() {
     let scene = Scene::begin().await;
     for path in ["https://evil.example", "//evil.example", "/\\evil.example", "/auth/callback?error=x", "x"] {
         let mut browser = Browser::new();
-        let path: String = openidconnect::url::form_urlencoded::byte_serialize(path.as_bytes()).collect();
+        let path: String = form_urlencoded::byte_serialize(path.as_bytes()).collect();
         let begun = browser.get(&scene.url(&format!("/auth/sign-in?return_to={path}"))).await;
         let back = Browser::new().get(&begun.location.unwrap()).await;
         let reply = browser.get(&back.location.unwrap()).await;

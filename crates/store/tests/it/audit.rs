@@ -11,7 +11,8 @@ use chancery_domain::{
 };
 use chancery_policy::{ClientInQuestion, ManageTeam, ReadAudit, ReadClient, ReadTeam, TheFirm};
 use chancery_store::{
-    AUDIT_ROWS_PER_PAGE, Audit, AuditQuery, ClientRecords, DatabaseUrl, NewSession, People as _, Sessions,
+    AUDIT_ROWS_PER_PAGE, Audit, AuditQuery, AuditTurn, ClientRecords, DatabaseUrl, NewSession, People as _,
+    Sessions,
 };
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -70,20 +71,30 @@ pub async fn the_audit_is_read_newest_first_by_who_what_and_when<D: TestDatabase
     store.read_team(team, times).await.unwrap();
 
     let late = |at| POLICY.decide::<ReadAudit>(&asking(asker(&people.ruth), after_s(at)), TheFirm).unwrap();
-    let first = store.read_audit(late(1000), &AuditQuery::default()).await.unwrap();
+    let first = store.read_audit(&late(1000), &AuditQuery::default()).await.unwrap();
     assert_eq!(first.len(), AUDIT_ROWS_PER_PAGE as usize);
     assert_eq!(first[0].row.asked.action, Action::ReadAudit, "this decision is included");
     assert_eq!(first[0].person.as_ref().unwrap().email.as_str(), "ruth@example.com");
 
     let whole = async |query: AuditQuery| {
         let permit = late(1000);
-        let (mut lines, mut before) = (Vec::new(), None);
+        let read =
+            async |turn| store.read_more_audit(&permit, &AuditQuery { turn, ..query.clone() }).await.unwrap();
+        let (mut lines, mut turn) = (Vec::new(), None);
         loop {
-            let page = store.read_more_audit(&permit, &AuditQuery { before, ..query.clone() }).await.unwrap();
+            let page = read(turn).await;
             let Some(last) = page.last() else { break };
-            before = Some(last.place);
+            turn = Some(AuditTurn::Before(last.place));
             lines.extend(page);
         }
+        // The same rows the other way round.
+        let (mut back, mut turn) = (Vec::new(), lines.last().map(|oldest| AuditTurn::After(oldest.place)));
+        while turn.is_some() {
+            let page = read(turn).await;
+            turn = page.first().map(|newest| AuditTurn::After(newest.place));
+            back.splice(0..0, page);
+        }
+        assert_eq!(back.as_slice(), lines.split_last().map_or(&lines[..], |(_, newer)| newer));
         let key = |line: &chancery_store::AuditLine| (line.row.asked.at, line.place.0);
         assert!(lines.windows(2).all(|pair| key(&pair[0]) > key(&pair[1])), "newest first, each once");
         lines
@@ -103,8 +114,10 @@ pub async fn the_audit_is_read_newest_first_by_who_what_and_when<D: TestDatabase
     assert_eq!(count(AuditQuery { until: Some(after_s(1)), ..both.clone() }).await, 1);
     assert_eq!(count(both).await, 50);
     assert_eq!(count(AuditQuery { person: Some(PersonId(777)), ..any() }).await, 0);
-    let unknown = Some(chancery_store::AuditPlace(i64::MAX));
-    assert_eq!(store.read_audit(late(1), &AuditQuery { before: unknown, ..any() }).await.unwrap(), []);
+    let unknown = chancery_store::AuditPlace(i64::MAX);
+    for turn in [AuditTurn::Before(unknown), AuditTurn::After(unknown)] {
+        assert_eq!(store.read_audit(&late(1), &AuditQuery { turn: Some(turn), ..any() }).await.unwrap(), []);
+    }
 }
 
 pub async fn raw_sql_cannot_change_remove_or_replace_a_decision<D: TestDatabase>(database: Arc<D>) {

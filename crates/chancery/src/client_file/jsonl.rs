@@ -1,0 +1,152 @@
+//! JSON Lines: one client a line, its entries within it. Rows are lines, counted from 1.
+
+use super::json::Json;
+use super::problems::Problems;
+use super::rows::{CLIENT_FIELDS, Cell, ClientRow, ENTRY_FIELDS, EntryRow};
+use super::{MAX_CLIENTS, MAX_ENTRIES};
+use chancery_domain::nearest;
+
+/// How often the progress is told.
+const ROWS_PER_PROGRESS: u64 = 256;
+
+const ENTRIES: &str = "entries";
+
+pub fn read(text: &str, problems: &mut Problems, mut progress: impl FnMut(u64)) -> Vec<ClientRow> {
+    let mut clients = Vec::new();
+    let (mut bytes, mut entries) = (0, 0);
+    for (line, row) in text.split('\n').zip(1..) {
+        bytes += line.len() as u64 + 1;
+        if row % ROWS_PER_PROGRESS == 0 {
+            progress(bytes);
+        }
+        if line.trim().is_empty() {
+            continue;
+        }
+        if clients.len() == MAX_CLIENTS || entries >= MAX_ENTRIES {
+            problems.row(row, too_many());
+            break;
+        }
+        if let Some(client) = client(row, line, problems) {
+            entries += client.entries.len();
+            clients.push(client);
+        }
+    }
+    clients
+}
+
+pub fn too_many() -> String {
+    format!(
+        "a file has at most {MAX_CLIENTS} clients and {MAX_ENTRIES} entries; cut it into several and import them one by one"
+    )
+}
+
+fn client(row: u64, line: &str, problems: &mut Problems) -> Option<ClientRow> {
+    let fields = match serde_json::from_str(line) {
+        Ok(Json::Object(fields)) => fields,
+        Ok(other) => {
+            problems.row(row, format!("it is {}; write one client a line, as {{\"name\": …}}", other.kind()));
+            return None;
+        }
+        Err(error) => {
+            // The error counts lines within the line, which is always 1.
+            let what = error.to_string();
+            let what = what.split(" at line ").next().unwrap_or_default();
+            let column = error.column();
+            problems.row(
+                row,
+                format!("it is not JSON: {what} at character {column}; write one client a line, as {{\"name\": …}}"),
+            );
+            return None;
+        }
+    };
+    let mut client = ClientRow { row, ..ClientRow::default() };
+    let mut seen: Vec<String> = Vec::new();
+    for (name, value) in fields {
+        if seen.contains(&name) {
+            problems.field(row, &name, "it is given twice; keep one of the two");
+            continue;
+        }
+        match (name.as_str(), value) {
+            ("id", _) => client.has_number = true,
+            (ENTRIES, value) => client.entries = entries(row, value, problems),
+            (known, value) => match client.cell(known) {
+                Some(cell) => *cell = cell_of(row, known, value, problems),
+                None => unknown(row, known, CLIENT_FIELDS.into_iter().chain([ENTRIES]), "", problems),
+            },
+        }
+        seen.push(name);
+    }
+    Some(client)
+}
+
+fn entries(row: u64, value: Json, problems: &mut Problems) -> Vec<EntryRow> {
+    let values = match value {
+        Json::List(values) => values,
+        Json::Null => return Vec::new(),
+        other => {
+            problems.field(row, ENTRIES, format!("it must be a list of entries, and it is {}", other.kind()));
+            return Vec::new();
+        }
+    };
+    let mut entries = Vec::with_capacity(values.len());
+    for (value, place) in values.into_iter().zip(0_usize..) {
+        let path = format!("{ENTRIES}[{place}]");
+        let Json::Object(fields) = value else {
+            problems.field(row, &path, format!("it must be an object, and it is {}", value.kind()));
+            continue;
+        };
+        let within = format!("{path}.");
+        let mut entry = EntryRow { row, within: within.clone(), ..EntryRow::default() };
+        let mut seen: Vec<String> = Vec::new();
+        for (name, value) in fields {
+            let path = format!("{within}{name}");
+            if seen.contains(&name) {
+                problems.field(row, &path, "it is given twice; keep one of the two");
+                continue;
+            }
+            match entry.cell(&name) {
+                Some(cell) => *cell = cell_of(row, &path, value, problems),
+                None => unknown(row, &name, ENTRY_FIELDS, &within, problems),
+            }
+            seen.push(name);
+        }
+        entries.push(entry);
+    }
+    entries
+}
+
+/// `open` and `archived` are true or false, everything else is text.
+fn cell_of(row: u64, path: &str, value: Json, problems: &mut Problems) -> Cell {
+    let name = path.rsplit('.').next().unwrap_or(path);
+    let is_switch = matches!(name, "open" | "archived");
+    match value {
+        Json::Null => Cell::Absent,
+        Json::Bool(value) if is_switch => Cell::Text(value.to_string()),
+        Json::Text(text) if !is_switch => Cell::Text(text),
+        other => {
+            let wanted = if is_switch { "true or false, without quotes" } else { "a text, in quotes" };
+            problems.field(row, path, format!("it must be {wanted}, and it is {}", other.kind()));
+            Cell::Wrong
+        }
+    }
+}
+
+fn unknown<'a>(
+    row: u64,
+    name: &str,
+    known: impl IntoIterator<Item = &'a str> + Clone,
+    within: &str,
+    problems: &mut Problems,
+) {
+    problems.field(row, &format!("{within}{name}"), no_such_field(name, known));
+}
+
+pub fn no_such_field<'a>(name: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
+    match nearest(name, known.clone()) {
+        Some(meant) => format!("there is no such field; did you mean `{meant}`?"),
+        None => {
+            let known: Vec<&str> = known.into_iter().collect();
+            format!("there is no such field; the fields are {}", known.join(", "))
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! `chancery client import`: all clients of a file or none of them, after everything in it was looked at.
+
+use crate::cli::ImportClients;
+use crate::client_file::{
+    CheckedClient, ClientFile, Format, PeopleByAddress, is_standard, read_clients, read_source,
+};
+use crate::operator::Operator;
+use crate::output::{byte_progress, grouped, print_json, row_progress, say};
+use anyhow::bail;
+use chancery_domain::{ClientId, Clock, SystemClock};
+use chancery_policy::NewClientFor;
+use chancery_store::Store;
+
+#[derive(serde::Serialize)]
+struct Summary {
+    clients: u64,
+    entries: u64,
+    first_id: Option<ClientId>,
+    last_id: Option<ClientId>,
+    /// Whether the file had numbers, which are not taken over.
+    renumbered: bool,
+    dry_run: bool,
+}
+
+pub async fn run(store: &dyn Store, options: &ImportClients) -> anyhow::Result<()> {
+    let format = Format::of(&options.file, options.format)?;
+    let text = read_source(&options.file)?;
+    let people = people(store).await?;
+    let progress = byte_progress(text.len() as u64, "reading");
+    let file = read_clients(&text, format, &people, SystemClock.now(), |bytes| progress.set_position(bytes));
+    progress.finish_and_clear();
+    let file = match file {
+        Ok(file) => file,
+        Err(problems) => {
+            let name = if is_standard(&options.file) {
+                "standard input".into()
+            } else {
+                options.file.to_string_lossy()
+            };
+            let (count, s) = (grouped(problems.count()), if problems.count() == 1 { "" } else { "s" });
+            bail!("{name} has {count} problem{s}, and nothing was imported:\n{problems}")
+        }
+    };
+    let mut summary = Summary {
+        clients: file.clients.len() as u64,
+        entries: file.entries() as u64,
+        first_id: None,
+        last_id: None,
+        renumbered: file.has_numbers,
+        dry_run: options.dry_run,
+    };
+    if !options.dry_run {
+        let ids = write(store, file).await?;
+        (summary.first_id, summary.last_id) = (ids.first().copied(), ids.last().copied());
+    }
+    if options.json {
+        return print_json(&summary);
+    }
+    print(&summary);
+    Ok(())
+}
+
+/// Everybody of the firm.
+async fn people(store: &dyn Store) -> anyhow::Result<PeopleByAddress> {
+    let removed = store.list_removed_people().await?.into_iter().map(|removed| removed.person.email);
+    Ok(PeopleByAddress::new(&store.list_people().await?, removed))
+}
+
+/// Gives the clients' numbers. The demonstration firm is made by it too.
+pub async fn write(store: &dyn Store, file: ClientFile) -> anyhow::Result<Vec<ClientId>> {
+    if file.clients.is_empty() {
+        return Ok(Vec::new());
+    }
+    let operator = Operator::new()?;
+    let mut permitted = Vec::with_capacity(file.clients.len());
+    for CheckedClient { owner, new } in file.clients {
+        permitted.push((operator.ask(store, NewClientFor(owner)).await?, new));
+    }
+    let progress = row_progress(permitted.len() as u64, "importing clients");
+    let written = store.import_clients(permitted, &|done| progress.set_position(done)).await;
+    progress.finish_and_clear();
+    Ok(written?)
+}
+
+fn print(summary: &Summary) {
+    let count = |number: u64, one: &str, many: &str| {
+        format!("{} {}", grouped(number), if number == 1 { one } else { many })
+    };
+    let clients = count(summary.clients, "client", "clients");
+    let entries = count(summary.entries, "entry", "entries");
+    match (summary.first_id, summary.last_id) {
+        (Some(first), Some(last)) if first == last => {
+            say!("imported {clients} with {entries}, as number {first}");
+        }
+        (Some(first), Some(last)) => say!("imported {clients} with {entries}, as numbers {first} to {last}"),
+        _ if summary.dry_run => say!("{clients} with {entries} can be imported; nothing was written"),
+        _ => say!("the file has no clients; nothing was written"),
+    }
+    if summary.renumbered {
+        say!("the file's own numbers (`id`) are not taken over: the firm counts its clients itself");
+    }
+}

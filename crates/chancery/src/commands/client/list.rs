@@ -1,0 +1,84 @@
+//! `chancery client list`: every client by number, or those of one owner.
+
+use crate::cli::{ListClients as Options, Who};
+use crate::commands::user;
+use crate::operator::Operator;
+use crate::output::{counting_progress, print_json, print_table};
+use chancery_domain::UnixMillis;
+use chancery_policy::{ListClients, TheFirm};
+use chancery_store::{ClientLine, ClientOrder, ClientQuery, Store};
+
+#[derive(serde::Serialize)]
+struct Row {
+    id: i64,
+    name: String,
+    owner: String,
+    contact: String,
+    archived: bool,
+    open_disputes: u32,
+    open_letters: u32,
+    last_entry_at: Option<String>,
+}
+
+pub async fn run(store: &dyn Store, options: &Options) -> anyhow::Result<()> {
+    let owner = match &options.owner {
+        Some(email) => {
+            let who = Who { email: email.clone(), subject: None, issuer: None };
+            Some(user::find(store, &who).await?.id)
+        }
+        None => None,
+    };
+    let operator = Operator::new()?;
+    let progress = counting_progress("clients read:");
+    let mut rows: Vec<Row> = Vec::new();
+    for page in 1.. {
+        let query = ClientQuery {
+            owner,
+            is_archived: options.archived,
+            order: ClientOrder::Id,
+            page,
+            ..ClientQuery::default()
+        };
+        let permit = operator.ask::<ListClients>(store, TheFirm).await?;
+        let found = store.list_clients(permit, &query).await?;
+        let is_last = found.lines.is_empty();
+        rows.extend(found.lines.into_iter().map(row));
+        progress.set_position(rows.len() as u64);
+        if is_last || rows.len() as u64 >= found.total {
+            break;
+        }
+    }
+    progress.finish_and_clear();
+    if options.json {
+        return print_json(&rows);
+    }
+    let cells = |row: &Row| {
+        let to_do = match (row.open_disputes, row.open_letters) {
+            (0, 0) => "",
+            (0, _) => "letter in draft",
+            (_, 0) => "dispute open",
+            _ => "dispute open, letter in draft",
+        };
+        let last = row.last_entry_at.as_ref().map_or("", |at| at.get(..10).unwrap_or(at));
+        vec![row.id.to_string(), row.name.clone(), row.owner.clone(), to_do.to_owned(), last.to_owned()]
+    };
+    print_table(
+        &["NUMBER", "NAME", "OWNER", "TO DO", "LAST ENTRY"],
+        &rows.iter().map(cells).collect::<Vec<_>>(),
+    );
+    Ok(())
+}
+
+fn row(line: ClientLine) -> Row {
+    let ClientLine { client, open_disputes, open_letters } = line;
+    Row {
+        id: client.id.0,
+        name: client.name.to_string(),
+        owner: client.owner.email.to_string(),
+        contact: client.facts.contact.to_string(),
+        archived: client.archived_at.is_some(),
+        open_disputes,
+        open_letters,
+        last_entry_at: client.last_entry_at.map(UnixMillis::to_iso),
+    }
+}

@@ -1,0 +1,24 @@
+//! `chancery client`: the clients of the firm, brought in, given to somebody, listed and taken along. It asks the policy like
+//! everybody else, as the operator, and is on record.
+
+mod assign;
+mod export;
+mod import;
+mod list;
+
+pub use import::write as import_clients;
+
+use super::{Missing, open};
+use crate::cli::{Client as Command, Place};
+
+pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
+    let (_, store) = open(place, Missing::Refuse).await?;
+    match command {
+        Command::Import(options) => import::run(store.as_ref(), &options).await?,
+        Command::Assign { id, who } => assign::run(store.as_ref(), id, &who).await?,
+        Command::List(options) => list::run(store.as_ref(), &options).await?,
+        Command::Export(options) => export::run(store.as_ref(), &options).await?,
+    }
+    store.close().await;
+    Ok(())
+}

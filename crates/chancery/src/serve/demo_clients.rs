@@ -1,0 +1,91 @@
+//! The demonstration firm's clients: `demo/clients.jsonl`, a file like any that is imported, moved in time so that its newest
+//! entry is of the last day. A firm that has any client already is left alone.
+
+use super::people::Ground;
+use crate::client_file::{ClientFile, Format, PeopleByAddress, read_clients};
+use crate::commands::import_clients;
+use anyhow::bail;
+use chancery_domain::{Day, EmailAddress, PersonId, UnixMillis};
+
+const CLIENTS: &str = include_str!("../../demo/clients.jsonl");
+/// Where the people have their mailboxes in the file; those of the firm are at its own domain.
+const DOMAIN: &str = "example.com";
+const DAY_MS: i64 = 86_400_000;
+
+/// `people` are the names that the file has for the owners and authors, and who they are.
+pub async fn prepare(ground: &Ground, people: &[(&str, PersonId)]) -> anyhow::Result<()> {
+    let store = ground.store.as_ref();
+    if store.has_clients().await? {
+        return Ok(());
+    }
+    import_clients(store, clients(people, ground.clock.now())?).await?;
+    Ok(())
+}
+
+fn clients(people: &[(&str, PersonId)], now: UnixMillis) -> anyhow::Result<ClientFile> {
+    let mut by_address = PeopleByAddress::default();
+    for (name, id) in people {
+        by_address.add(format!("{name}@{DOMAIN}").parse::<EmailAddress>()?, *id);
+    }
+    let mut file = match read_clients(CLIENTS, Format::Jsonl, &by_address, now, |_| {}) {
+        Ok(file) => file,
+        Err(problems) => bail!("the demonstration firm's clients cannot be used:\n{problems}"),
+    };
+    move_to(now, &mut file);
+    Ok(file)
+}
+
+/// By whole days, so that nobody meets at night.
+fn move_to(now: UnixMillis, file: &mut ClientFile) {
+    let entries = || file.clients.iter().flat_map(|client| &client.new.entries);
+    let Some(newest) = entries().map(|entry| entry.at).max() else { return };
+    let days = (now.0 - newest.0).div_euclid(DAY_MS);
+    for client in &mut file.clients {
+        let since = &mut client.new.facts.since;
+        *since = since.map(|day| Day::of(UnixMillis(day.start().0 + days * DAY_MS)));
+        client.new.entries.iter_mut().for_each(|entry| entry.at.0 += days * DAY_MS);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chancery_domain::EntryKind;
+
+    const NOW: UnixMillis = UnixMillis(1_830_000_000_000);
+
+    fn demo() -> ClientFile {
+        clients(&[("maya", PersonId(1)), ("omar", PersonId(2)), ("ruth", PersonId(3))], NOW).unwrap()
+    }
+
+    #[test]
+    fn the_newest_entry_is_of_the_last_day_and_none_is_of_a_day_to_come() {
+        let file = demo();
+        let newest = file.clients.iter().flat_map(|client| &client.new.entries).map(|entry| entry.at).max();
+        assert!((NOW.0 - DAY_MS..=NOW.0).contains(&newest.unwrap().0), "{newest:?}");
+    }
+
+    #[test]
+    fn the_firm_has_something_of_everything_and_says_nothing_twice() {
+        let file = demo();
+        assert_eq!(file.clients.len(), 38);
+        let counts: Vec<usize> = file.clients.iter().map(|client| client.new.entries.len()).collect();
+        assert!(counts.contains(&0) && counts.iter().any(|count| *count >= 15), "{counts:?}");
+        let entries: Vec<_> = file.clients.iter().flat_map(|client| &client.new.entries).collect();
+        for kind in [EntryKind::BillingDispute, EntryKind::DraftLetter] {
+            for is_open in [true, false] {
+                let like = entries.iter().filter(|entry| entry.kind == kind && entry.is_open == is_open);
+                assert!(like.count() >= 3, "{kind}, open: {is_open}");
+            }
+        }
+        let mut paragraphs: Vec<&str> = entries
+            .iter()
+            .flat_map(|entry| entry.text.as_str().split("\n\n"))
+            .filter(|paragraph| paragraph.len() > 60)
+            .collect();
+        let all = paragraphs.len();
+        paragraphs.sort_unstable();
+        paragraphs.dedup();
+        assert_eq!(paragraphs.len(), all, "a paragraph is there twice");
+    }
+}

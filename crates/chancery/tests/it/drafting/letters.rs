@@ -1,0 +1,169 @@
+//! Drafts by the real model, from the demonstration firm's records, over the portal's own HTTP.
+
+use crate::event_stream::EventStream;
+use crate::server::{Firm, Server, client, eventually};
+use chancery_domain::{Clock, HowEnded, OsRandomness, SecretToken, SystemClock, UsageRow};
+use chancery_store::NewSession;
+use serde_json::Value;
+use std::time::Duration;
+
+/// Maya is signed in, and has a client with notes.
+struct Scene {
+    firm: Firm,
+    server: Server,
+    cookie: String,
+    client: i64,
+    notes: Vec<i64>,
+}
+
+impl Scene {
+    async fn open() -> Self {
+        let firm = Firm::new();
+        let server = firm.start_with(&["--demo"]);
+        let cookie = sign_in(&firm, "maya@example.com").await;
+        let list = get_json(&server, &cookie, "/clients").await;
+        let client = list["clients"][0]["id"].as_i64().unwrap();
+        let record = get_json(&server, &cookie, &format!("/clients/{client}")).await;
+        let notes = record["meeting_notes"].as_array().unwrap();
+        let notes = notes.iter().map(|note| note["id"].as_i64().unwrap()).collect();
+        Self { firm, server, cookie, client, notes }
+    }
+
+    fn request(&self, max_output_tokens: u32) -> reqwest::RequestBuilder {
+        let note = self.notes.first().map_or_else(String::new, |note| format!("&entries={note}"));
+        let body = format!(
+            "purpose=Thank+them+for+their+time.&max_output_tokens={max_output_tokens}&text=My+own+words.{note}"
+        );
+        client()
+            .post(format!("{}/clients/{}/letters/draft", self.server.portal, self.client))
+            .header("cookie", &self.cookie)
+            .header("content-type", "application/x-www-form-urlencoded")
+            .body(body)
+    }
+
+    async fn events(&self, max_output_tokens: u32) -> EventStream {
+        let request = self.request(max_output_tokens).header("accept", "text/event-stream, application/json");
+        EventStream::send(request).await
+    }
+
+    /// The words of a draft that must fail.
+    async fn failure(&self) -> String {
+        let events = self.events(64).await.rest().await;
+        assert_eq!(events.last().unwrap().name, "failed", "{events:?}");
+        events.last().unwrap().data["words"].as_str().unwrap().to_owned()
+    }
+
+    async fn billed(&self) -> Vec<UsageRow> {
+        let store = chancery_store::open(&self.firm.database_url().parse().unwrap()).await.unwrap();
+        let rows = store.ledger_rows(None, 1_000).await.unwrap();
+        store.close().await;
+        rows
+    }
+
+    fn own_key(&self) -> String {
+        let keys = self.firm.json(&["key", "list", "--json"]);
+        let own = |key: &&Value| key["account"] == "portal-drafting";
+        keys.as_array().unwrap().iter().find(own).unwrap()["prefix"].as_str().unwrap().to_owned()
+    }
+}
+
+async fn sign_in(firm: &Firm, email: &str) -> String {
+    let store = chancery_store::open(&firm.database_url().parse().unwrap()).await.unwrap();
+    let people = store.people_with_email(&email.parse().unwrap()).await.unwrap();
+    let token = SecretToken::generate(&OsRandomness);
+    let new = NewSession {
+        token: token.hash(),
+        person: people[0].id,
+        at: SystemClock.now(),
+        place: "127.0.0.1".to_owned(),
+        browser: "Firefox".to_owned(),
+        replaces: None,
+    };
+    store.start_session(new).await.unwrap();
+    store.close().await;
+    format!("session={}", token.reveal())
+}
+
+async fn get_json(server: &Server, cookie: &str, path: &str) -> Value {
+    let request = client().get(format!("{}{path}", server.portal)).header("cookie", cookie);
+    request.header("accept", "application/json").send().await.unwrap().json().await.unwrap()
+}
+
+#[tokio::test]
+async fn the_real_model_drafts_a_letter_and_the_receipt_is_what_the_ledger_bills() {
+    let scene = Scene::open().await;
+    let events = scene.events(64).await.rest().await;
+    let (last, texts) = events.split_last().unwrap();
+    assert_eq!(last.name, "finished", "{events:?}");
+    assert!(!texts.is_empty() && texts.iter().all(|event| event.name == "delta"), "{events:?}");
+    let key = scene.own_key();
+    let rows = scene.billed().await;
+    let [row] = rows.as_slice() else { panic!("{rows:?}") };
+    assert_eq!(last.data["input_tokens"], row.input_tokens);
+    assert_eq!(last.data["output_tokens"], row.output_tokens);
+    assert_eq!(last.data["cost"], row.cost.to_string());
+    let usage = scene.firm.json(&["usage", "--account", "portal-drafting", "--json"]);
+    assert!(usage.to_string().contains(&row.cost.to_string()), "{usage}");
+
+    // Without scripts: the same text in the editor of a page, and the person's own beside it.
+    let page = scene.request(64).header("accept", "text/html").send().await.unwrap();
+    assert_eq!(page.status(), 200);
+    let page = page.text().await.unwrap();
+    assert!(page.contains("Put this text back") && page.contains("My own words."), "{page}");
+    for secret in [key.as_str(), scene.server.api_address()] {
+        assert!(!page.contains(secret) && !format!("{events:?}").contains(secret), "{secret} is in a reply");
+    }
+    assert!(!scene.server.log().contains("My own words."));
+}
+
+#[tokio::test]
+async fn a_browser_that_hangs_up_stops_the_model() {
+    let scene = Scene::open().await;
+    let mut events = scene.events(2_000).await;
+    let first = events.next().await.unwrap();
+    assert_eq!(first.name, "delta", "{first:?}");
+    drop(events);
+    eventually("what was written until then is billed as cancelled", Duration::from_secs(30), async || {
+        let rows = scene.billed().await;
+        rows.iter().any(|row| row.ended == HowEnded::Cancelled && row.output_tokens < 1_000)
+    })
+    .await;
+    // And one that waits for a page.
+    let request = scene.request(2_000).header("accept", "text/html");
+    let waiting = tokio::spawn(async move { request.send().await });
+    scene.server.generating().await;
+    scene.server.generating().await;
+    waiting.abort();
+    eventually("the other is too", Duration::from_secs(30), async || {
+        let rows = scene.billed().await;
+        rows.iter().filter(|row| row.ended == HowEnded::Cancelled).count() == 2
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_spent_minute_a_revoked_key_and_a_closed_account_are_told_plainly() {
+    let scene = Scene::open().await;
+    scene.firm.run(&["account", "limits", "portal-drafting", "--rpm", "1"]);
+    scene.events(16).await.rest().await;
+    let words = scene.failure().await;
+    assert!(
+        words.starts_with("The model is busy. Your text is untouched and nothing was billed; try again in "),
+        "{words}"
+    );
+    scene.firm.run(&["account", "limits", "portal-drafting", "--rpm", "1000"]);
+    scene.firm.run(&["account", "limits", "portal-drafting", "--spend-per-month", "0.000000001"]);
+    let words = scene.failure().await;
+    assert!(words.starts_with("This month’s budget for drafts is spent."), "{words}");
+    scene.firm.run(&["account", "close", "portal-drafting"]);
+    eventually("the closed account is told", Duration::from_secs(5), async || {
+        scene.failure().await.starts_with("There is no open account that pays for drafts.")
+    })
+    .await;
+    scene.firm.run(&["key", "revoke", &scene.own_key()]);
+    eventually("the revoked key is told", Duration::from_secs(5), async || {
+        scene.failure().await.starts_with("The model no longer takes the portal’s requests.")
+    })
+    .await;
+    assert!(scene.server.log().contains("no draft"));
+}

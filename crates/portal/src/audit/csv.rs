@@ -1,0 +1,95 @@
+//! `GET /audit.csv`: all rows that fit the filters, newest first, as a file for spreadsheets. It is read page by page while it
+//! is sent, so that its length costs no memory; rows that are written meanwhile are not in it.
+
+use super::filters::Filters;
+use super::words;
+use crate::csv_line::write_csv_line;
+use crate::failure::refused_by_store;
+use crate::file_reply::{Chunk, file_reply};
+use crate::session::SignedIn;
+use crate::state::Portal;
+use axum::extract::{Query, State};
+use axum::response::Response;
+use chancery_domain::Day;
+use chancery_pages::Refusal;
+use chancery_policy::{Permit, ReadAudit, TheFirm};
+use chancery_store::{AUDIT_ROWS_PER_PAGE, AuditLine, AuditQuery, AuditTurn};
+use futures_util::stream;
+use std::io;
+use std::sync::Arc;
+
+const COLUMNS: [&str; 8] = ["at", "person", "role", "action", "words", "client", "decision", "request_id"];
+
+/// Where the file is: the page after this one is still to be read.
+struct Rest {
+    portal: Arc<Portal>,
+    permit: Permit<ReadAudit>,
+    query: AuditQuery,
+}
+
+pub(crate) async fn handle(
+    State(portal): State<Arc<Portal>>,
+    signed_in: SignedIn,
+    Query(pairs): Query<Vec<(String, String)>>,
+) -> Result<Response, Refusal> {
+    let permit = portal.permit::<ReadAudit>(&signed_in, TheFirm).await?;
+    let filters = Filters::read(&pairs);
+    // A file is all of it, from the newest row on.
+    let query = AuditQuery { turn: None, ..filters.query.clone() };
+    let first = portal.store.read_audit(&permit, &query).await.map_err(|error| refused_by_store(&error))?;
+    if let Some(refusal) = filters.refusal() {
+        return Err(refusal);
+    }
+    let name = format!("audit-{}.csv", Day::of(portal.clock.now()));
+    let mut head = Vec::new();
+    write_csv_line(&mut head, COLUMNS).and_then(|()| write_lines(&mut head, &first)).map_err(cannot_write)?;
+    let rest = next_of(&first, query).map(|query| Rest { portal, permit, query });
+    let pages = stream::try_unfold(rest, |rest| async {
+        match rest {
+            None => Ok(None),
+            Some(rest) => rest.read().await.map(Some),
+        }
+    });
+    Ok(file_reply("text/csv; charset=utf-8; header=present", &name, head, pages))
+}
+
+impl Rest {
+    async fn read(self) -> Result<(Chunk, Option<Self>), io::Error> {
+        let Self { portal, permit, query } = self;
+        let lines = portal.store.read_more_audit(&permit, &query).await.map_err(io::Error::other)?;
+        let mut chunk = Vec::new();
+        write_lines(&mut chunk, &lines)?;
+        let rest = next_of(&lines, query).map(|query| Self { portal, permit, query });
+        Ok((chunk, rest))
+    }
+}
+
+/// The query of the next page, unless this was the last.
+fn next_of(lines: &[AuditLine], query: AuditQuery) -> Option<AuditQuery> {
+    let last = lines.last().filter(|_| lines.len() >= AUDIT_ROWS_PER_PAGE as usize)?;
+    Some(AuditQuery { turn: Some(AuditTurn::Before(last.place)), ..query })
+}
+
+fn write_lines(out: &mut Chunk, lines: &[AuditLine]) -> io::Result<()> {
+    for AuditLine { row, person, .. } in lines {
+        let asked = &row.asked;
+        let at = asked.at.to_iso();
+        let client = asked.client.map(|client| client.to_string()).unwrap_or_default();
+        let cells = [
+            at.as_str(),
+            person.as_ref().map_or("", |person| person.email.as_str()),
+            asked.by.as_what(),
+            asked.action.as_str(),
+            words::in_words(asked.action, row.decision),
+            client.as_str(),
+            row.decision.as_str(),
+            asked.request_id.as_str(),
+        ];
+        write_csv_line(out, cells)?;
+    }
+    Ok(())
+}
+
+fn cannot_write(error: io::Error) -> Refusal {
+    Refusal::internal(format!("a line of a file cannot be written: {error}"))
+}

@@ -1,0 +1,72 @@
+//! `POST /clients/{id}/entries`: a new note, dispute or letter.
+
+use super::entry_form::{EntryForm, EntryTyped};
+use super::notice::{Done, Notice};
+use super::posted::Posted;
+use super::record::{self, Open, Showing};
+use super::record_query::{View, done_href};
+use crate::authority::ClientNumber;
+use crate::session::SignedIn;
+use crate::state::Portal;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Redirect, Response};
+use chancery_domain::{ClientId, EntryKind};
+use chancery_pages::Refusal;
+use chancery_policy::EditClient;
+use chancery_store::{NewEntry, StoreError};
+use std::sync::Arc;
+
+pub(crate) async fn handle(
+    State(portal): State<Arc<Portal>>,
+    who: SignedIn,
+    ClientNumber(id): ClientNumber,
+    Posted(typed): Posted<EntryTyped>,
+) -> Result<Response, Refusal> {
+    let kind: EntryKind =
+        typed.kind.parse().map_err(|error| Refusal::bad_form(format!("`kind` is not right: {error}.")))?;
+    let read = match typed.read(kind, portal.clock.now()) {
+        Ok(read) => read,
+        Err(problems) => {
+            let form = EntryForm { problems, ..EntryForm::typed(kind, None, typed) };
+            return put_right(&portal, &who, id, form, None).await;
+        }
+    };
+    let new = NewEntry {
+        kind,
+        title: read.title,
+        text: read.text,
+        at: read.at,
+        author: who.person.id,
+        is_open: read.is_open,
+    };
+    let add = async |permit| match portal.store.add_entry(permit, new.clone()).await {
+        Err(StoreError::TooManyEntries { max, .. }) => Ok(Err(max)),
+        outcome => outcome.map(Ok),
+    };
+    match portal.on_client::<EditClient, _, _>(&who, id, add).await? {
+        Ok(entry) => {
+            let href = format!("{}#entry-{}", done_href(id, Done::Added(kind)), entry.id);
+            Ok(Redirect::to(&href).into_response())
+        }
+        Err(max) => {
+            let words = format!(
+                "This record has {max} entries, which is the most. Begin another client for what is new."
+            );
+            let notice = Notice::warning("Not saved.", words);
+            put_right(&portal, &who, id, EntryForm::typed(kind, None, typed), Some(notice)).await
+        }
+    }
+}
+
+/// The record with everything that was typed still in its form.
+async fn put_right(
+    portal: &Portal,
+    who: &SignedIn,
+    id: ClientId,
+    form: EntryForm,
+    notice: Option<Notice>,
+) -> Result<Response, Refusal> {
+    let (view, status) = (View::default(), StatusCode::UNPROCESSABLE_ENTITY);
+    record::show(portal, who, id, Showing { view, open: Open::Entry(form), notice, status }).await
+}

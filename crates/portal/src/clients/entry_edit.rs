@@ -1,0 +1,122 @@
+//! `POST /clients/{id}/entries/{entry}`: changes an entry. What it said before is kept as a version.
+
+use super::conflict::{Conflict, FieldInConflict};
+use super::entry_form::{EntryForm, EntryTyped};
+use super::entry_number::EntryNumber;
+use super::entry_view::kind_words;
+use super::no_such_entry;
+use super::notice::{Done, Notice};
+use super::posted::Posted;
+use super::record::{self, Open, Showing};
+use super::record_query::{View, done_href};
+use crate::session::SignedIn;
+use crate::state::Portal;
+use crate::when::{Moment, field_time};
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Redirect, Response};
+use chancery_domain::{ClientId, Entry, EntryKind, Version};
+use chancery_pages::Refusal;
+use chancery_policy::{EditClient, ReadClient};
+use chancery_store::{Changed, EntryChange};
+use std::sync::Arc;
+
+pub(crate) async fn handle(
+    State(portal): State<Arc<Portal>>,
+    who: SignedIn,
+    EntryNumber { client, entry }: EntryNumber,
+    Posted(typed): Posted<EntryTyped>,
+) -> Result<Response, Refusal> {
+    let kind: EntryKind =
+        typed.kind.parse().map_err(|error| Refusal::bad_form(format!("`kind` is not right: {error}.")))?;
+    let unclear = || Refusal::bad_form("`version` does not say which version of the entry was on the page.");
+    let version = Version(typed.version.parse().map_err(|_| unclear())?);
+    let read = match typed.read(kind, portal.clock.now()) {
+        Ok(read) => read,
+        Err(problems) => {
+            let form = EntryForm { problems, ..EntryForm::typed(kind, Some(entry), typed) };
+            let (view, status) = (View::default(), StatusCode::UNPROCESSABLE_ENTITY);
+            let showing = Showing { view, open: Open::Entry(form), notice: None, status };
+            return record::show(&portal, &who, client, showing).await;
+        }
+    };
+    let change = EntryChange {
+        entry,
+        version,
+        title: read.title,
+        text: read.text,
+        at: read.at,
+        is_open: read.is_open,
+    };
+    let edit = |permit| portal.store.edit_entry(permit, change.clone());
+    match portal.on_client::<EditClient, _, _>(&who, client, edit).await? {
+        Changed::Saved(_) => {
+            let href = format!("{}#entry-{entry}", done_href(client, Done::EntrySaved));
+            Ok(Redirect::to(&href).into_response())
+        }
+        Changed::Conflict(theirs) => in_conflict(&portal, &who, client, typed, theirs).await,
+        Changed::Gone => Err(no_such_entry(client)),
+    }
+}
+
+/// Yours and theirs, side by side. Yours is still in the form, which now saves over theirs.
+async fn in_conflict(
+    portal: &Portal,
+    who: &SignedIn,
+    client: ClientId,
+    typed: EntryTyped,
+    theirs: Entry,
+) -> Result<Response, Refusal> {
+    let read = |permit| portal.store.entry_versions(permit, theirs.id);
+    let found = portal.on_client::<ReadClient, _, _>(who, client, read).await?;
+    let (theirs, versions) = found.ok_or_else(|| no_such_entry(client))?;
+    let base = versions.iter().find(|version| version.version.to_string() == typed.version);
+    let newest = versions.iter().find(|version| version.version == theirs.version);
+    let words = kind_words(theirs.kind);
+    let state = |is_open: bool| if is_open { "Yes" } else { "No" };
+
+    let mut fields = vec![
+        FieldInConflict::new(
+            "Title",
+            &typed.title,
+            theirs.title.as_str(),
+            base.map(|base| base.title.as_str()),
+        ),
+        FieldInConflict::new(
+            words.text_label,
+            &typed.text,
+            theirs.text.as_str(),
+            base.map(|base| base.text.as_str()),
+        ),
+        FieldInConflict::new(
+            "When it happened",
+            &typed.at,
+            &field_time(theirs.at),
+            base.map(|base| field_time(base.at)).as_deref(),
+        ),
+    ];
+    if theirs.kind.can_be_open() {
+        let yours = state(typed.is_open.is_some());
+        let base = base.map(|base| state(base.is_open));
+        fields.push(FieldInConflict::new(words.open_label, yours, state(theirs.is_open), base));
+    }
+    let conflict = Conflict {
+        by: newest.and_then(|newest| newest.by.as_ref()).map(|person| person.email.to_string()),
+        at: newest.map(|newest| Moment::new(newest.changed_at, portal.clock.now())),
+        version: theirs.version.0,
+        fields,
+    };
+    let words = format!(
+        "{} saved this {} while you were writing. Yours is kept below; compare before you save.",
+        conflict.who(),
+        words.lower
+    );
+    let form = EntryForm {
+        version: Some(theirs.version),
+        conflict: Some(conflict),
+        ..EntryForm::typed(theirs.kind, Some(theirs.id), typed)
+    };
+    let notice = Some(Notice::warning("Changed meanwhile.", words));
+    let (view, status) = (View::default(), StatusCode::CONFLICT);
+    record::show(portal, who, client, Showing { view, open: Open::Entry(form), notice, status }).await
+}

@@ -1,0 +1,95 @@
+//! `POST /clients/{id}`: changes a client's name and facts. What they were before is kept as a version.
+
+use super::conflict::{Conflict, FieldInConflict};
+use super::facts_form::{FactsForm, FactsTyped};
+use super::notice::{Done, Notice};
+use super::posted::Posted;
+use super::record::{self, Open, Showing};
+use super::record_query::{View, done_href};
+use crate::authority::{ClientNumber, no_such_client};
+use crate::session::SignedIn;
+use crate::state::Portal;
+use crate::when::Moment;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Redirect, Response};
+use chancery_domain::{ClientId, ClientName, ContactFacts};
+use chancery_pages::Refusal;
+use chancery_policy::{EditClient, ReadClient};
+use chancery_store::{Changed, ClientChange};
+use std::sync::Arc;
+
+pub(crate) async fn handle(
+    State(portal): State<Arc<Portal>>,
+    who: SignedIn,
+    ClientNumber(id): ClientNumber,
+    Posted(typed): Posted<FactsTyped>,
+) -> Result<Response, Refusal> {
+    let unclear = || Refusal::bad_form("`version` does not say which version of the facts was on the page.");
+    let version = typed.version().ok_or_else(unclear)?;
+    let (name, facts) = match typed.read() {
+        Ok(read) => read,
+        Err(problems) => {
+            let form = FactsForm { problems, ..FactsForm::typed(typed) };
+            let (view, status) = (View::default(), StatusCode::UNPROCESSABLE_ENTITY);
+            let showing = Showing { view, open: Open::Facts(form), notice: None, status };
+            return record::show(&portal, &who, id, showing).await;
+        }
+    };
+    let change = ClientChange { version, name, facts };
+    let edit = |permit| portal.store.edit_client(permit, change.clone());
+    match portal.on_client::<EditClient, _, _>(&who, id, edit).await? {
+        Changed::Saved(_) => Ok(Redirect::to(&done_href(id, Done::FactsSaved)).into_response()),
+        Changed::Conflict(_) => in_conflict(&portal, &who, id, typed).await,
+        Changed::Gone => Err(no_such_client()),
+    }
+}
+
+/// The fields as pages call them, with what they hold.
+pub(super) fn labelled(name: &ClientName, facts: &ContactFacts) -> [(&'static str, String); 6] {
+    let ContactFacts { contact, email, telephone, address, since } = facts;
+    [
+        ("Name", name.to_string()),
+        ("Contact", contact.to_string()),
+        ("E-mail", email.to_string()),
+        ("Telephone", telephone.to_string()),
+        ("Address", address.to_string()),
+        ("Client since", since.map_or_else(String::new, |day| day.to_string())),
+    ]
+}
+
+async fn in_conflict(
+    portal: &Portal,
+    who: &SignedIn,
+    id: ClientId,
+    typed: FactsTyped,
+) -> Result<Response, Refusal> {
+    let read = |permit| portal.store.client_versions(permit);
+    let found = portal.on_client::<ReadClient, _, _>(who, id, read).await?;
+    let (theirs, versions) = found.ok_or_else(no_such_client)?;
+    let base = versions.iter().find(|version| Some(version.version) == typed.version());
+    let base = base.map(|base| labelled(&base.name, &base.facts));
+    let newest = versions.iter().find(|version| version.version == theirs.version);
+
+    let yours = [&typed.name, &typed.contact, &typed.email, &typed.telephone, &typed.address, &typed.since];
+    let now = labelled(&theirs.name, &theirs.facts);
+    let fields = now.iter().zip(yours).enumerate().map(|(place, ((label, theirs), yours))| {
+        let base = base.as_ref().and_then(|base| base.get(place)).map(|(_, base)| base.as_str());
+        FieldInConflict::new(label, yours, theirs, base)
+    });
+    let conflict = Conflict {
+        by: newest.and_then(|newest| newest.by.as_ref()).map(|person| person.email.to_string()),
+        at: newest.map(|newest| Moment::new(newest.at, portal.clock.now())),
+        version: theirs.version.0,
+        fields: fields.collect(),
+    };
+    let words = format!(
+        "{} saved these facts while you were writing. Yours are kept below; compare before you save.",
+        conflict.who()
+    );
+    let typed = FactsTyped { version: theirs.version.to_string(), ..typed };
+    let form = FactsForm { conflict: Some(conflict), ..FactsForm::typed(typed) };
+    let notice = Some(Notice::warning("Changed meanwhile.", words));
+    let (view, status) = (View::default(), StatusCode::CONFLICT);
+    record::show(portal, who, id, Showing { view, open: Open::Facts(form), notice, status }).await
+}

@@ -1,0 +1,388 @@
+//! `GET /clients/{id}`: a client's record, as a page with at most one form open in it, or as JSON. The deeds that come back to the
+//! record with something to put right show it through `show`.
+
+use super::entry_form::EntryForm;
+use super::entry_view::EntryView;
+use super::facts_form::FactsForm;
+use super::notice::Notice;
+use super::people::{self, Choice};
+use super::record_query::{Opened, RecordQuery, Tab, View};
+use super::{json, no_such_entry};
+use crate::authority::{ClientNumber, no_such_client};
+use crate::drafting::DraftPanel;
+use crate::frame::{Frame, Section};
+use crate::session::SignedIn;
+use crate::state::Portal;
+use crate::when::{Moment, long_day};
+use askama::Template;
+use axum::Json;
+use axum::extract::{RawQuery, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use chancery_domain::{Client, ClientId, EntryId, EntryKind, UnixMillis};
+use chancery_pages::{Refusal, page, wants_json};
+use chancery_policy::{ArchiveClient, ClientInQuestion, EditClient, ReadClient, ReassignClient};
+use chancery_store::{ClientRecord, EntriesWanted, EntryCounts, EntryPlace};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+/// The form that is open in a record. One at a time: one page, one question.
+pub(crate) enum Open {
+    Nothing,
+    Facts(FactsForm),
+    Entry(EntryForm),
+}
+
+/// How a record is to be shown.
+pub(crate) struct Showing {
+    pub(crate) view: View,
+    pub(crate) open: Open,
+    pub(crate) notice: Option<Notice>,
+    pub(crate) status: StatusCode,
+}
+
+#[derive(Template)]
+#[template(path = "clients/record.html")]
+struct RecordPage<'a> {
+    frame: Frame<'a>,
+    id: i64,
+    facts: Facts,
+    badges: Badges,
+    may: May,
+    owners: Vec<Choice>,
+    version: i64,
+    tabs: Vec<TabLink>,
+    entries: Vec<EntryView>,
+    facts_form: Option<FactsForm>,
+    entry_form: Option<EntryForm>,
+    looks: Vec<LookView>,
+    shown: usize,
+    total: u64,
+    older: Option<String>,
+    newest: Option<String>,
+    links: Links,
+    notice: Option<Notice>,
+    is_archived_tab: bool,
+}
+
+struct Facts {
+    name: String,
+    owner: String,
+    contact: String,
+    email: String,
+    mailto: String,
+    telephone: String,
+    tel: Option<String>,
+    address: Vec<String>,
+    since: Option<(String, String)>,
+}
+
+struct Badges {
+    has_open_dispute: bool,
+    has_open_letter: bool,
+    is_archived: bool,
+}
+
+/// What the policy would let this person do. Nobody is shown a deed that it would refuse.
+struct May {
+    edit: bool,
+    archive: bool,
+    reassign: bool,
+}
+
+struct TabLink {
+    id: &'static str,
+    label: &'static str,
+    count: u64,
+    href: String,
+    is_shown: bool,
+}
+
+struct LookView {
+    email: String,
+    at: Moment,
+    times: u64,
+}
+
+struct Links {
+    edit_facts: String,
+    new_letter: String,
+    new_note: String,
+    new_dispute: String,
+    /// The same page with nothing open.
+    close: String,
+}
+
+pub(crate) async fn handle(
+    State(portal): State<Arc<Portal>>,
+    who: SignedIn,
+    ClientNumber(id): ClientNumber,
+    headers: HeaderMap,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    let RecordQuery { view, open, done } = RecordQuery::parse(query.as_deref().unwrap_or_default())?;
+    if wants_json(&headers) {
+        let record = read(&portal, &who, id, &EntriesWanted::All).await?;
+        return Ok(Json(json::record(&record)).into_response());
+    }
+    let record = read(&portal, &who, id, &view.wanted()).await?;
+    let open = match open {
+        _ if !may_edit(&portal, &who, &record.client) => Open::Nothing,
+        None => Open::Nothing,
+        Some(Opened::Facts) => Open::Facts(FactsForm::of(&record.client)),
+        Some(Opened::NewEntry(kind)) => Open::Entry(EntryForm::new(kind, portal.clock.now())),
+        Some(Opened::Entry(entry)) => Open::Entry(saved_entry(&portal, &who, &record, entry).await?),
+    };
+    let notice = done.map(|done| done.notice(id));
+    render(&portal, &who, record, Showing { view, open, notice, status: StatusCode::OK }).await
+}
+
+/// Reads a record, for which this person must be allowed to, and shows it.
+pub(crate) async fn show(
+    portal: &Portal,
+    who: &SignedIn,
+    id: ClientId,
+    showing: Showing,
+) -> Result<Response, Refusal> {
+    let record = read(portal, who, id, &showing.view.wanted()).await?;
+    render(portal, who, record, showing).await
+}
+
+pub(crate) async fn read(
+    portal: &Portal,
+    who: &SignedIn,
+    id: ClientId,
+    wanted: &EntriesWanted,
+) -> Result<ClientRecord, Refusal> {
+    let read = |permit| portal.store.read_client(permit, wanted);
+    portal.on_client::<ReadClient, _, _>(who, id, read).await?.ok_or_else(no_such_client)
+}
+
+/// The form of an entry that may be on another page than the one that is shown.
+async fn saved_entry(
+    portal: &Portal,
+    who: &SignedIn,
+    record: &ClientRecord,
+    id: EntryId,
+) -> Result<EntryForm, Refusal> {
+    if let Some(entry) = record.entries.iter().find(|entry| entry.id == id) {
+        return Ok(EntryForm::of(entry));
+    }
+    let client = record.client.id;
+    let read = |permit| portal.store.entry_versions(permit, id);
+    let found = portal.on_client::<ReadClient, _, _>(who, client, read).await?;
+    let (entry, _) = found.ok_or_else(|| no_such_entry(client))?;
+    Ok(EntryForm::of(&entry))
+}
+
+/// Beside a letter's editor. It offers the newest entries to read, of every kind, whichever the page shows.
+async fn draft_panel(
+    portal: &Portal,
+    who: &SignedIn,
+    record: &ClientRecord,
+    view: View,
+    letter: Option<EntryId>,
+) -> Result<String, Refusal> {
+    let id = record.client.id;
+    let panel = match view == View::default() {
+        true => DraftPanel::fresh(portal, id, &record.entries, letter).await,
+        false => {
+            let newest = read(portal, who, id, &View::default().wanted()).await?;
+            DraftPanel::fresh(portal, id, &newest.entries, letter).await
+        }
+    };
+    panel.html()
+}
+
+fn may_edit(portal: &Portal, who: &SignedIn, client: &Client) -> bool {
+    portal.policy.would_allow::<EditClient>(who.asker(), in_question(client))
+}
+
+fn in_question(client: &Client) -> ClientInQuestion {
+    ClientInQuestion { id: client.id, owner: Some(client.owner.id) }
+}
+
+pub(crate) async fn render(
+    portal: &Portal,
+    who: &SignedIn,
+    record: ClientRecord,
+    mut showing: Showing,
+) -> Result<Response, Refusal> {
+    let (asker, about) = (who.asker(), in_question(&record.client));
+    if let Open::Entry(form) = &mut showing.open
+        && form.is_letter()
+        && form.side_panel.is_none()
+    {
+        form.side_panel = Some(draft_panel(portal, who, &record, showing.view, form.entry).await?);
+    }
+    let may = May {
+        edit: portal.policy.would_allow::<EditClient>(asker, about),
+        archive: portal.policy.would_allow::<ArchiveClient>(asker, about),
+        reassign: portal.policy.would_allow::<ReassignClient>(asker, about),
+    };
+    let people = if may.reassign { people::known_to(portal, who).await? } else { Vec::new() };
+    let owners = people::choices(&people, Some(record.client.owner.id));
+    let frame = Frame::new(portal, who, Section::Clients);
+    let Showing { view, open, notice, status } = showing;
+    let shown = RecordPage::new(frame, record, view, open, portal.clock.now());
+    page(status, &RecordPage { may, owners, notice, ..shown })
+}
+
+impl<'a> RecordPage<'a> {
+    /// With nobody allowed anything yet.
+    fn new(frame: Frame<'a>, record: ClientRecord, view: View, open: Open, now: UnixMillis) -> Self {
+        let ClientRecord { client, entries, has_more, counts, looks } = record;
+        let id = client.id;
+        let at = |view: View, open: Option<Opened>| RecordQuery { view, open, done: None }.href(id);
+        let last = entries.last().filter(|_| has_more);
+        let older = last.map(|entry| EntryPlace { at: entry.at, id: entry.id });
+        let edit_href = |entry: EntryId| format!("{}#entry-{entry}", at(view, Some(Opened::Entry(entry))));
+        let (facts_form, entry_form) = match open {
+            Open::Nothing => (None, None),
+            Open::Facts(form) => (Some(form), None),
+            Open::Entry(form) => (None, Some(form)),
+        };
+        let new_entry = |kind| format!("{}#entry-new", at(View::default(), Some(Opened::NewEntry(kind))));
+        Self {
+            frame,
+            id: id.0,
+            badges: Badges {
+                has_open_dispute: counts.open_disputes > 0,
+                has_open_letter: counts.open_letters > 0,
+                is_archived: client.archived_at.is_some(),
+            },
+            may: May { edit: false, archive: false, reassign: false },
+            owners: Vec::new(),
+            version: client.version.0,
+            tabs: tabs(id, view.tab, &counts),
+            shown: entries.len(),
+            total: count(view.tab, &counts),
+            older: older.map(|older| at(View { older: Some(older), ..view }, None)),
+            newest: view.older.map(|_| at(View { older: None, ..view }, None)),
+            entries: entries.iter().map(|entry| EntryView::new(entry, edit_href(entry.id), now)).collect(),
+            facts_form,
+            entry_form,
+            looks: looks
+                .into_iter()
+                .map(|look| LookView {
+                    email: look.person.email.to_string(),
+                    at: Moment::new(look.last_at, now),
+                    times: look.times,
+                })
+                .collect(),
+            links: Links {
+                edit_facts: format!("{}#facts-form", at(view, Some(Opened::Facts))),
+                new_letter: new_entry(EntryKind::DraftLetter),
+                new_note: new_entry(EntryKind::MeetingNote),
+                new_dispute: new_entry(EntryKind::BillingDispute),
+                close: at(view, None),
+            },
+            notice: None,
+            is_archived_tab: view.tab == Tab::Archived,
+            facts: Facts::new(client),
+        }
+    }
+
+    fn has_problems(&self) -> bool {
+        self.facts_form.as_ref().is_some_and(|form| form.problems.any())
+            || self.entry_form.as_ref().is_some_and(|form| form.problems.any())
+    }
+
+    /// The form of an entry that stands among the others.
+    fn form_of(&self, entry: &i64) -> Option<&EntryForm> {
+        self.entry_form.as_ref().filter(|form| form.entry == Some(EntryId(*entry)))
+    }
+
+    /// The form of a new entry, or of one that is not on this page.
+    fn form_on_top(&self) -> Option<&EntryForm> {
+        let is_listed =
+            |form: &EntryForm| self.entries.iter().any(|entry| form.entry == Some(EntryId(entry.id)));
+        self.entry_form.as_ref().filter(|form| !is_listed(form))
+    }
+}
+
+impl Facts {
+    fn new(client: Client) -> Self {
+        let telephone = client.facts.telephone.to_string();
+        let email = client.facts.email.to_string();
+        Self {
+            name: client.name.to_string(),
+            owner: client.owner.email.to_string(),
+            contact: client.facts.contact.to_string(),
+            mailto: mailto(&email),
+            email,
+            tel: tel(&telephone),
+            telephone,
+            address: client.facts.address.as_str().lines().map(str::to_owned).collect(),
+            since: client.facts.since.map(|day| (day.to_string(), long_day(day))),
+        }
+    }
+}
+
+/// Everything but the plainest letters is written as numbers, so that an address cannot add a subject or a copy.
+fn mailto(email: &str) -> String {
+    let mut written = "mailto:".to_owned();
+    for byte in email.bytes() {
+        match byte {
+            b'@' | b'.' | b'-' | b'_' | b'+' => written.push(char::from(byte)),
+            byte if byte.is_ascii_alphanumeric() => written.push(char::from(byte)),
+            byte => {
+                let _ = write!(written, "%{byte:02X}");
+            }
+        }
+    }
+    written
+}
+
+/// None where what is written there is no number that a telephone could call.
+fn tel(telephone: &str) -> Option<String> {
+    const FEWEST_DIGITS: usize = 3;
+    let is_plain = telephone.chars().all(|c| c.is_ascii_digit() || " +-/().".contains(c));
+    let digits: String = telephone.chars().filter(char::is_ascii_digit).collect();
+    let plus = if telephone.trim_start().starts_with('+') { "+" } else { "" };
+    (is_plain && digits.len() >= FEWEST_DIGITS).then(|| format!("tel:{plus}{digits}"))
+}
+
+fn tabs(client: ClientId, shown: Tab, counts: &EntryCounts) -> Vec<TabLink> {
+    let tab = |tab: Tab, id, label| TabLink {
+        id,
+        label,
+        count: count(tab, counts),
+        href: RecordQuery { view: View { tab, older: None }, ..RecordQuery::default() }.href(client),
+        is_shown: tab == shown,
+    };
+    let mut tabs = vec![
+        tab(Tab::Everything, "tab-everything", "Everything"),
+        tab(Tab::Of(EntryKind::MeetingNote), "tab-notes", "Meeting notes"),
+        tab(Tab::Of(EntryKind::BillingDispute), "tab-disputes", "Disputes"),
+        tab(Tab::Of(EntryKind::DraftLetter), "tab-letters", "Letters"),
+    ];
+    if counts.archived > 0 || shown == Tab::Archived {
+        tabs.push(tab(Tab::Archived, "tab-archived", "Archived"));
+    }
+    tabs
+}
+
+fn count(tab: Tab, counts: &EntryCounts) -> u64 {
+    match tab {
+        Tab::Everything => counts.meeting_notes + counts.billing_disputes + counts.draft_letters,
+        Tab::Of(EntryKind::MeetingNote) => counts.meeting_notes,
+        Tab::Of(EntryKind::BillingDispute) => counts.billing_disputes,
+        Tab::Of(EntryKind::DraftLetter) => counts.draft_letters,
+        Tab::Archived => counts.archived,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contact_links_carry_the_address_and_nothing_else() {
+        assert_eq!(mailto("priya@harbourlane.example"), "mailto:priya@harbourlane.example");
+        assert_eq!(mailto("a?cc=b@c"), "mailto:a%3Fcc%3Db@c");
+        assert_eq!(tel("+1 617 555 0142").as_deref(), Some("tel:+16175550142"));
+        assert_eq!(tel("ask at the desk"), None);
+        assert_eq!(tel(""), None);
+    }
+}

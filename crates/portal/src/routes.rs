@@ -1,0 +1,70 @@
+//! Every route of the portal, in one table. Axum cannot say which routes it has, so the router is made from this table, and
+//! the tests read it: a route without its cases of who may and who may not (`tests/routes/`) fails them.
+
+use crate::state::Portal;
+use crate::{
+    audit, callback, clients, code, code_resend, drafting, exports, home, scripts, session_end, sessions,
+    sign_in, sign_out, team,
+};
+use axum::Router;
+use axum::routing::{MethodFilter, on};
+use std::sync::Arc;
+
+macro_rules! routes {
+    ($($method:ident $path:expr => $handler:path,)*) => {
+        pub(crate) fn all() -> Router<Arc<Portal>> {
+            Router::new()$(.route(&$path, on(MethodFilter::$method, $handler)))*
+        }
+
+        /// Method and path of each.
+        #[cfg(test)]
+        pub(crate) fn table() -> Vec<(&'static str, String)> {
+            vec![$((stringify!($method), $path.to_string()),)*]
+        }
+    };
+}
+
+routes! {
+    GET "/" => home::handle,
+    GET "/auth/sign-in" => sign_in::handle,
+    GET "/auth/callback" => callback::handle,
+    GET "/auth/code" => code::show,
+    POST "/auth/code" => code::submit,
+    POST "/auth/code/resend" => code_resend::handle,
+    POST "/auth/sign-out" => sign_out::handle,
+    GET "/signed-out" => sign_out::show_signed_out,
+    GET "/sessions" => sessions::handle,
+    POST "/sessions/end" => session_end::handle,
+
+    GET "/clients" => clients::list::handle,
+    POST "/clients" => clients::new_client::create,
+    GET "/clients/new" => clients::new_client::show,
+    GET "/clients/export.jsonl" => exports::jsonl,
+    GET "/clients/export.csv" => exports::csv,
+    GET "/clients/{id}" => clients::record::handle,
+    POST "/clients/{id}" => clients::facts_edit::handle,
+    POST "/clients/{id}/archive" => clients::archive::archive_client,
+    POST "/clients/{id}/restore" => clients::archive::restore_client,
+    POST "/clients/{id}/reassign" => clients::reassign::handle,
+    GET "/clients/{id}/versions" => clients::versions::of_client,
+    POST "/clients/{id}/entries" => clients::entry_add::handle,
+    POST "/clients/{id}/entries/{entry}" => clients::entry_edit::handle,
+    POST "/clients/{id}/entries/{entry}/archive" => clients::archive::archive_entry,
+    POST "/clients/{id}/entries/{entry}/restore" => clients::archive::restore_entry,
+    GET "/clients/{id}/entries/{entry}/versions" => clients::versions::of_entry,
+    POST "/clients/{id}/letters/draft" => drafting::endpoint::handle,
+
+    GET "/team" => team::page::handle,
+    POST "/team/role" => team::role::handle,
+    POST "/team/reassign" => team::reassign::handle,
+    POST "/team/sign-out" => team::sign_out::handle,
+    POST "/team/remove" => team::remove::handle,
+    POST "/team/restore" => team::remove::restore,
+
+    GET "/audit" => audit::page::handle,
+    GET "/audit.csv" => audit::csv::handle,
+
+    GET scripts::HTMX_PATH => scripts::htmx,
+    GET scripts::DRAFT_PATH => scripts::draft,
+    GET scripts::PORTAL_PATH => scripts::portal,
+}

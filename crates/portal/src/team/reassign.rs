@@ -1,0 +1,68 @@
+//! `POST /team/reassign`: moves the clients of one person, archived ones too, to another.
+//!
+//! 1. That the team may be changed is decided and on record first.
+//! 2. Each client is asked about by itself; a single refusal, or a client that changes hands meanwhile, moves none.
+//! 3. A request moves at most `MAX_MOVED` clients, all of them or none. Where more are left, the page says so and offers the
+//!    next step.
+
+use super::{manage, member, refused};
+use crate::authority::MAX_ASKED_ANEW;
+use crate::failure::refused_by_store;
+use crate::session::SignedIn;
+use crate::state::Portal;
+use axum::Form;
+use axum::extract::State;
+use axum::extract::rejection::FormRejection;
+use axum::response::{IntoResponse, Redirect, Response};
+use chancery_domain::PersonId;
+use chancery_pages::Refusal;
+use chancery_policy::{ClientInQuestion, ListClients, ReassignClient, TheFirm};
+use chancery_store::StoreError;
+use std::sync::Arc;
+
+/// Clients that one request moves: one transaction, which others wait for.
+pub(crate) const MAX_MOVED: u32 = 500;
+
+#[derive(serde::Deserialize)]
+pub(crate) struct Move {
+    from: i64,
+    to: i64,
+}
+
+pub(crate) async fn handle(
+    State(portal): State<Arc<Portal>>,
+    signed_in: SignedIn,
+    form: Result<Form<Move>, FormRejection>,
+) -> Result<Response, Refusal> {
+    manage(&portal, &signed_in).await?;
+    let unclear = |_| Refusal::bad_form("It does not say whose clients (`from`) go to whom (`to`).");
+    let Form(Move { from, to }) = form.map_err(unclear)?;
+    let (from, to) = (PersonId(from), PersonId(to));
+    if from == to {
+        return Err(Refusal::bad_form("`from` and `to` are the same person. Nothing was changed."));
+    }
+    member(&portal, to).await?;
+    let moved = move_clients(&portal, &signed_in, from, to).await?;
+    Ok(Redirect::to(&format!("/team?person={from}&done=moved&count={moved}&to={to}")).into_response())
+}
+
+async fn move_clients(portal: &Portal, who: &SignedIn, from: PersonId, to: PersonId) -> Result<u64, Refusal> {
+    let mut asked = 0;
+    loop {
+        let listing = portal.permit::<ListClients>(who, TheFirm).await?;
+        let found = portal.store.ownerships(&listing, Some(from), None, MAX_MOVED).await;
+        let mut permits = Vec::new();
+        for ownership in found.map_err(|error| refused_by_store(&error))? {
+            let about = ClientInQuestion { id: ownership.client, owner: Some(ownership.owner) };
+            permits.push(portal.permit::<ReassignClient>(who, about).await?);
+        }
+        if permits.is_empty() {
+            return Ok(0);
+        }
+        asked += 1;
+        match portal.store.reassign_clients(permits, to).await {
+            Err(StoreError::OwnerChanged(_)) if asked < MAX_ASKED_ANEW => {}
+            outcome => return outcome.map_err(|error| refused(&error)),
+        }
+    }
+}

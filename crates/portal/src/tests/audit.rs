@@ -1,0 +1,159 @@
+//! `/audit`: who asked for what, for those who may know.
+
+use super::firm::Firm;
+use axum::http::StatusCode;
+use chancery_store::AUDIT_ROWS_PER_PAGE;
+use serde_json::Value;
+use std::time::Duration;
+
+async fn rows(firm: &mut Firm, query: &str) -> Vec<Value> {
+    firm.ruth.browser.accept = "application/json";
+    let reply = firm.ruth.browser.get(&format!("/audit{query}")).await;
+    assert_eq!(reply.status, StatusCode::OK, "{}", reply.body);
+    let json: Value = serde_json::from_str(&reply.body).unwrap();
+    json["rows"].as_array().unwrap().clone()
+}
+
+#[tokio::test]
+async fn the_audit_says_in_plain_words_who_asked_for_what_and_what_was_decided() {
+    let mut firm = Firm::open().await;
+    assert_eq!(firm.ann.browser.get("/team").await.status, StatusCode::FORBIDDEN);
+    let page = firm.ruth.browser.get("/audit").await;
+    assert_eq!(page.status, StatusCode::OK);
+    for part in [
+        "ann@<wbr>company.com <span class=\"badge badge-role\">Consultant</span>",
+        "was refused the team",
+        "Refused</span>",
+        "opened the audit",
+        "Allowed</span>",
+        "When (UTC)",
+        "datetime=\"2026-11-13T09:14:00.000Z\">2026-11-13 09:14:00</time>",
+        "href=\"/audit.csv\"",
+    ] {
+        assert!(page.body.contains(part), "{part}: {}", page.body);
+    }
+    let json = rows(&mut firm, "").await;
+    assert_eq!(
+        (&json[0]["action"], &json[0]["decision"]),
+        (&"readAudit".into(), &"allowed".into()),
+        "this reading"
+    );
+    let refused = json.iter().find(|row| row["decision"] == "refused").unwrap();
+    assert_eq!(
+        (&refused["person"]["email"], &refused["role"], &refused["action"], &refused["client"]),
+        (&"ann@company.com".into(), &"consultant".into(), &"readTeam".into(), &Value::Null)
+    );
+    assert!(refused["request_id"].as_str().unwrap().starts_with("req_"));
+}
+
+#[tokio::test]
+async fn filters_choose_by_person_client_question_decision_and_day() {
+    let mut firm = Firm::open().await;
+    let made = firm.client(firm.ann.id, "One").await;
+    let (ann, client) = (firm.ann.id, made.client);
+    firm.ann.browser.get("/team").await;
+    firm.desk.pass(Duration::from_secs(86_400));
+    let mut ann_later = firm.ann.elsewhere(&firm.desk).await;
+    ann_later.get("/audit").await;
+    firm.ruth.browser = firm.ruth.elsewhere(&firm.desk).await;
+
+    let refused = rows(&mut firm, "?decision=refused").await;
+    assert_eq!(refused.len(), 2);
+    assert_eq!((&refused[0]["action"], &refused[1]["action"]), (&"readAudit".into(), &"readTeam".into()));
+    assert_eq!(rows(&mut firm, &format!("?person={ann}&decision=refused&action=readTeam")).await.len(), 1);
+    assert_eq!(rows(&mut firm, "?decision=refused&from=2026-11-14").await.len(), 1);
+    assert_eq!(rows(&mut firm, "?decision=refused&to=2026-11-13").await.len(), 1);
+    assert_eq!(rows(&mut firm, "?decision=refused&from=2026-11-13&to=2026-11-14").await.len(), 2);
+    let of_client = rows(&mut firm, &format!("?client={client}")).await;
+    assert!(!of_client.is_empty() && of_client.iter().all(|row| row["client"] == client.0), "{of_client:?}");
+    assert!(rows(&mut firm, "?client=987654").await.is_empty());
+
+    firm.ruth.browser.accept = super::routes::HTML;
+    let empty = firm.ruth.browser.get("/audit?client=987654").await;
+    assert!(empty.body.contains("Nothing fits these filters") && empty.body.contains("value=\"987654\""));
+    let chosen = firm.ruth.browser.get(&format!("/audit?person={ann}&decision=refused")).await;
+    assert!(chosen.body.contains(&format!("<option value=\"{ann}\" selected>ann@company.com</option>")));
+    assert!(chosen.body.contains("<option value=\"refused\" selected>"));
+    assert!(
+        chosen.body.contains(&format!("href=\"/audit.csv?person={ann}&#38;decision=refused\"")),
+        "{}",
+        chosen.body
+    );
+}
+
+#[tokio::test]
+async fn a_filter_that_cannot_be_read_is_named_at_its_field_and_nothing_is_shown_for_it() {
+    let mut firm = Firm::open().await;
+    let page = firm.ruth.browser.get("/audit?client=ten&from=13.11.2026").await;
+    assert_eq!(page.status, StatusCode::UNPROCESSABLE_ENTITY);
+    for part in [
+        "id=\"client-error\"",
+        "id=\"from-error\"",
+        "YYYY-MM-DD",
+        "value=\"ten\"",
+        "role=\"alert\"",
+        "<title>Error: audit",
+        "href=\"#client\"",
+    ] {
+        assert!(page.body.contains(part), "{part}: {}", page.body);
+    }
+    assert!(!page.body.contains("<table"));
+    firm.ruth.browser.accept = "application/json";
+    for path in ["/audit?action=peek", "/audit.csv?action=peek"] {
+        let reply = firm.ruth.browser.get(path).await;
+        assert_eq!(reply.status, StatusCode::UNPROCESSABLE_ENTITY);
+        assert!(reply.body.contains("`action`: Choose what was asked from the list."), "{}", reply.body);
+    }
+}
+
+#[tokio::test]
+async fn older_and_newer_pages_have_every_row_once() {
+    let mut firm = Firm::open().await;
+    let (per_page, ann) = (AUDIT_ROWS_PER_PAGE as usize, firm.ann.id);
+    for _ in 0..2 * per_page + 30 {
+        firm.ann.browser.get("/team").await;
+    }
+    firm.ruth.browser.accept = "application/json";
+    let page = async |firm: &mut Firm, path: &str| -> Value {
+        serde_json::from_str(&firm.ruth.browser.get(path).await.body).unwrap()
+    };
+    let ids = |page: &Value| -> Vec<String> {
+        page["rows"].as_array().unwrap().iter().map(|row| row["request_id"].to_string()).collect()
+    };
+    let first = page(&mut firm, &format!("/audit?person={ann}")).await;
+    assert_eq!(first["newer"], Value::Null);
+    let second = page(&mut firm, first["older"].as_str().unwrap()).await;
+    let third = page(&mut firm, second["older"].as_str().unwrap()).await;
+    assert_eq!(third["older"], Value::Null);
+    let all: Vec<_> = [&first, &second, &third].into_iter().flat_map(ids).collect();
+    assert_eq!(all.len(), 2 * per_page + 30);
+    assert!(all.is_sorted_by(|a, b| a != b), "each row once");
+    let back = page(&mut firm, third["newer"].as_str().unwrap()).await;
+    assert_eq!(ids(&back), ids(&second), "newer leads back to the very page");
+    let back = page(&mut firm, back["newer"].as_str().unwrap()).await;
+    assert_eq!(ids(&back), ids(&first));
+}
+
+#[tokio::test]
+async fn the_file_has_all_rows_that_fit_and_no_cell_is_a_formula() {
+    let mut firm = Firm::open().await;
+    let ann = firm.ann.id;
+    let asked = AUDIT_ROWS_PER_PAGE as usize * 2 + 5;
+    for _ in 0..asked {
+        firm.ann.browser.get("/team").await;
+    }
+    firm.ruth.browser.get("/clients/-5").await;
+    let reply = firm.ruth.browser.get(&format!("/audit.csv?person={ann}")).await;
+    assert_eq!(reply.status, StatusCode::OK);
+    assert_eq!(reply.headers["content-type"], "text/csv; charset=utf-8; header=present");
+    assert_eq!(reply.headers["content-disposition"], "attachment; filename=\"audit-2026-11-13.csv\"");
+    let lines: Vec<_> = reply.body.split("\r\n").collect();
+    assert_eq!(lines[0], "at,person,role,action,words,client,decision,request_id");
+    assert_eq!(lines.len(), asked + 2, "a head, the rows, and the end of the last");
+    assert!(lines[1].starts_with(
+        "2026-11-13T09:14:00.000Z,ann@company.com,consultant,readTeam,was refused the team,,refused,req_"
+    ));
+    let negative = firm.ruth.browser.get("/audit.csv?client=-5").await;
+    assert!(!negative.body.contains(",-5,"), "{}", negative.body);
+    assert_eq!(firm.ann.browser.get("/audit.csv").await.status, StatusCode::FORBIDDEN);
+}

@@ -1,0 +1,69 @@
+//! The bar above refusals, and the picture beside a page's title.
+
+use super::firm::Firm;
+use axum::http::StatusCode;
+use chancery_pages::FAVICON_PATH;
+
+#[tokio::test]
+async fn whoever_is_signed_in_keeps_the_bar_on_every_refusal() {
+    let mut firm = Firm::open().await;
+    for (path, status) in [("/nowhere", 404), ("/team", 403), ("/auth/callback", 400), ("/team/role", 405)] {
+        let refused = firm.ann.browser.get(path).await;
+        assert_eq!(refused.status, status, "{path}");
+        for part in [
+            "class=\"skip-link\" href=\"#main\"",
+            "ann@company.com",
+            "Consultant</span>",
+            "action=\"/auth/sign-out\"",
+            "<a href=\"/clients\">Clients</a>",
+            "Marlow &#38; Finch",
+        ] {
+            assert!(refused.body.contains(part), "{path}, {part}: {}", refused.body);
+        }
+        assert_eq!(refused.body.matches("<h1").count(), 1);
+        assert!(!refused.body.contains("aria-current"), "a refusal is in no section");
+    }
+    let mut browser = firm.desk.browser();
+    let strangers = browser.get("/nowhere").await;
+    assert!(!strangers.body.contains("class=\"bar\"") && strangers.body.contains("class=\"wordmark\""));
+    browser.cookies.insert("session".to_owned(), "f".repeat(43));
+    assert_eq!(browser.get("/nowhere").await.body, strangers.body, "a forged session is nobody's");
+    firm.ann.browser.accept = "application/json";
+    let json = firm.ann.browser.get("/nowhere").await;
+    assert!(serde_json::from_str::<serde_json::Value>(&json.body).is_ok(), "{}", json.body);
+}
+
+#[tokio::test]
+async fn the_bar_has_team_and_audit_for_partners_alone_from_the_next_request_on() {
+    let mut firm = Firm::open().await;
+    let sections = |page: &str| {
+        ["/clients", "/team", "/audit"].map(|path| page.contains(&format!("<li><a href=\"{path}\"")))
+    };
+    assert_eq!(sections(&firm.ruth.browser.get("/sessions").await.body), [true, true, true]);
+    assert_eq!(sections(&firm.ann.browser.get("/sessions").await.body), [true, false, false]);
+    assert_eq!(sections(&firm.ruth.browser.get("/nowhere").await.body), [true, true, true]);
+    firm.desk.portal.store.set_role(firm.ann.id, chancery_domain::Role::Partner).await.unwrap();
+    assert_eq!(sections(&firm.ann.browser.get("/sessions").await.body), [true, true, true]);
+    let team = firm.ruth.browser.get("/team").await;
+    assert!(team.body.contains("<a href=\"/team\" aria-current=\"page\">Team</a>"), "{}", team.body);
+}
+
+#[tokio::test]
+async fn every_page_has_the_favicon_and_everybody_may_fetch_it() {
+    let mut firm = Firm::open().await;
+    let mut stranger = firm.desk.browser();
+    let link = format!("<link rel=\"icon\" type=\"image/svg+xml\" href=\"{FAVICON_PATH}\">");
+    for page in [
+        stranger.get("/").await,
+        stranger.get("/nowhere").await,
+        firm.ann.browser.get("/sessions").await,
+        firm.ann.browser.get("/team").await,
+    ] {
+        assert!(page.body.contains(&link), "{}", page.body);
+    }
+    let picture = stranger.get(FAVICON_PATH).await;
+    assert_eq!(picture.status, StatusCode::OK);
+    assert_eq!(picture.headers["content-type"], "image/svg+xml");
+    assert!(picture.headers["cache-control"].to_str().unwrap().contains("immutable"));
+    assert!(picture.body.starts_with("<svg"));
+}

@@ -1,0 +1,64 @@
+//! `/clients/export.jsonl` and `/clients/export.csv`: what somebody may read, and nothing else, as a file.
+
+use super::firm::{Firm, in_short};
+use axum::http::StatusCode;
+use chancery_domain::{Action, Decision};
+use serde_json::Value;
+
+fn names(lines: &str) -> Vec<String> {
+    let name = |line: &str| serde_json::from_str::<Value>(line).unwrap()["name"].as_str().unwrap().to_owned();
+    lines.lines().map(name).collect()
+}
+
+#[tokio::test]
+async fn a_file_has_every_client_that_a_person_may_read_and_each_is_decided_and_on_record() {
+    let mut firm = Firm::open().await;
+    let mut anns = Vec::new();
+    // More than are read at once.
+    for number in 0..45 {
+        anns.push(firm.client(firm.ann.id, &format!("Ann's {number}")).await.client);
+        if number % 9 == 0 {
+            firm.client(firm.ben.id, &format!("Ben's {number}")).await;
+        }
+    }
+    let decided = firm.decisions().await.len();
+    let reply = firm.ann.browser.get("/clients/export.jsonl").await;
+    assert_eq!(reply.status, StatusCode::OK);
+    assert_eq!(reply.headers["content-type"], "application/x-ndjson");
+    assert_eq!(reply.headers["content-disposition"], "attachment; filename=\"clients-2026-11-13.jsonl\"");
+    assert_eq!(reply.headers["cache-control"], "no-store");
+    let expected: Vec<_> = (0..45).map(|number| format!("Ann's {number}")).collect();
+    assert_eq!(names(&reply.body), expected, "all of hers by number, and nobody else's");
+    let first: Value = serde_json::from_str(reply.body.lines().next().unwrap()).unwrap();
+    assert_eq!((&first["id"], &first["owner"]), (&anns[0].0.into(), &"ann@company.com".into()));
+    assert_eq!(first["entries"].as_array().unwrap().len(), 3);
+    let rows = firm.decisions().await.split_off(decided);
+    let exported: Vec<_> =
+        rows.iter().filter(|row| row.asked.action == Action::ExportClient).map(in_short).collect();
+    let expected: Vec<_> = anns
+        .iter()
+        .map(|client| (Action::ExportClient, Decision::Allowed, Some(*client), Some(firm.ann.id)))
+        .collect();
+    assert_eq!(exported, expected);
+    assert_eq!(names(&firm.ruth.browser.get("/clients/export.jsonl").await.body).len(), 50, "partners: all");
+}
+
+#[tokio::test]
+async fn a_file_for_spreadsheets_has_one_line_for_each_entry_and_no_formula() {
+    let mut firm = Firm::open().await;
+    firm.client(firm.ann.id, "=HYPERLINK(\"http://evil.example\")").await;
+    let reply = firm.ann.browser.get("/clients/export.csv").await;
+    assert_eq!(reply.headers["content-type"], "text/csv; charset=utf-8; header=present");
+    assert_eq!(reply.headers["content-disposition"], "attachment; filename=\"clients-2026-11-13.csv\"");
+    assert!(reply.body.starts_with("id,name,owner,"), "{}", reply.body);
+    assert_eq!(reply.body.matches("\"'=HYPERLINK(").count(), 3, "{}", reply.body);
+    assert!(!reply.body.contains(",=") && !reply.body.contains(",\"="), "{}", reply.body);
+}
+
+#[tokio::test]
+async fn somebody_without_clients_gets_an_empty_file() {
+    let mut firm = Firm::open().await;
+    assert_eq!(firm.ben.browser.get("/clients/export.jsonl").await.body, "");
+    let csv = firm.ben.browser.get("/clients/export.csv").await;
+    assert_eq!(csv.body.lines().count(), 1, "{}", csv.body);
+}

@@ -1,0 +1,202 @@
+//! What every route of the portal is to answer to whom.
+
+use crate::scripts;
+use chancery_domain::Action;
+
+pub(in crate::tests) struct Case {
+    pub(in crate::tests) method: &'static str,
+    pub(in crate::tests) path: &'static str,
+    pub(in crate::tests) guard: Guard,
+    /// What the policy is asked. None: nothing, because it is about the asker alone.
+    pub(in crate::tests) asks: Option<Action>,
+    /// Names in braces stand for what is made for each request; see `Fresh`.
+    pub(in crate::tests) form: &'static str,
+    /// The status for those who may.
+    pub(in crate::tests) done: u16,
+}
+
+/// For whom a route is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::tests) enum Guard {
+    /// For anybody; what those get who are signed in already.
+    Open {
+        signed_in: u16,
+    },
+    /// For whoever is signed in, about themselves or about what they may see.
+    SignedIn,
+    /// For the one whose client it is to be, and for partners.
+    NewClient,
+    /// About a client: for its owner and for partners.
+    OwnerOrPartner,
+    /// About a client: for partners.
+    PartnerOfClient,
+    Partner,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::tests) enum Asker {
+    SignedOutBrowser,
+    SignedOutProgram,
+    ForgedSession,
+    EndedSession,
+    /// A consultant whose client it is not, and who is no partner: wrong owner and wrong role.
+    Consultant,
+    ConsultantNoSuchClient,
+    Owner,
+    Partner,
+    PartnerNoSuchClient,
+}
+
+impl Asker {
+    pub(in crate::tests) const ALL: [Self; 9] = [
+        Self::SignedOutBrowser,
+        Self::SignedOutProgram,
+        Self::ForgedSession,
+        Self::EndedSession,
+        Self::Consultant,
+        Self::ConsultantNoSuchClient,
+        Self::Owner,
+        Self::Partner,
+        Self::PartnerNoSuchClient,
+    ];
+
+    pub(in crate::tests) fn is_signed_in(self) -> bool {
+        !matches!(
+            self,
+            Self::SignedOutBrowser | Self::SignedOutProgram | Self::ForgedSession | Self::EndedSession
+        )
+    }
+
+    pub(in crate::tests) fn asks_for_nothing_there(self) -> bool {
+        matches!(self, Self::ConsultantNoSuchClient | Self::PartnerNoSuchClient)
+    }
+}
+
+/// The column's head in the document.
+impl std::fmt::Display for Asker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::SignedOutBrowser => "signed out, browser",
+            Self::SignedOutProgram => "signed out, program",
+            Self::ForgedSession => "forged session",
+            Self::EndedSession => "ended session",
+            Self::Consultant => "consultant, not theirs",
+            Self::ConsultantNoSuchClient => "consultant, no such client",
+            Self::Owner => "owner",
+            Self::Partner => "partner",
+            Self::PartnerNoSuchClient => "partner, no such client",
+        })
+    }
+}
+
+impl Case {
+    /// The status that the asker is to get. None: the question does not arise.
+    pub(in crate::tests) fn expected(&self, asker: Asker) -> Option<u16> {
+        use Guard::*;
+        let done = Some(self.done);
+        match (asker, self.guard) {
+            (asker, Open { .. }) if !asker.is_signed_in() => done,
+            (Asker::Consultant | Asker::Partner, Open { signed_in }) => Some(signed_in),
+            (_, Open { .. }) => None,
+            (Asker::SignedOutProgram, _) => Some(401),
+            (asker, _) if !asker.is_signed_in() => Some(303),
+            (Asker::Consultant, SignedIn) => done,
+            (Asker::Consultant, _) => Some(403),
+            (Asker::ConsultantNoSuchClient, OwnerOrPartner | PartnerOfClient) => Some(403),
+            (Asker::Owner, NewClient | OwnerOrPartner) => done,
+            (Asker::Owner, PartnerOfClient) => Some(403),
+            (Asker::Partner, _) => done,
+            (Asker::PartnerNoSuchClient, OwnerOrPartner | PartnerOfClient) => Some(404),
+            _ => None,
+        }
+    }
+}
+
+const fn open(
+    method: &'static str,
+    path: &'static str,
+    form: &'static str,
+    done: u16,
+    signed_in: u16,
+) -> Case {
+    Case { method, path, guard: Guard::Open { signed_in }, asks: None, form, done }
+}
+
+const fn read(path: &'static str, guard: Guard, asks: Option<Action>) -> Case {
+    Case { method: "GET", path, guard, asks, form: "", done: 200 }
+}
+
+const fn post(path: &'static str, guard: Guard, asks: Option<Action>, form: &'static str) -> Case {
+    Case { method: "POST", path, guard, asks, form, done: 303 }
+}
+
+pub(in crate::tests) const CASES: &[Case] = &[
+    open("GET", "/", "", 200, 303),
+    // The identity provider of these tests does not answer.
+    open("GET", "/auth/sign-in", "", 503, 503),
+    open("GET", "/auth/callback", "", 400, 400),
+    open("GET", "/auth/code", "", 410, 410),
+    open("POST", "/auth/code", "code=000000", 410, 410),
+    open("POST", "/auth/code/resend", "", 410, 410),
+    open("POST", "/auth/sign-out", "", 303, 303),
+    open("GET", "/signed-out", "", 200, 303),
+    read("/sessions", Guard::SignedIn, None),
+    post("/sessions/end", Guard::SignedIn, None, "end=0"),
+    read("/clients", Guard::SignedIn, Some(Action::ListClients)),
+    read("/clients/export.jsonl", Guard::SignedIn, Some(Action::ExportClient)),
+    read("/clients/export.csv", Guard::SignedIn, Some(Action::ExportClient)),
+    post("/clients", Guard::NewClient, Some(Action::CreateClient), "name=Fresh&owner={owner}"),
+    read("/clients/new", Guard::SignedIn, None),
+    read("/clients/{id}", Guard::OwnerOrPartner, Some(Action::ReadClient)),
+    post("/clients/{id}", Guard::OwnerOrPartner, Some(Action::EditClient), "name=Renamed&version=1"),
+    post("/clients/{id}/archive", Guard::OwnerOrPartner, Some(Action::ArchiveClient), "version=1"),
+    post("/clients/{id}/restore", Guard::OwnerOrPartner, Some(Action::ArchiveClient), "version=1"),
+    post("/clients/{id}/reassign", Guard::PartnerOfClient, Some(Action::ReassignClient), "owner={person}"),
+    read("/clients/{id}/versions", Guard::OwnerOrPartner, Some(Action::ReadClient)),
+    post(
+        "/clients/{id}/entries",
+        Guard::OwnerOrPartner,
+        Some(Action::EditClient),
+        "kind=meeting_note&title=A+call&text=We+spoke.",
+    ),
+    post(
+        "/clients/{id}/entries/{entry}",
+        Guard::OwnerOrPartner,
+        Some(Action::EditClient),
+        "kind=meeting_note&version=1&title=A+call&text=We+spoke.",
+    ),
+    post(
+        "/clients/{id}/entries/{entry}/archive",
+        Guard::OwnerOrPartner,
+        Some(Action::EditClient),
+        "version=1",
+    ),
+    post(
+        "/clients/{id}/entries/{entry}/restore",
+        Guard::OwnerOrPartner,
+        Some(Action::EditClient),
+        "version=1",
+    ),
+    read("/clients/{id}/entries/{entry}/versions", Guard::OwnerOrPartner, Some(Action::ReadClient)),
+    // Letters are not drafted in these tests.
+    Case {
+        method: "POST",
+        path: "/clients/{id}/letters/draft",
+        guard: Guard::OwnerOrPartner,
+        asks: Some(Action::EditClient),
+        form: "purpose=Say+thank+you.&entries={entry}&text=Dear",
+        done: 503,
+    },
+    read("/team", Guard::Partner, Some(Action::ReadTeam)),
+    post("/team/role", Guard::Partner, Some(Action::ManageTeam), "person={person}&role=partner"),
+    post("/team/reassign", Guard::Partner, Some(Action::ManageTeam), "from={owner}&to={person}"),
+    post("/team/sign-out", Guard::Partner, Some(Action::ManageTeam), "person={person}"),
+    post("/team/remove", Guard::Partner, Some(Action::ManageTeam), "person={person}"),
+    post("/team/restore", Guard::Partner, Some(Action::ManageTeam), "person={removed}"),
+    read("/audit", Guard::Partner, Some(Action::ReadAudit)),
+    read("/audit.csv", Guard::Partner, Some(Action::ReadAudit)),
+    open("GET", scripts::HTMX_PATH, "", 200, 200),
+    open("GET", scripts::DRAFT_PATH, "", 200, 200),
+    open("GET", scripts::PORTAL_PATH, "", 200, 200),
+];
