@@ -1,6 +1,6 @@
 //! One decision, one transaction: what the policy decided is written down and done together, or neither is.
 //!
-//! 1. Whoever is next in this process begins (`AuditTurn`). All its decisions go into one chain, so the others would only wait
+//! 1. Whoever is next in this process begins (`DecisionTurns`). All its decisions go into one chain, so the others would only wait
 //!    for the chain's end, and hold a connection while they do.
 //! 2. The transaction links the decision into the chain, looks whether the client is still whose it was when the policy was
 //!    asked, holds it so that it stays so, and reads or changes it.
@@ -15,9 +15,9 @@ use tokio::sync::{Mutex, MutexGuard};
 pub(crate) const MAX_UNDONE: u32 = 5;
 
 #[derive(Default)]
-pub(crate) struct AuditTurn(Mutex<()>);
+pub(crate) struct DecisionTurns(Mutex<()>);
 
-impl AuditTurn {
+impl DecisionTurns {
     pub(crate) async fn take(&self) -> Result<MutexGuard<'_, ()>, StoreError> {
         let turn = tokio::time::timeout(STATEMENT_TIMEOUT, self.0.lock()).await;
         turn.map_err(|_| StoreError::Unavailable("too many wait for a record; try again soon".to_owned()))
@@ -54,7 +54,7 @@ pub(crate) async fn within_limit<T>(
 /// run several times.
 macro_rules! decided {
     ($store:expr, |$transaction:ident| $step:expr) => {{
-        let _turn = $store.audit_turn.take().await?;
+        let _turn = $store.decision_turns.take().await?;
         let mut undone = 0;
         let outcome = loop {
             let outcome = crate::patience::patiently!(
@@ -87,7 +87,7 @@ macro_rules! decided {
 /// not keep this process's records to itself. It runs once.
 macro_rules! decided_at_length {
     ($store:expr, $limit:expr, |$transaction:ident| $step:expr) => {{
-        let _turn = $store.audit_turn.take().await?;
+        let _turn = $store.decision_turns.take().await?;
         let mut patience = crate::patience::Patience::of(crate::patience::COMMAND_PATIENCE);
         loop {
             let mut connection = $store.writer().await?;

@@ -1,7 +1,7 @@
 //! Opens a PostgreSQL database that several nodes may share. Every wait is bounded: a server that is gone is an error
 //! within seconds, never a hang.
 
-use crate::decided::AuditTurn;
+use crate::decided::DecisionTurns;
 use crate::failure::{LONG_STATEMENT_TIMEOUT, STATEMENT_TIMEOUT, explain};
 use crate::lease::Lease;
 use crate::ledger_months::LedgerMonths;
@@ -62,7 +62,7 @@ pub struct PostgresStore {
     pub(crate) months: Arc<LedgerMonths>,
     pub(crate) lease: Lease,
     pub(crate) spending_turns: SpendingTurns,
-    pub(crate) audit_turn: AuditTurn,
+    pub(crate) decision_turns: DecisionTurns,
 }
 
 impl PostgresStore {
@@ -102,8 +102,8 @@ impl PostgresStore {
         let database = PostgresLedger::new(Arc::clone(&write_slot), Arc::clone(&months));
         let ledger = LedgerWriter::start(writer, database, SystemClock);
         let (lease, spending_turns) = (Lease::of(writer), SpendingTurns::of(MAX_RESERVING));
-        let audit_turn = AuditTurn::default();
-        Ok(Self { reader, long_reader, write_slot, ledger, months, lease, spending_turns, audit_turn })
+        let decision_turns = DecisionTurns::default();
+        Ok(Self { reader, long_reader, write_slot, ledger, months, lease, spending_turns, decision_turns })
     }
 
     pub(crate) async fn writer(&self) -> Result<PoolConnection<Postgres>, StoreError> {

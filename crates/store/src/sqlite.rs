@@ -2,7 +2,7 @@
 //! Readers never wait for the writer (WAL), and a commit is on the disk when it returns (`synchronous=FULL`).
 
 use crate::StoreError;
-use crate::decided::AuditTurn;
+use crate::decided::DecisionTurns;
 use crate::failure::{ANSWER_TIMEOUT, STATEMENT_TIMEOUT, closed, explain, explain_opening, is_busy};
 use crate::lease::Lease;
 use crate::ledger_sqlite::SqliteLedger;
@@ -41,7 +41,7 @@ pub struct SqliteStore {
     pub(crate) ledger: LedgerWriter,
     pub(crate) lease: Lease,
     pub(crate) spending_turns: SpendingTurns,
-    pub(crate) audit_turn: AuditTurn,
+    pub(crate) decision_turns: DecisionTurns,
 }
 
 impl SqliteStore {
@@ -72,8 +72,8 @@ impl SqliteStore {
         let writer = WriterId::draw(&OsRandomness);
         let ledger = LedgerWriter::start(writer, SqliteLedger::new(Arc::clone(&write_slot)), SystemClock);
         let (lease, spending_turns) = (Lease::of(writer), SpendingTurns::of(MAX_RESERVING));
-        let audit_turn = AuditTurn::default();
-        Ok(Self { reader, long_reader, write_slot, ledger, lease, spending_turns, audit_turn })
+        let decision_turns = DecisionTurns::default();
+        Ok(Self { reader, long_reader, write_slot, ledger, lease, spending_turns, decision_turns })
     }
 
     pub(crate) async fn writer(&self) -> Result<MappedMutexGuard<'_, SqliteConnection>, StoreError> {

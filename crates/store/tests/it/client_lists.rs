@@ -171,10 +171,10 @@ fn expected(known: &[Known], people: &[Person], asker: &Person, query: &ClientQu
         ClientOrder::Id | ClientOrder::IdBackwards => {}
         ClientOrder::Name | ClientOrder::NameBackwards => found.sort_by_key(|client| client.folded()),
         ClientOrder::RecentFirst | ClientOrder::OldestFirst => {
-            found.sort_by_key(|client| std::cmp::Reverse(client.last_entry_s))
+            found.sort_by_key(|client| std::cmp::Reverse(client.last_entry_s));
         }
         ClientOrder::Owner | ClientOrder::OwnerBackwards => {
-            found.sort_by_key(|client| (email(client), client.owner, client.folded()))
+            found.sort_by_key(|client| (email(client), client.owner, client.folded()));
         }
     }
     let backwards = [
