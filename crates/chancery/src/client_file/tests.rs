@@ -13,9 +13,12 @@ use std::str::FromStr;
 const NOW: UnixMillis = UnixMillis(1_794_744_000_000);
 const MAYA: PersonId = PersonId(1);
 const OMAR: PersonId = PersonId(2);
+/// Has left the firm.
+const ANN: PersonId = PersonId(5);
 
 fn people() -> PeopleByAddress {
-    let mut people = PeopleByAddress::new(&[], ["ann@example.com".parse().unwrap()]);
+    let mut people = PeopleByAddress::default();
+    people.add_removed("ann@example.com".parse().unwrap(), ANN);
     people.add("maya@example.com".parse().unwrap(), MAYA);
     people.add("omar@example.com".parse().unwrap(), OMAR);
     people.add("sam@example.com".parse().unwrap(), PersonId(3));
@@ -181,6 +184,32 @@ fn files_of_an_export_are_read_and_their_numbers_left() {
     assert!(file.has_numbers && file.clients[0].new.is_archived);
     let file = read(Format::Csv, "id,name,owner\n1,A,maya@example.com\n2,A,maya@example.com\n").unwrap();
     assert_eq!((file.has_numbers, file.clients.len()), (true, 2), "one name, two clients");
+}
+
+#[test]
+fn who_has_left_the_firm_is_still_an_author_and_no_owner() {
+    let line = r#"{"name":"A","owner":"maya@example.com","entries":[{"kind":"meeting_note","title":"T","text":"x","author":"ann@example.com"}]}"#;
+    assert_eq!(taken(Format::Jsonl, line)[0].new.entries[0].author, ANN);
+    let told = problems(Format::Csv, "name,owner\nA,ann@example.com\n");
+    assert!(told.contains("row 2, `owner`: ann@example.com was removed from the firm"), "{told}");
+    assert!(told.contains("name somebody else, or `chancery user restore ann@example.com` first"), "{told}");
+}
+
+#[test]
+fn more_entries_than_a_client_may_have_are_told_with_their_row() {
+    let csv = |entries: usize| {
+        let row = "A,maya@example.com,meeting_note,T,x\n";
+        format!("name,owner,kind,title,text\n{}", row.repeat(entries))
+    };
+    assert_eq!(taken(Format::Csv, &csv(5000))[0].new.entries.len(), 5000);
+    let told = problems(Format::Csv, &csv(5001));
+    assert!(told.contains("row 5002: a client has at most 5000 entries, and this one has 5001"), "{told}");
+    let entries = vec![r#"{"kind":"meeting_note","title":"T","text":"x"}"#; 5001].join(",");
+    let told = problems(
+        Format::Jsonl,
+        &format!("\n{{\"name\":\"A\",\"owner\":\"maya@example.com\",\"entries\":[{entries}]}}"),
+    );
+    assert!(told.contains("row 2: a client has at most 5000 entries"), "{told}");
 }
 
 /// What an export of these clients would hand to the readers.

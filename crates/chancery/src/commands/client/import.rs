@@ -7,7 +7,7 @@ use crate::client_file::{
 use crate::operator::Operator;
 use crate::output::{byte_progress, grouped, print_json, row_progress, say};
 use anyhow::bail;
-use chancery_domain::{ClientId, Clock, SystemClock};
+use chancery_domain::{ClientId, Clock, Person, SystemClock};
 use chancery_policy::NewClientFor;
 use chancery_store::Store;
 
@@ -60,10 +60,11 @@ pub async fn run(store: &dyn Store, options: &ImportClients) -> anyhow::Result<(
     Ok(())
 }
 
-/// Everybody of the firm.
+/// Everybody who is or was of the firm.
 async fn people(store: &dyn Store) -> anyhow::Result<PeopleByAddress> {
-    let removed = store.list_removed_people().await?.into_iter().map(|removed| removed.person.email);
-    Ok(PeopleByAddress::new(&store.list_people().await?, removed))
+    let removed: Vec<Person> =
+        store.list_removed_people().await?.into_iter().map(|removed| removed.person).collect();
+    Ok(PeopleByAddress::new(&store.list_people().await?, &removed))
 }
 
 /// Gives the clients' numbers. The demonstration firm is made by it too.
