@@ -76,6 +76,7 @@ impl Checking<'_> {
 
     fn entry(&mut self, row: EntryRow, owner: Option<PersonId>) -> Option<NewEntry> {
         let place = Place { row: row.row, within: &row.within };
+        let is_archived = self.switch(place, row.archived_name(), &row.archived);
         let kind = self.kind(place, row.kind);
         let title = self.required(place, "title", row.title, "an entry has a title");
         let text = self.required(place, "text", row.text, "an entry has a text");
@@ -102,6 +103,7 @@ impl Checking<'_> {
             author: author?,
             // What is not said to be settled or sent may have something left to do about it.
             is_open: is_open?.unwrap_or(kind.can_be_open()),
+            is_archived: is_archived?.unwrap_or(false),
         })
     }
 

@@ -187,6 +187,19 @@ fn files_of_an_export_are_read_and_their_numbers_left() {
 }
 
 #[test]
+fn an_entry_can_be_archived_apart_from_its_client() {
+    let line = r#"{"name":"A","owner":"maya@example.com","entries":[{"kind":"meeting_note","title":"T","text":"x","archived":true}]}"#;
+    let csv =
+        "name,owner,archived,kind,title,text,entry_archived\nA,maya@example.com,,meeting_note,T,x,TRUE\n";
+    for (format, text) in [(Format::Jsonl, line), (Format::Csv, csv)] {
+        let clients = taken(format, text);
+        assert!(!clients[0].new.is_archived && clients[0].new.entries[0].is_archived, "{text}");
+    }
+    let told = problems(Format::Csv, &csv.replace("TRUE", "maybe"));
+    assert!(told.contains("row 2, `entry_archived`: it must be true or false"), "{told}");
+}
+
+#[test]
 fn who_has_left_the_firm_is_still_an_author_and_no_owner() {
     let line = r#"{"name":"A","owner":"maya@example.com","entries":[{"kind":"meeting_note","title":"T","text":"x","author":"ann@example.com"}]}"#;
     assert_eq!(taken(Format::Jsonl, line)[0].new.entries[0].author, ANN);
@@ -243,7 +256,7 @@ fn exported(clients: &[CheckedClient], format: Format) -> String {
             text: new.text.clone(),
             is_open: new.is_open,
             version: Version::FIRST,
-            archived_at: None,
+            archived_at: new.is_archived.then_some(NOW),
         };
         // Records have the newest first.
         let mut entries: Vec<Entry> = new.entries.iter().zip(1..).map(entry).collect();
@@ -268,11 +281,13 @@ fn some<T: FromStr + Debug>(lines: bool) -> impl Strategy<Value = T> {
 }
 
 fn entries() -> impl Strategy<Value = NewEntry> {
-    let parts = (0_usize..3, some(false), some(true), 0_i64..4_000_000_000_000, any::<bool>(), any::<bool>());
-    parts.prop_map(|(kind, title, text, at, by_maya, is_open)| {
+    let switches = (any::<bool>(), any::<bool>(), any::<bool>());
+    let parts = (0_usize..3, some(false), some(true), 0_i64..4_000_000_000_000, switches);
+    parts.prop_map(|(kind, title, text, at, (by_maya, is_open, is_archived))| {
         let kind = EntryKind::ALL[kind];
         let author = if by_maya { MAYA } else { OMAR };
-        NewEntry { kind, title, text, at: UnixMillis(at), author, is_open: is_open && kind.can_be_open() }
+        let is_open = is_open && kind.can_be_open();
+        NewEntry { kind, title, text, at: UnixMillis(at), author, is_open, is_archived }
     })
 }
 
