@@ -6,7 +6,7 @@ use chancery_domain::{Client, Entry};
 use std::io::{self, Write};
 
 /// Of a CSV file: first the client's columns, then the entry's, one entry a row.
-pub const CSV_COLUMNS: [&str; 15] = [
+pub const CSV_COLUMNS: [&str; 16] = [
     "id",
     "name",
     "owner",
@@ -22,6 +22,7 @@ pub const CSV_COLUMNS: [&str; 15] = [
     "at",
     "author",
     "open",
+    "entry_archived",
 ];
 
 #[derive(serde::Serialize)]
@@ -46,6 +47,7 @@ struct EntryLine<'a> {
     at: String,
     author: &'a str,
     open: bool,
+    archived: bool,
 }
 
 impl<'a> ClientLine<'a> {
@@ -58,6 +60,7 @@ impl<'a> ClientLine<'a> {
             at: entry.at.to_iso(),
             author: entry.author.email.as_str(),
             open: entry.is_open,
+            archived: entry.archived_at.is_some(),
         };
         Self {
             id: client.id.0,
@@ -94,13 +97,13 @@ pub fn write_csv_client(out: &mut impl Write, client: &Client, entries: &[Entry]
     let archived = line.archived.to_string();
     let facts = [line.contact, line.email, line.telephone, line.address, since, &archived];
     if line.entries.is_empty() {
-        let cells = [&id, line.name, line.owner].into_iter().chain(facts).chain([""; 6]);
+        let cells = [&id, line.name, line.owner].into_iter().chain(facts).chain([""; 7]);
         return write_csv_line(out, cells);
     }
     for (place, entry) in line.entries.iter().enumerate() {
         let facts = if place == 0 { facts } else { [""; 6] };
-        let open = entry.open.to_string();
-        let told = [entry.kind, entry.title, entry.text, &entry.at, entry.author, &open];
+        let (open, archived) = (entry.open.to_string(), entry.archived.to_string());
+        let told = [entry.kind, entry.title, entry.text, &entry.at, entry.author, &open, &archived];
         write_csv_line(out, [&id, line.name, line.owner].into_iter().chain(facts).chain(told))?;
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! `GET /clients/export.jsonl` and `GET /clients/export.csv`: every client that a person may read, whole and with its entries,
 //! as a file. It is read some clients at a time while it is sent, and the policy is asked about each of them.
 
+use crate::authority::MAX_ASKED_ANEW;
 use crate::client_lines::{write_csv_client, write_csv_head, write_jsonl_client};
 use crate::failure::refused_by_store;
 use crate::file_reply::{Chunk, cannot_write, file_reply};
@@ -12,8 +13,9 @@ use axum::response::Response;
 use chancery_domain::{ClientId, Day};
 use chancery_pages::Refusal;
 use chancery_policy::{ClientInQuestion, ExportClient, ListClients, Permit, TheFirm};
-use chancery_store::ClientRecord;
+use chancery_store::{ClientRecord, Ownership};
 use futures_util::stream;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
@@ -72,24 +74,60 @@ impl Rest {
         let Self { portal, who, listing, after, .. } = &self;
         let found = portal.store.ownerships(listing, None, *after, CLIENTS_AT_ONCE).await;
         let found = found.map_err(|error| refused_by_store(&error))?;
-        let mut permits = Vec::new();
-        for ownership in &found {
-            let about = ClientInQuestion { id: ownership.client, owner: Some(ownership.owner) };
-            match portal.permit::<ExportClient>(who, about).await {
-                Ok(permit) => permits.push(permit),
-                // On record, and left out.
-                Err(refusal) if refusal.status == StatusCode::FORBIDDEN => {}
-                Err(refusal) => return Err(refusal),
-            }
-        }
-        let records = match permits.is_empty() {
-            true => Vec::new(),
-            false => portal.store.export_clients(permits).await.map_err(|error| refused_by_store(&error))?,
-        };
-        let chunk = self.format.write(&records).map_err(|error| cannot_write(&error))?;
         let is_last = found.len() < CLIENTS_AT_ONCE as usize;
         let after = found.last().map(|ownership| ownership.client);
+        let chunk = self.format.write(&portal.records(who, found).await?).map_err(|error| cannot_write(&error))?;
         Ok((chunk, (!is_last).then_some(Self { after, ..self })))
+    }
+}
+
+impl Portal {
+    /// Those that the person may take along, by number. One that changes hands meanwhile is asked about again.
+    pub(crate) async fn records(
+        &self,
+        who: &SignedIn,
+        mut wanted: Vec<Ownership>,
+    ) -> Result<Vec<ClientRecord>, Refusal> {
+        let mut found: BTreeMap<ClientId, ClientRecord> = BTreeMap::new();
+        for _ in 0..MAX_ASKED_ANEW {
+            let mut permits = Vec::with_capacity(wanted.len());
+            let mut permitted = Vec::with_capacity(wanted.len());
+            for Ownership { client, owner } in std::mem::take(&mut wanted) {
+                let about = ClientInQuestion { id: client, owner: Some(owner) };
+                match self.permit::<ExportClient>(who, about).await {
+                    Ok(permit) => {
+                        permits.push(permit);
+                        permitted.push(client);
+                    }
+                    // On record, and left out.
+                    Err(refusal) if refusal.status == StatusCode::FORBIDDEN => {}
+                    Err(refusal) => return Err(refusal),
+                }
+            }
+            if permits.is_empty() {
+                break;
+            }
+            let read = self.store.export_clients(permits).await.map_err(|error| refused_by_store(&error))?;
+            found.extend(read.into_iter().map(|record| (record.client.id, record)));
+            for client in permitted {
+                if !found.contains_key(&client)
+                    && let Some(owner) =
+                        self.store.owner_of(client).await.map_err(|error| refused_by_store(&error))?
+                {
+                    wanted.push(Ownership { client, owner });
+                }
+            }
+            if wanted.is_empty() {
+                break;
+            }
+        }
+        match wanted.first() {
+            None => Ok(found.into_values().collect()),
+            // Better no file than one that is not whole.
+            Some(Ownership { client, .. }) => {
+                Err(Refusal::unavailable(format!("client {client} changed hands again and again")))
+            }
+        }
     }
 }
 

@@ -14,7 +14,7 @@ const MAX_CLIENTS_AT_ONCE: usize = 500;
 
 #[async_trait::async_trait]
 pub(crate) trait WholeRecords {
-    /// With all entries that are not put away, in the order of the numbers that are given.
+    /// With all entries, those put away included, in the order of the numbers that are given.
     async fn records_of(&mut self, clients: &[ClientId]) -> Result<Vec<ClientRecord>, Stopped>;
 }
 

@@ -128,6 +128,8 @@ pub struct NewEntry {
     pub at: UnixMillis,
     pub author: PersonId,
     pub is_open: bool,
+    /// For entries that are brought in from elsewhere.
+    pub is_archived: bool,
 }
 
 /// What a client is to be called from now on. `version` is the one that was on the page.
@@ -300,7 +302,7 @@ pub trait ClientRecords: Send + Sync + 'static {
         limit: u32,
     ) -> Result<Vec<Ownership>, StoreError>;
 
-    /// With all entries that are not archived. A client that has changed hands is left out.
+    /// With all entries, archived ones too. A client that has changed hands is left out.
     async fn export_clients(
         &self,
         permits: Vec<Permit<ExportClient>>,

@@ -121,7 +121,7 @@ const RECOUNT: &str = "UPDATE clients SET (last_entry_at_ms, meeting_notes, bill
     COUNT(*) FILTER (WHERE NOT is_archived AND kind = 'draft_letter' AND is_open), \
     COUNT(*) FILTER (WHERE is_archived) FROM entries WHERE client_id = $1) WHERE id = $1";
 
-/// What is counted of a client's entries, of one that is new.
+/// What is counted of a client's entries, of one that is new: the same as `RECOUNT` does.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NewEntryCounts {
     pub(crate) last_at_ms: Option<i64>,
@@ -130,12 +130,17 @@ pub(crate) struct NewEntryCounts {
     pub(crate) draft_letters: i64,
     pub(crate) open_disputes: i64,
     pub(crate) open_letters: i64,
+    pub(crate) archived_entries: i64,
 }
 
 impl NewEntryCounts {
     pub(crate) fn of(entries: &[NewEntry]) -> Self {
         let mut counts = Self::default();
         for entry in entries {
+            if entry.is_archived {
+                counts.archived_entries += 1;
+                continue;
+            }
             counts.last_at_ms = counts.last_at_ms.max(Some(entry.at.0));
             let open = i64::from(is_open(entry));
             match entry.kind {
@@ -173,7 +178,7 @@ pub(crate) type EntryPage = (Vec<Entry>, bool);
 pub(crate) trait Entries {
     async fn entries_of(&mut self, client: ClientId, wanted: &EntriesWanted) -> Result<EntryPage, Stopped>;
 
-    /// All of each that are not put away, newest first.
+    /// All of each, those put away included, newest first.
     async fn entries_of_each(
         &mut self,
         clients: &[ClientId],
@@ -251,7 +256,6 @@ for_both_connections! {
             for clients in clients.chunks(MAX_ROWS_AT_ONCE) {
                 let mut read = Statement::<Self>::new(concat!(entry_columns!(), "e.client_id IN "));
                 push_list!(read, clients.iter().map(|client| client.0));
-                read.push(" AND e.is_archived = ").push_bind(false);
                 read.push(" ORDER BY e.client_id, e.at_ms DESC, e.id DESC");
                 let rows: Vec<StoredEntry> = read.build_query_as().persistent(false).fetch_all(&mut *self).await?;
                 for row in rows {
@@ -298,7 +302,8 @@ for_both_connections! {
             let by = asked.by.person().map(|person| person.0);
             for entries in entries.chunks(MAX_ROWS_AT_ONCE) {
                 let mut add = Statement::<Self>::new(
-                    "INSERT INTO entries (id, client_id, kind, at_ms, author_id, is_open, version, is_archived, title, text) ",
+                    "INSERT INTO entries (id, client_id, kind, at_ms, author_id, is_open, version, \
+                     archived_at_ms, is_archived, title, text) ",
                 );
                 add.push_values(entries, |mut columns, (id, client, new)| {
                     columns
@@ -309,7 +314,8 @@ for_both_connections! {
                         .push_bind(new.author.0)
                         .push_bind(is_open(new))
                         .push_bind(Version::FIRST.0)
-                        .push_bind(false)
+                        .push_bind(new.is_archived.then_some(asked.at.0))
+                        .push_bind(new.is_archived)
                         .push_bind(new.title.as_str())
                         .push_bind(new.text.as_str());
                 });
@@ -324,7 +330,7 @@ for_both_connections! {
                         .push_bind(Version::FIRST.0)
                         .push_bind(new.at.0)
                         .push_bind(is_open(new))
-                        .push_bind(false)
+                        .push_bind(new.is_archived)
                         .push_bind(by)
                         .push_bind(asked.at.0)
                         .push_bind(new.title.as_str())

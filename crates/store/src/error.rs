@@ -82,7 +82,7 @@ pub enum StoreError {
     )]
     SchemaMismatch { why: String },
     #[error(
-        "another chancery server runs on the database file {file}, and a SQLite file is for one; stop the other, or use PostgreSQL (`database.url`) and Redis (`limits.store = \"redis://…\"`) for several"
+        "another chancery server, or a large import, runs on the database file {file}, and a SQLite file is for one; stop the other, or use PostgreSQL (`database.url`) and Redis (`limits.store = \"redis://…\"`) for several"
     )]
     FileIsServed { file: PathBuf },
     #[error(

@@ -200,7 +200,7 @@ for_both_connections! {
                     .push_bind(counts.draft_letters)
                     .push_bind(counts.open_disputes)
                     .push_bind(counts.open_letters)
-                    .push_bind(0_i64);
+                    .push_bind(counts.archived_entries);
             });
             add.build().persistent(new.len() == 1).execute(&mut *self).await?;
             let mut keep = Statement::<Self>::new(

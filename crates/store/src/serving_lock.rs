@@ -10,7 +10,7 @@
 //!    does not answer or another server was quicker, this one must admit nothing (`ServingWatch::why_not`) until it has
 //!    the lock again.
 //!
-//! Commands take no lock; they work beside a server.
+//! Commands take no lock; they work beside a server. Only what writes to a SQLite file for long takes its place (large imports).
 
 use crate::failure::explain;
 use crate::postgres::{PostgresConnector, bounded, connect_first, connect_options};

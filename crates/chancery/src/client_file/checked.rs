@@ -4,7 +4,7 @@ use super::people::PeopleByAddress;
 use super::problems::Problems;
 use super::rows::{Cell, ClientRow, EntryRow};
 use chancery_domain::{ContactFacts, Day, EntryKind, PersonId, UnixMillis, nearest};
-use chancery_store::{NewClient, NewEntry};
+use chancery_store::{MAX_ENTRIES_PER_CLIENT, NewClient, NewEntry};
 use std::fmt::Display;
 use std::str::FromStr;
 
@@ -52,6 +52,7 @@ impl Checking<'_> {
             since: self.optional::<Day>(place, "since", row.since),
         };
         let is_archived = self.switch(place, "archived", &row.archived);
+        self.entries_bound(&row.entries);
         // An entry's author is the owner where it names none; where the owner is wrong, that has been told.
         let checked: Vec<_> = row.entries.into_iter().map(|entry| self.entry(entry, owner)).collect();
         let entries = checked.into_iter().collect::<Option<Vec<_>>>()?;
@@ -59,8 +60,23 @@ impl Checking<'_> {
         Some(CheckedClient { owner: owner?, new: NewClient { name: name?, facts, entries, is_archived } })
     }
 
+    /// The store takes no more; here it is known in which row they begin.
+    fn entries_bound(&mut self, entries: &[EntryRow]) {
+        let max = usize::try_from(MAX_ENTRIES_PER_CLIENT).unwrap_or(usize::MAX);
+        if let Some(first_too_many) = entries.get(max) {
+            self.problems.row(
+                first_too_many.row,
+                format!(
+                    "a client has at most {max} entries, and this one has {}; leave some out, or make two clients of it",
+                    entries.len()
+                ),
+            );
+        }
+    }
+
     fn entry(&mut self, row: EntryRow, owner: Option<PersonId>) -> Option<NewEntry> {
         let place = Place { row: row.row, within: &row.within };
+        let is_archived = self.switch(place, row.archived_name(), &row.archived);
         let kind = self.kind(place, row.kind);
         let title = self.required(place, "title", row.title, "an entry has a title");
         let text = self.required(place, "text", row.text, "an entry has a text");
@@ -71,7 +87,7 @@ impl Checking<'_> {
         let author = match row.author {
             Cell::Absent => owner,
             Cell::Wrong => None,
-            Cell::Text(address) => self.person(place, "author", &address),
+            Cell::Text(address) => self.person(place, "author", self.people.author(&address)),
         };
         let is_open = self.switch(place, "open", &row.open);
         let kind = kind?;
@@ -87,6 +103,7 @@ impl Checking<'_> {
             author: author?,
             // What is not said to be settled or sent may have something left to do about it.
             is_open: is_open?.unwrap_or(kind.can_be_open()),
+            is_archived: is_archived?.unwrap_or(false),
         })
     }
 
@@ -138,7 +155,9 @@ impl Checking<'_> {
 
     fn owner(&mut self, place: Place<'_>, cell: Cell) -> Option<PersonId> {
         match cell {
-            Cell::Text(address) if !address.trim().is_empty() => self.person(place, "owner", &address),
+            Cell::Text(address) if !address.trim().is_empty() => {
+                self.person(place, "owner", self.people.owner(&address))
+            }
             Cell::Wrong => None,
             Cell::Absent | Cell::Text(_) => {
                 self.wrong(place, "owner", "it is missing; a client has an owner, by e-mail address");
@@ -147,8 +166,8 @@ impl Checking<'_> {
         }
     }
 
-    fn person(&mut self, place: Place<'_>, field: &str, address: &str) -> Option<PersonId> {
-        self.people.find(address).map_err(|what| self.wrong(place, field, what)).ok()
+    fn person(&mut self, place: Place<'_>, field: &str, found: Result<PersonId, String>) -> Option<PersonId> {
+        found.map_err(|what| self.wrong(place, field, what)).ok()
     }
 
     fn kind(&mut self, place: Place<'_>, cell: Cell) -> Option<EntryKind> {

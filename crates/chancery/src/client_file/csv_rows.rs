@@ -3,7 +3,7 @@
 
 use super::jsonl::{no_such_field, too_many};
 use super::problems::Problems;
-use super::rows::{CLIENT_FIELDS, Cell, ClientRow, ENTRY_FIELDS, EntryRow};
+use super::rows::{CLIENT_FIELDS, Cell, ClientRow, ENTRY_COLUMNS, ENTRY_FIELDS, EntryRow};
 use super::{MAX_CLIENTS, MAX_ENTRIES};
 use chancery_domain::from_csv_cell;
 use std::collections::BTreeMap;
@@ -69,7 +69,7 @@ struct Columns(Vec<&'static str>);
 
 impl Columns {
     fn of_head(head: &csv::StringRecord, problems: &mut Problems) -> Option<Self> {
-        let known = || CLIENT_FIELDS.into_iter().chain(ENTRY_FIELDS);
+        let known = || CLIENT_FIELDS.into_iter().chain(ENTRY_COLUMNS);
         if let (1, Some(only)) = (head.len(), head.get(0))
             && let Some(separator) = [';', '\t', '|'].into_iter().find(|sign| only.contains(*sign))
         {
@@ -137,8 +137,8 @@ impl Gathered {
     fn take(&mut self, row: u64, mut cells: BTreeMap<&'static str, String>, problems: &mut Problems) {
         let mut entry = EntryRow { row, ..EntryRow::default() };
         let mut has_entry = false;
-        for field in ENTRY_FIELDS {
-            if let (Some(text), Some(cell)) = (cells.remove(field), entry.cell(field)) {
+        for (column, field) in ENTRY_COLUMNS.into_iter().zip(ENTRY_FIELDS) {
+            if let (Some(text), Some(cell)) = (cells.remove(column), entry.cell(field)) {
                 *cell = Cell::Text(text);
                 has_entry = true;
             }

@@ -37,14 +37,18 @@ pub struct EntryRow {
     pub at: Cell,
     pub author: Cell,
     pub open: Cell,
+    pub archived: Cell,
 }
 
 /// The names of a client's fields, in JSON and in the head of a CSV file, in the order in which exports have them.
 pub const CLIENT_FIELDS: [&str; 9] =
     ["id", "name", "owner", "contact", "email", "telephone", "address", "since", "archived"];
 
-/// Those of an entry.
-pub const ENTRY_FIELDS: [&str; 6] = ["kind", "title", "text", "at", "author", "open"];
+/// Those of an entry, in JSON.
+pub const ENTRY_FIELDS: [&str; 7] = ["kind", "title", "text", "at", "author", "open", "archived"];
+
+/// The same in the head of a CSV file, where `archived` is the client's.
+pub const ENTRY_COLUMNS: [&str; 7] = ["kind", "title", "text", "at", "author", "open", "entry_archived"];
 
 impl ClientRow {
     /// The cell of that name; `id` is none, since numbers are not taken over.
@@ -72,7 +76,13 @@ impl EntryRow {
             "at" => Some(&mut self.at),
             "author" => Some(&mut self.author),
             "open" => Some(&mut self.open),
+            "archived" => Some(&mut self.archived),
             _ => None,
         }
+    }
+
+    /// What its file calls whether it is archived.
+    pub fn archived_name(&self) -> &'static str {
+        if self.within.is_empty() { "entry_archived" } else { "archived" }
     }
 }

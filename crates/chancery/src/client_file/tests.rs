@@ -13,9 +13,12 @@ use std::str::FromStr;
 const NOW: UnixMillis = UnixMillis(1_794_744_000_000);
 const MAYA: PersonId = PersonId(1);
 const OMAR: PersonId = PersonId(2);
+/// Has left the firm.
+const ANN: PersonId = PersonId(5);
 
 fn people() -> PeopleByAddress {
-    let mut people = PeopleByAddress::new(&[], ["ann@example.com".parse().unwrap()]);
+    let mut people = PeopleByAddress::default();
+    people.add_removed("ann@example.com".parse().unwrap(), ANN);
     people.add("maya@example.com".parse().unwrap(), MAYA);
     people.add("omar@example.com".parse().unwrap(), OMAR);
     people.add("sam@example.com".parse().unwrap(), PersonId(3));
@@ -183,6 +186,45 @@ fn files_of_an_export_are_read_and_their_numbers_left() {
     assert_eq!((file.has_numbers, file.clients.len()), (true, 2), "one name, two clients");
 }
 
+#[test]
+fn an_entry_can_be_archived_apart_from_its_client() {
+    let line = r#"{"name":"A","owner":"maya@example.com","entries":[{"kind":"meeting_note","title":"T","text":"x","archived":true}]}"#;
+    let csv =
+        "name,owner,archived,kind,title,text,entry_archived\nA,maya@example.com,,meeting_note,T,x,TRUE\n";
+    for (format, text) in [(Format::Jsonl, line), (Format::Csv, csv)] {
+        let clients = taken(format, text);
+        assert!(!clients[0].new.is_archived && clients[0].new.entries[0].is_archived, "{text}");
+    }
+    let told = problems(Format::Csv, &csv.replace("TRUE", "maybe"));
+    assert!(told.contains("row 2, `entry_archived`: it must be true or false"), "{told}");
+}
+
+#[test]
+fn who_has_left_the_firm_is_still_an_author_and_no_owner() {
+    let line = r#"{"name":"A","owner":"maya@example.com","entries":[{"kind":"meeting_note","title":"T","text":"x","author":"ann@example.com"}]}"#;
+    assert_eq!(taken(Format::Jsonl, line)[0].new.entries[0].author, ANN);
+    let told = problems(Format::Csv, "name,owner\nA,ann@example.com\n");
+    assert!(told.contains("row 2, `owner`: ann@example.com was removed from the firm"), "{told}");
+    assert!(told.contains("name somebody else, or `chancery user restore ann@example.com` first"), "{told}");
+}
+
+#[test]
+fn more_entries_than_a_client_may_have_are_told_with_their_row() {
+    let csv = |entries: usize| {
+        let row = "A,maya@example.com,meeting_note,T,x\n";
+        format!("name,owner,kind,title,text\n{}", row.repeat(entries))
+    };
+    assert_eq!(taken(Format::Csv, &csv(5000))[0].new.entries.len(), 5000);
+    let told = problems(Format::Csv, &csv(5001));
+    assert!(told.contains("row 5002: a client has at most 5000 entries, and this one has 5001"), "{told}");
+    let entries = vec![r#"{"kind":"meeting_note","title":"T","text":"x"}"#; 5001].join(",");
+    let told = problems(
+        Format::Jsonl,
+        &format!("\n{{\"name\":\"A\",\"owner\":\"maya@example.com\",\"entries\":[{entries}]}}"),
+    );
+    assert!(told.contains("row 2: a client has at most 5000 entries"), "{told}");
+}
+
 /// What an export of these clients would hand to the readers.
 fn exported(clients: &[CheckedClient], format: Format) -> String {
     let person = |id: PersonId| {
@@ -214,7 +256,7 @@ fn exported(clients: &[CheckedClient], format: Format) -> String {
             text: new.text.clone(),
             is_open: new.is_open,
             version: Version::FIRST,
-            archived_at: None,
+            archived_at: new.is_archived.then_some(NOW),
         };
         // Records have the newest first.
         let mut entries: Vec<Entry> = new.entries.iter().zip(1..).map(entry).collect();
@@ -239,11 +281,13 @@ fn some<T: FromStr + Debug>(lines: bool) -> impl Strategy<Value = T> {
 }
 
 fn entries() -> impl Strategy<Value = NewEntry> {
-    let parts = (0_usize..3, some(false), some(true), 0_i64..4_000_000_000_000, any::<bool>(), any::<bool>());
-    parts.prop_map(|(kind, title, text, at, by_maya, is_open)| {
+    let switches = (any::<bool>(), any::<bool>(), any::<bool>());
+    let parts = (0_usize..3, some(false), some(true), 0_i64..4_000_000_000_000, switches);
+    parts.prop_map(|(kind, title, text, at, (by_maya, is_open, is_archived))| {
         let kind = EntryKind::ALL[kind];
         let author = if by_maya { MAYA } else { OMAR };
-        NewEntry { kind, title, text, at: UnixMillis(at), author, is_open: is_open && kind.can_be_open() }
+        let is_open = is_open && kind.can_be_open();
+        NewEntry { kind, title, text, at: UnixMillis(at), author, is_open, is_archived }
     })
 }
 

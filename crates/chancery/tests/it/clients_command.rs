@@ -199,6 +199,47 @@ async fn what_is_exported_is_imported_again_without_loss_in_both_formats() {
 }
 
 #[tokio::test]
+async fn archived_entries_and_those_of_somebody_who_has_left_are_exported_and_imported_again() {
+    let firm = Firm::new();
+    firm_with_people(&firm).await;
+    let entry = |title: &str, archived: bool| {
+        json!({"kind": "draft_letter", "title": title, "text": "Dear Ms Raman", "at": "2026-11-12T15:30:00.000Z",
+            "author": "omar@example.com", "open": true, "archived": archived})
+    };
+    let line = json!({"name": "A", "owner": "maya@example.com", "entries": [entry("Away", true), entry("Kept", false)]});
+    firm.run(&["client", "import", &file(&firm, "in.jsonl", format!("{line}\n"))]);
+    firm.run(&["user", "remove", "omar@example.com"]);
+    let first = exported(&firm, "first.jsonl");
+    exported(&firm, "first.csv");
+    assert_eq!(without_numbers(&first)[0]["entries"], line["entries"]);
+    for name in ["first.jsonl", "first.csv"] {
+        firm.run(&["client", "import", firm.folder.path().join(name).to_str().unwrap()]);
+    }
+    let all = without_numbers(&exported(&firm, "all.jsonl"));
+    assert_eq!((all.len(), &all[1], &all[2]), (3, &all[0], &all[0]));
+    let told = firm.fail(&["client", "import", &file(&firm, "his.csv", "name,owner\nA,omar@example.com\n")]);
+    assert!(told.contains("`chancery user restore omar@example.com` first"), "{told}");
+}
+
+#[tokio::test]
+async fn a_large_import_waits_until_no_server_runs_on_the_sqlite_file() {
+    let firm = Firm::new();
+    let store = firm_with_people(&firm).await;
+    let clients = |count: usize| {
+        format!("name,owner\n{}", "A,maya@example.com\nB,omar@example.com\n".repeat(count / 2))
+    };
+    let (small, large) = (file(&firm, "small.csv", clients(1000)), file(&firm, "large.csv", clients(1002)));
+    let server = firm.start_with(&[]);
+    let told = firm.fail(&["client", "import", &large]);
+    assert!(told.contains("stop the server first, or split the file"), "{told}");
+    assert!(!store.has_clients().await.unwrap());
+    assert!(firm.run(&["client", "import", &large, "--dry-run"]).contains("can be imported"));
+    assert!(firm.run(&["client", "import", &small]).contains("imported 1,000 clients"));
+    drop(server);
+    assert!(firm.run(&["client", "import", &large]).contains("as numbers 2001 to 3002"));
+}
+
+#[tokio::test]
 async fn no_cell_of_an_exported_table_is_a_formula() {
     let firm = Firm::new();
     firm_with_people(&firm).await;

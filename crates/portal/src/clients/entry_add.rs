@@ -40,6 +40,7 @@ pub(crate) async fn handle(
         at: read.at,
         author: who.person.id,
         is_open: read.is_open,
+        is_archived: false,
     };
     let add = async |permit| match portal.store.add_entry(permit, new.clone()).await {
         Err(StoreError::TooManyEntries { max, .. }) => Ok(Err(max)),

@@ -1,8 +1,10 @@
 //! `/clients/export.jsonl` and `/clients/export.csv`: what somebody may read, and nothing else, as a file.
 
 use super::firm::{Firm, in_short};
+use crate::session::SignedIn;
 use axum::http::StatusCode;
-use chancery_domain::{Action, Decision};
+use chancery_domain::{Action, ClientId, Decision, PersonId, RequestId, Session, SessionId};
+use chancery_store::Ownership;
 use serde_json::Value;
 
 fn names(lines: &str) -> Vec<String> {
@@ -61,4 +63,38 @@ async fn somebody_without_clients_gets_an_empty_file() {
     assert_eq!(firm.ben.browser.get("/clients/export.jsonl").await.body, "");
     let csv = firm.ben.browser.get("/clients/export.csv").await;
     assert_eq!(csv.body.lines().count(), 1, "{}", csv.body);
+}
+
+#[tokio::test]
+async fn a_client_that_changes_hands_while_a_file_is_made_is_in_it_if_it_may_be_read_and_not_if_not() {
+    let firm = Firm::open().await;
+    let (hers, moved) = (
+        firm.client(firm.ann.id, "Ann's").await.client,
+        firm.client(firm.ben.id, "Moved to Ben").await.client,
+    );
+    let portal = &firm.desk.portal;
+    // As they were a moment ago, when all of them were Ann's; there was one more, which nobody has any more.
+    let page: Vec<_> =
+        [hers, moved, ClientId(7777)].map(|client| Ownership { client, owner: firm.ann.id }).into();
+    let taken = async |id: PersonId| {
+        let people = portal.store.list_people().await.unwrap();
+        let person = people.into_iter().find(|person| person.id == id).unwrap();
+        let now = portal.clock.now();
+        let (place, browser) = (String::new(), String::new());
+        let session =
+            Session { id: SessionId(1), person: id, started_at: now, last_used_at: now, place, browser };
+        let request_id = RequestId::new(now, portal.randomness.as_ref());
+        let who = SignedIn { session, person, request_id };
+        let records = portal.records(&who, page.clone()).await.unwrap();
+        records.into_iter().map(|record| record.client.id).collect::<Vec<_>>()
+    };
+    assert_eq!(taken(firm.ruth.id).await, [hers, moved], "a partner reads both");
+    assert_eq!(taken(firm.ann.id).await, [hers]);
+    let last = firm.decisions().await;
+    let refused: Vec<_> = last.iter().filter(|row| row.decision != Decision::Allowed).map(in_short).collect();
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert_eq!(
+        (refused[0].0, refused[0].2, refused[0].3),
+        (Action::ExportClient, Some(moved), Some(firm.ann.id))
+    );
 }

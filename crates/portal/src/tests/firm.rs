@@ -65,6 +65,7 @@ impl Firm {
             at: portal.clock.now(),
             author: owner,
             is_open: kind != EntryKind::MeetingNote,
+            is_archived: false,
         };
         let new = NewClient {
             name: name.parse().unwrap(),

@@ -696,16 +696,35 @@ pub async fn an_export_has_whole_records_of_those_that_have_not_changed_hands<D:
     let gone =
         store.add_entry(permit(&people.maya, one, maya), note(maya, after_s(2), "Gone")).await.unwrap();
     store.set_entry_archived(permit(&people.maya, one, maya), gone.id, true).await.unwrap();
-    let permits = [two, away, one].map(|client| permit::<ExportClient>(&people.maya, client, maya)).into();
+    let imported = NewEntry { is_archived: true, ..note(maya, after_s(3), "Put away elsewhere") };
+    let brought = NewClient { entries: vec![imported, note(maya, NOON, "Kept")], ..new_client("Four") };
+    let four = create_whole(&*store, &people.maya, brought).await;
+    let permits =
+        [two, away, one, four].map(|client| permit::<ExportClient>(&people.maya, client, maya)).into();
     store.reassign_client(permit(&people.ruth, two, maya), people.tom.id).await.unwrap();
     let before = decisions(&*store).await.len();
     let records = store.export_clients(permits).await.unwrap();
-    assert_eq!(records.iter().map(|record| record.client.id).collect::<Vec<_>>(), [away, one]);
-    assert_eq!(records[1].entries, [second, first]);
+    assert_eq!(records.iter().map(|record| record.client.id).collect::<Vec<_>>(), [away, one, four]);
+    let [put_away, rest @ ..] = records[1].entries.as_slice() else { panic!("{:?}", records[1].entries) };
+    assert_eq!(
+        (put_away.id, put_away.archived_at.is_some()),
+        (gone.id, true),
+        "what is archived is there too"
+    );
+    assert_eq!(rest, [second, first]);
+    let four_has: Vec<_> =
+        records[2].entries.iter().map(|entry| (entry.title.as_str(), entry.archived_at.is_some())).collect();
+    assert_eq!(four_has, [("Put away elsewhere", true), ("Kept", false)]);
+    let record = read(&*store, &people.maya, four).await.unwrap().unwrap();
+    assert_eq!(
+        (record.client.last_entry_at, record.entries.len()),
+        (Some(NOON), 1),
+        "not counted, not listed"
+    );
     assert!(records[0].client.archived_at.is_some());
     let exported: Vec<_> =
         decisions(&*store).await.into_iter().skip(before).map(|row| row.asked.client).collect();
-    assert_eq!(exported, [Some(away), Some(one)]);
+    assert_eq!(exported, [Some(away), Some(one), Some(four)]);
 }
 
 pub async fn whose_clients_there_are_is_told_in_pages_and_within_what_one_may_read<D: TestDatabase>(

@@ -81,6 +81,7 @@ pub fn note(author: PersonId, at: UnixMillis, title: &str) -> NewEntry {
         at,
         author,
         is_open: false,
+        is_archived: false,
     }
 }
 

@@ -1,5 +1,6 @@
 //! `chancery client import`: all clients of a file or none of them, after everything in it was looked at.
 
+use super::import_alone::{Size, alone_if_large};
 use crate::cli::ImportClients;
 use crate::client_file::{
     CheckedClient, ClientFile, Format, PeopleByAddress, is_standard, read_clients, read_source,
@@ -7,9 +8,9 @@ use crate::client_file::{
 use crate::operator::Operator;
 use crate::output::{byte_progress, grouped, print_json, row_progress, say};
 use anyhow::bail;
-use chancery_domain::{ClientId, Clock, SystemClock};
+use chancery_domain::{ClientId, Clock, Person, SystemClock};
 use chancery_policy::NewClientFor;
-use chancery_store::Store;
+use chancery_store::{DatabaseUrl, Store};
 
 #[derive(serde::Serialize)]
 struct Summary {
@@ -22,7 +23,7 @@ struct Summary {
     dry_run: bool,
 }
 
-pub async fn run(store: &dyn Store, options: &ImportClients) -> anyhow::Result<()> {
+pub async fn run(store: &dyn Store, database: &DatabaseUrl, options: &ImportClients) -> anyhow::Result<()> {
     let format = Format::of(&options.file, options.format)?;
     let text = read_source(&options.file)?;
     let people = people(store).await?;
@@ -49,8 +50,19 @@ pub async fn run(store: &dyn Store, options: &ImportClients) -> anyhow::Result<(
         renumbered: file.has_numbers,
         dry_run: options.dry_run,
     };
-    if !options.dry_run {
+    let size = Size { clients: summary.clients, entries: summary.entries, bytes: text.len() as u64 };
+    let alone = alone_if_large(database, size).await;
+    if options.dry_run {
+        // What is in the way today need not be tomorrow.
+        if let Err(in_the_way) = &alone {
+            eprintln!("not just now: {in_the_way}");
+        }
+    } else {
+        let alone = alone?;
         let ids = write(store, file).await?;
+        if let Some(alone) = alone {
+            alone.release().await;
+        }
         (summary.first_id, summary.last_id) = (ids.first().copied(), ids.last().copied());
     }
     if options.json {
@@ -60,10 +72,11 @@ pub async fn run(store: &dyn Store, options: &ImportClients) -> anyhow::Result<(
     Ok(())
 }
 
-/// Everybody of the firm.
+/// Everybody who is or was of the firm.
 async fn people(store: &dyn Store) -> anyhow::Result<PeopleByAddress> {
-    let removed = store.list_removed_people().await?.into_iter().map(|removed| removed.person.email);
-    Ok(PeopleByAddress::new(&store.list_people().await?, removed))
+    let removed: Vec<Person> =
+        store.list_removed_people().await?.into_iter().map(|removed| removed.person).collect();
+    Ok(PeopleByAddress::new(&store.list_people().await?, &removed))
 }
 
 /// Gives the clients' numbers. The demonstration firm is made by it too.

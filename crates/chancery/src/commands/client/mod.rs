@@ -4,6 +4,7 @@
 mod assign;
 mod export;
 mod import;
+mod import_alone;
 mod list;
 
 pub use import::write as import_clients;
@@ -12,9 +13,9 @@ use super::{Missing, open};
 use crate::cli::{Client as Command, Place};
 
 pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
-    let (_, store) = open(place, Missing::Refuse).await?;
+    let (config, store) = open(place, Missing::Refuse).await?;
     match command {
-        Command::Import(options) => import::run(store.as_ref(), &options).await?,
+        Command::Import(options) => import::run(store.as_ref(), &config.database_url, &options).await?,
         Command::Assign { id, who } => assign::run(store.as_ref(), id, &who).await?,
         Command::List(options) => list::run(store.as_ref(), &options).await?,
         Command::Export(options) => export::run(store.as_ref(), &options).await?,
