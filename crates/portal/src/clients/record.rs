@@ -230,7 +230,7 @@ pub(crate) async fn render(
         reassign: portal.policy.would_allow::<ReassignClient>(asker, about),
     };
     let people = if may.reassign { people::known_to(portal, who).await? } else { Vec::new() };
-    let owners = people::choices(&people, Some(record.client.owner.id));
+    let owners = people::choices_with_owner(&people, &record.client.owner);
     let frame = Frame::new(portal, who, Section::Clients);
     let Showing { view, open, notice, status } = showing;
     let shown = RecordPage::new(frame, record, view, open, portal.clock.now());
