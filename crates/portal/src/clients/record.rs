@@ -22,7 +22,7 @@ use axum::response::{IntoResponse, Response};
 use chancery_domain::{Client, ClientId, Entry, EntryId, EntryKind, UnixMillis};
 use chancery_pages::{Refusal, page, wants_json};
 use chancery_policy::{ArchiveClient, ClientInQuestion, EditClient, ReadClient, ReassignClient};
-use chancery_store::{ClientRecord, EntriesWanted, EntryCounts, EntryPlace};
+use chancery_store::{ClientRecord, EntriesWanted, EntryCounts, EntryPlace, VersionsWanted};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -178,7 +178,7 @@ pub(super) async fn saved_entry(
     client: ClientId,
     id: EntryId,
 ) -> Result<Entry, Refusal> {
-    let read = |permit| portal.store.entry_versions(permit, id);
+    let read = |permit| portal.store.entry_versions(permit, id, VersionsWanted::None);
     let found = portal.on_client::<ReadClient, _, _>(who, client, read).await?;
     found.map(|(entry, _)| entry).ok_or_else(|| no_such_entry(client))
 }
