@@ -76,7 +76,8 @@ impl Policy {
         }
     }
 
-    /// For what a page offers: nobody is shown a button that would be refused. It decides nothing.
+    /// For what a page offers: nobody is shown a button that would be refused, or colleagues to choose from whom they may not
+    /// know. It opens no record and leaves no row: what is done in the end is decided by `decide`.
     pub fn would_allow<A: Act>(&self, by: Asker, about: A::About) -> bool {
         self.allows(by, A::ACTION, about.resource())
     }

@@ -31,6 +31,41 @@
     if (!event.defaultPrevented && event.target.matches("form[data-guard]")) isSending = true;
   });
 
+  // ── Sent once ─────────────────────────────────────────────────────────────
+
+  // So long after sending, whoever has stopped the page from loading may press again.
+  const SEND_AGAIN_AFTER_MS = 20_000;
+
+  /** The buttons that wait for the reply, of each form that was sent. */
+  const sent = new Map();
+
+  const freeButtons = (form) => {
+    for (const button of sent.get(form) ?? []) button.disabled = false;
+    sent.delete(form);
+  };
+
+  // A second press of the same button would do the same again: a note would be there twice.
+  addEventListener("submit", (event) => {
+    const form = event.target;
+    if (event.defaultPrevented || form.getAttribute("method")?.toLowerCase() !== "post") return;
+    if (sent.has(form)) {
+      event.preventDefault();
+      return;
+    }
+    const buttons = [...form.elements].filter((field) => field.type === "submit" && !field.disabled);
+    sent.set(form, buttons);
+    // The browser reads the form after this, and leaves out what is disabled.
+    setTimeout(() => {
+      if (sent.has(form)) for (const button of buttons) button.disabled = true;
+    });
+    setTimeout(() => freeButtons(form), SEND_AGAIN_AFTER_MS);
+  });
+
+  // Whoever goes on writing has stopped the page from loading.
+  addEventListener("input", (event) => {
+    if (event.target.form) freeButtons(event.target.form);
+  });
+
   addEventListener("beforeunload", (event) => {
     if (hasUnsaved()) event.preventDefault();
   });
@@ -47,6 +82,7 @@
   // A page that comes out of the browser's own memory can be sent again.
   addEventListener("pageshow", () => {
     isSending = false;
+    for (const form of [...sent.keys()]) freeButtons(form);
   });
 
   // ── When the portal does not answer ───────────────────────────────────────

@@ -6,7 +6,7 @@ use crate::client_words::{ClientWords, sort_name, words_of};
 use crate::decided::Stopped;
 use crate::entries::changed_by;
 use crate::failure::within_time;
-use crate::{Changed, ClientChange, ClientVersion, StoreError};
+use crate::{Changed, ClientChange, ClientVersion, StoreError, VersionsWanted};
 use chancery_domain::{Asked, Client, ClientId, PersonId, UnixMillis, Version};
 use chancery_policy::{Act, Permit};
 use sqlx::{PgConnection, SqliteConnection};
@@ -26,10 +26,16 @@ const KEEP_VERSION: &str = "INSERT INTO client_versions (client_id, version, nam
     SELECT c.id, c.version, c.name, c.contact, c.email, c.telephone, c.address, c.since_day, c.owner_id, c.is_archived, \
     $2, $3 FROM clients c WHERE c.id = $1";
 
-const VERSIONS: &str = "SELECT v.version, v.name, v.contact, v.email, v.telephone, v.address, v.since_day, v.owner_id, \
-    o.email AS owner_email, v.is_archived, v.by_id, p.email AS by_email, v.at_ms FROM client_versions v \
-    JOIN people o ON o.id = v.owner_id LEFT JOIN people p ON p.id = v.by_id \
-    WHERE v.client_id = $1 ORDER BY v.version DESC";
+macro_rules! version_columns {
+    () => {
+        "SELECT v.version, v.name, v.contact, v.email, v.telephone, v.address, v.since_day, v.owner_id, \
+        o.email AS owner_email, v.is_archived, v.by_id, p.email AS by_email, v.at_ms FROM client_versions v \
+        JOIN people o ON o.id = v.owner_id LEFT JOIN people p ON p.id = v.by_id WHERE v.client_id = $1 AND "
+    };
+}
+
+const PAGE_OF_VERSIONS: &str = concat!(version_columns!(), "v.version < $2 ORDER BY v.version DESC LIMIT $3");
+const TWO_VERSIONS: &str = concat!(version_columns!(), "v.version IN ($2, $3) ORDER BY v.version DESC");
 
 stored_row! {
     struct StoredClientVersion {
@@ -97,7 +103,11 @@ pub(crate) fn is_still_owned<A: Act>(owners: &HashMap<ClientId, PersonId>, permi
 #[async_trait::async_trait]
 pub(crate) trait ClientChanges {
     /// Newest first.
-    async fn versions_of_client(&mut self, client: ClientId) -> Result<Vec<ClientVersion>, Stopped>;
+    async fn versions_of_client(
+        &mut self,
+        client: &Client,
+        wanted: VersionsWanted,
+    ) -> Result<Vec<ClientVersion>, Stopped>;
 
     /// Changes what is different, if the version is still the one that was seen.
     async fn change_client(
@@ -138,9 +148,16 @@ pub(crate) trait ClientChanges {
 
 for_both_connections! {
     impl ClientChanges {
-        async fn versions_of_client(&mut self, client: ClientId) -> Result<Vec<ClientVersion>, Stopped> {
-            let rows: Vec<StoredClientVersion> =
-                sqlx::query_as(VERSIONS).bind(client.0).fetch_all(&mut *self).await?;
+        async fn versions_of_client(
+            &mut self,
+            client: &Client,
+            wanted: VersionsWanted,
+        ) -> Result<Vec<ClientVersion>, Stopped> {
+            let Some((statement, first, second)) = wanted.choose(client.version, PAGE_OF_VERSIONS, TWO_VERSIONS) else {
+                return Ok(Vec::new());
+            };
+            let read = sqlx::query_as(statement).bind(client.id.0).bind(first).bind(second);
+            let rows: Vec<StoredClientVersion> = read.fetch_all(&mut *self).await?;
             let versions: Result<Vec<ClientVersion>, StoreError> =
                 rows.into_iter().map(StoredClientVersion::into_version).collect();
             Ok(versions?)

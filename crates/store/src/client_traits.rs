@@ -20,6 +20,8 @@ pub const CLIENTS_PER_PAGE: u32 = 25;
 pub const ENTRIES_PER_PAGE: u32 = 25;
 /// Rows of the audit on one page.
 pub const AUDIT_ROWS_PER_PAGE: u32 = 100;
+/// Versions that are read at once.
+pub const MAX_VERSIONS_AT_ONCE: u32 = 100;
 /// People on the list of those who opened a record.
 pub const MAX_LOOKS: u32 = 20;
 
@@ -51,7 +53,7 @@ pub enum ClientOrder {
 /// What to list of those clients that the permit's holder may read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientQuery {
-    /// Words, each of which some word of the name, of the contact or the number must begin with. Empty: all.
+    /// Words, each of which must begin a word of the name, of the contact or of the e-mail address, or the number. Empty: all.
     pub words: String,
     pub owner: Option<PersonId>,
     pub is_archived: bool,
@@ -187,6 +189,38 @@ pub struct EntryVersion {
     pub changed_at: UnixMillis,
 }
 
+/// Which versions of something to read. There may be any number of them, each as long as the whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VersionsWanted {
+    /// The newest of those before the given one: up to `limit`, and never more than `MAX_VERSIONS_AT_ONCE`.
+    Page { before: Option<Version>, limit: u32 },
+    /// What somebody started from, and what is saved now.
+    NowAnd(Version),
+    /// Only what is saved now, without who saved it.
+    None,
+}
+
+impl VersionsWanted {
+    pub const NEWEST: Self = Self::Page { before: None, limit: MAX_VERSIONS_AT_ONCE };
+
+    /// The statement to read them with, of one for a page and one for two by their numbers, and the two numbers that it takes.
+    pub(crate) fn choose(
+        self,
+        now: Version,
+        page: &'static str,
+        two: &'static str,
+    ) -> Option<(&'static str, i64, i64)> {
+        match self {
+            Self::Page { before, limit } => {
+                let before = before.map_or(i64::MAX, |before| before.0);
+                Some((page, before, i64::from(limit.min(MAX_VERSIONS_AT_ONCE))))
+            }
+            Self::NowAnd(base) => Some((two, base.0, now.0)),
+            Self::None => None,
+        }
+    }
+}
+
 /// Whose client it is: all that the policy has to know, and nothing of the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ownership {
@@ -227,6 +261,7 @@ pub trait ClientRecords: Send + Sync + 'static {
     async fn client_versions(
         &self,
         permit: Permit<ReadClient>,
+        wanted: VersionsWanted,
     ) -> Result<Option<(Client, Vec<ClientVersion>)>, StoreError>;
 
     /// Newest first. None where the client has no such entry.
@@ -234,6 +269,7 @@ pub trait ClientRecords: Send + Sync + 'static {
         &self,
         permit: Permit<ReadClient>,
         entry: EntryId,
+        wanted: VersionsWanted,
     ) -> Result<Option<(Entry, Vec<EntryVersion>)>, StoreError>;
 
     /// Refused with `NoSuchPerson` where the owner was removed.

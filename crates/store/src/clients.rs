@@ -14,7 +14,7 @@ use crate::new_clients::{MAX_CLIENTS_AT_ONCE, NewClients};
 use crate::transaction::BeginWriting;
 use crate::{
     Changed, ClientChange, ClientPage, ClientQuery, ClientRecord, ClientRecords, ClientVersion,
-    EntriesWanted, EntryChange, EntryVersion, NewClient, NewEntry, Ownership, StoreError,
+    EntriesWanted, EntryChange, EntryVersion, NewClient, NewEntry, Ownership, StoreError, VersionsWanted,
 };
 use chancery_domain::{Asked, AuditRow, Client, ClientId, ClientName, Entry, EntryId, PersonId};
 use chancery_policy::{
@@ -124,6 +124,7 @@ for_both_stores! {
         async fn client_versions(
             &self,
             permit: Permit<ReadClient>,
+            wanted: VersionsWanted,
         ) -> Result<Option<(Client, Vec<ClientVersion>)>, StoreError> {
             let row = [permit.to_audit_row()];
             decided!(self, |transaction| async {
@@ -131,8 +132,9 @@ for_both_stores! {
                 let Some(client) = transaction.hold_to_read(&permit).await? else { return Ok(None) };
                 let id = ClientId(client.id);
                 transaction.note_looks(permit.asked(), &[id]).await?;
-                let versions = transaction.versions_of_client(id).await?;
-                Ok(Some((client.into_client()?, versions)))
+                let client = client.into_client()?;
+                let versions = transaction.versions_of_client(&client, wanted).await?;
+                Ok(Some((client, versions)))
             })
         }
 
@@ -140,6 +142,7 @@ for_both_stores! {
             &self,
             permit: Permit<ReadClient>,
             entry: EntryId,
+            wanted: VersionsWanted,
         ) -> Result<Option<(Entry, Vec<EntryVersion>)>, StoreError> {
             let row = [permit.to_audit_row()];
             decided!(self, |transaction| async {
@@ -148,7 +151,7 @@ for_both_stores! {
                 let id = ClientId(client.id);
                 let Some(entry) = transaction.entry(id, entry).await? else { return Ok(None) };
                 transaction.note_looks(permit.asked(), &[id]).await?;
-                let versions = transaction.versions_of_entry(entry.id).await?;
+                let versions = transaction.versions_of_entry(&entry, wanted).await?;
                 Ok(Some((entry, versions)))
             })
         }

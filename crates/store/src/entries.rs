@@ -7,6 +7,7 @@ use crate::decided::Stopped;
 use crate::ledger_batch::stored_count;
 use crate::{
     Changed, ENTRIES_PER_PAGE, EntriesWanted, EntryChange, EntryPlace, EntryVersion, NewEntry, StoreError,
+    VersionsWanted,
 };
 use chancery_domain::{
     Asked, ClientId, ClientName, Entry, EntryId, EntryKind, EntryText, EntryTitle, PersonRef, UnixMillis,
@@ -80,9 +81,15 @@ stored_row! {
     }
 }
 
-const VERSIONS: &str = "SELECT v.version, v.at_ms, v.is_open, v.is_archived, v.by_id, p.email AS by_email, \
-    v.changed_at_ms, v.title, v.text FROM entry_versions v LEFT JOIN people p ON p.id = v.by_id \
-    WHERE v.entry_id = $1 ORDER BY v.version DESC";
+macro_rules! version_columns {
+    () => {
+        "SELECT v.version, v.at_ms, v.is_open, v.is_archived, v.by_id, p.email AS by_email, v.changed_at_ms, v.title, \
+        v.text FROM entry_versions v LEFT JOIN people p ON p.id = v.by_id WHERE v.entry_id = $1 AND "
+    };
+}
+
+const PAGE_OF_VERSIONS: &str = concat!(version_columns!(), "v.version < $2 ORDER BY v.version DESC LIMIT $3");
+const TWO_VERSIONS: &str = concat!(version_columns!(), "v.version IN ($2, $3) ORDER BY v.version DESC");
 
 impl StoredEntryVersion {
     fn into_version(self) -> Result<EntryVersion, StoreError> {
@@ -190,7 +197,11 @@ pub(crate) trait Entries {
     async fn entries_among(&mut self, client: ClientId, among: &[EntryId]) -> Result<Vec<Entry>, Stopped>;
 
     /// Newest first.
-    async fn versions_of_entry(&mut self, entry: EntryId) -> Result<Vec<EntryVersion>, Stopped>;
+    async fn versions_of_entry(
+        &mut self,
+        entry: &Entry,
+        wanted: VersionsWanted,
+    ) -> Result<Vec<EntryVersion>, Stopped>;
 
     /// Adds entries whose numbers are drawn, with their first versions.
     async fn insert_entries(
@@ -287,8 +298,16 @@ for_both_connections! {
             Ok(found)
         }
 
-        async fn versions_of_entry(&mut self, entry: EntryId) -> Result<Vec<EntryVersion>, Stopped> {
-            let rows: Vec<StoredEntryVersion> = sqlx::query_as(VERSIONS).bind(entry.0).fetch_all(&mut *self).await?;
+        async fn versions_of_entry(
+            &mut self,
+            entry: &Entry,
+            wanted: VersionsWanted,
+        ) -> Result<Vec<EntryVersion>, Stopped> {
+            let Some((statement, first, second)) = wanted.choose(entry.version, PAGE_OF_VERSIONS, TWO_VERSIONS) else {
+                return Ok(Vec::new());
+            };
+            let read = sqlx::query_as(statement).bind(entry.id.0).bind(first).bind(second);
+            let rows: Vec<StoredEntryVersion> = read.fetch_all(&mut *self).await?;
             let versions: Result<Vec<EntryVersion>, StoreError> =
                 rows.into_iter().map(StoredEntryVersion::into_version).collect();
             Ok(versions?)

@@ -58,7 +58,8 @@ pub use client_traits::{
     AUDIT_ROWS_PER_PAGE, Audit, AuditLine, AuditPlace, AuditQuery, AuditTurn, CLIENTS_PER_PAGE,
     ChainedAuditRow, Changed, ClientChange, ClientLine, ClientOrder, ClientPage, ClientQuery, ClientRecord,
     ClientRecords, ClientVersion, ENTRIES_PER_PAGE, EntriesWanted, EntryChange, EntryCounts, EntryPlace,
-    EntryVersion, Look, MAX_LOOKS, NewClient, NewEntry, Ownership, TeamMember,
+    EntryVersion, Look, MAX_LOOKS, MAX_VERSIONS_AT_ONCE, NewClient, NewEntry, Ownership, TeamMember,
+    VersionsWanted,
 };
 pub use entries::MAX_ENTRIES_PER_CLIENT;
 pub use error::StoreError;

@@ -18,7 +18,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{ClientId, Entry, EntryKind, Version};
 use chancery_pages::Refusal;
 use chancery_policy::{EditClient, ReadClient};
-use chancery_store::{Changed, EntryChange};
+use chancery_store::{Changed, EntryChange, VersionsWanted};
 use std::sync::Arc;
 
 pub(crate) async fn handle(
@@ -57,7 +57,7 @@ pub(crate) async fn handle(
             let href = format!("{}#entry-{entry}", done_href(client, Done::EntrySaved));
             Ok(Redirect::to(&href).into_response())
         }
-        Changed::Conflict(theirs) => in_conflict(&portal, &who, client, typed, theirs).await,
+        Changed::Conflict(theirs) => in_conflict(&portal, &who, client, typed, version, theirs).await,
         Changed::Gone => Err(no_such_entry(client)),
     }
 }
@@ -68,12 +68,14 @@ async fn in_conflict(
     who: &SignedIn,
     client: ClientId,
     typed: EntryTyped,
+    seen: Version,
     theirs: Entry,
 ) -> Result<Response, Refusal> {
-    let read = |permit| portal.store.entry_versions(permit, theirs.id);
+    let wanted = VersionsWanted::NowAnd(seen);
+    let read = |permit| portal.store.entry_versions(permit, theirs.id, wanted);
     let found = portal.on_client::<ReadClient, _, _>(who, client, read).await?;
     let (theirs, versions) = found.ok_or_else(|| no_such_entry(client))?;
-    let base = versions.iter().find(|version| version.version.to_string() == typed.version);
+    let base = versions.iter().find(|version| version.version == seen);
     let newest = versions.iter().find(|version| version.version == theirs.version);
     let words = kind_words(theirs.kind);
     let state = |is_open: bool| if is_open { "Yes" } else { "No" };

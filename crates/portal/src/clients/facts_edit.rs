@@ -16,7 +16,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{ClientId, ClientName, ContactFacts};
 use chancery_pages::Refusal;
 use chancery_policy::{EditClient, ReadClient};
-use chancery_store::{Changed, ClientChange};
+use chancery_store::{Changed, ClientChange, VersionsWanted};
 use std::sync::Arc;
 
 pub(crate) async fn handle(
@@ -65,7 +65,8 @@ async fn in_conflict(
     id: ClientId,
     typed: FactsTyped,
 ) -> Result<Response, Refusal> {
-    let read = |permit| portal.store.client_versions(permit);
+    let wanted = typed.version().map_or(VersionsWanted::None, VersionsWanted::NowAnd);
+    let read = |permit| portal.store.client_versions(permit, wanted);
     let found = portal.on_client::<ReadClient, _, _>(who, id, read).await?;
     let (theirs, versions) = found.ok_or_else(no_such_client)?;
     let base = versions.iter().find(|version| Some(version.version) == typed.version());

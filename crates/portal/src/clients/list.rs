@@ -86,7 +86,7 @@ pub(crate) async fn handle(
         return Ok(Json(json::list(&found, query.page, pages)).into_response());
     }
     let people = people::known_to(&portal, &who).await?;
-    let owners = people::choices(&people, query.owner);
+    let owners = people::choices_with_filter(&portal, &people, query.owner).await?;
     let frame = Frame::new(&portal, &who, Section::Clients);
     page(StatusCode::OK, &ListPage::new(frame, &query, found, owners, portal.clock.now()))
 }

@@ -77,7 +77,9 @@ async fn render(
     status: StatusCode,
 ) -> Result<Response, Refusal> {
     let people = people::known_to(portal, who).await?;
-    let chosen = form.typed.owner.parse().map_or(who.person.id, PersonId);
+    // Somebody who has left meanwhile is not among them, and nobody else must seem to have been chosen instead.
+    let typed = form.typed.owner.parse().ok().map(PersonId);
+    let chosen = typed.filter(|id| people.iter().any(|person| person.id == *id)).unwrap_or(who.person.id);
     let owners = people::choices(&people, Some(chosen));
     let frame = Frame::new(portal, who, Section::Clients);
     page(status, &NewClientPage { frame, form, owners })

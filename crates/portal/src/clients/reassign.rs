@@ -23,24 +23,43 @@ pub(crate) struct Chosen {
     owner: String,
 }
 
+enum Given {
+    Away,
+    /// Nothing was changed, and nothing is said to be.
+    AlreadyTheirs,
+    NoPerson,
+    NoClient,
+}
+
 pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
     who: SignedIn,
     ClientNumber(id): ClientNumber,
     Posted(Chosen { owner }): Posted<Chosen>,
 ) -> Result<Response, Refusal> {
+    if owner.is_empty() {
+        return Err(Refusal::bad_form("`owner` is empty. Choose whose client it is to be."));
+    }
     let unclear = |_| Refusal::bad_form("`owner` is not the number of a person.");
     let to = PersonId(owner.parse().map_err(unclear)?);
-    let give = async |permit| match portal.store.reassign_client(permit, to).await {
-        Err(StoreError::NoSuchPerson(_) | StoreError::PersonRemoved(_)) => Ok(None),
-        outcome => outcome.map(Some),
+    let give = async |permit| {
+        let is_theirs = portal.store.owner_of(id).await? == Some(to);
+        match portal.store.reassign_client(permit, to).await {
+            Ok(Changed::Gone) => Ok(Given::NoClient),
+            // Whoever was removed still has what is theirs.
+            Ok(_) | Err(StoreError::NoSuchPerson(_) | StoreError::PersonRemoved(_)) if is_theirs => {
+                Ok(Given::AlreadyTheirs)
+            }
+            Ok(_) => Ok(Given::Away),
+            Err(StoreError::NoSuchPerson(_) | StoreError::PersonRemoved(_)) => Ok(Given::NoPerson),
+            Err(error) => Err(error),
+        }
     };
     match portal.on_client::<ReassignClient, _, _>(&who, id, give).await? {
-        Some(Changed::Saved(_) | Changed::Conflict(_)) => {
-            Ok(Redirect::to(&done_href(id, Done::Reassigned)).into_response())
-        }
-        Some(Changed::Gone) => Err(no_such_client()),
-        None => Err(Refusal::new(
+        Given::Away => Ok(Redirect::to(&done_href(id, Done::Reassigned)).into_response()),
+        Given::AlreadyTheirs => Ok(Redirect::to(&format!("/clients/{id}")).into_response()),
+        Given::NoClient => Err(no_such_client()),
+        Given::NoPerson => Err(Refusal::new(
             StatusCode::UNPROCESSABLE_ENTITY,
             "no_such_person",
             "This person is not in the portal",

@@ -22,7 +22,7 @@ use axum::response::{IntoResponse, Response};
 use chancery_domain::{Client, ClientId, Entry, EntryId, EntryKind, UnixMillis};
 use chancery_pages::{Refusal, page, wants_json};
 use chancery_policy::{ArchiveClient, ClientInQuestion, EditClient, ReadClient, ReassignClient};
-use chancery_store::{ClientRecord, EntriesWanted, EntryCounts, EntryPlace};
+use chancery_store::{ClientRecord, EntriesWanted, EntryCounts, EntryPlace, VersionsWanted};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -178,7 +178,7 @@ pub(super) async fn saved_entry(
     client: ClientId,
     id: EntryId,
 ) -> Result<Entry, Refusal> {
-    let read = |permit| portal.store.entry_versions(permit, id);
+    let read = |permit| portal.store.entry_versions(permit, id, VersionsWanted::None);
     let found = portal.on_client::<ReadClient, _, _>(who, client, read).await?;
     found.map(|(entry, _)| entry).ok_or_else(|| no_such_entry(client))
 }
@@ -230,7 +230,7 @@ pub(crate) async fn render(
         reassign: portal.policy.would_allow::<ReassignClient>(asker, about),
     };
     let people = if may.reassign { people::known_to(portal, who).await? } else { Vec::new() };
-    let owners = people::choices(&people, Some(record.client.owner.id));
+    let owners = people::choices_with_owner(&people, &record.client.owner);
     let frame = Frame::new(portal, who, Section::Clients);
     let Showing { view, open, notice, status } = showing;
     let shown = RecordPage::new(frame, record, view, open, portal.clock.now());

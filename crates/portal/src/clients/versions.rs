@@ -15,15 +15,17 @@ use askama::Template;
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use chancery_domain::{EntryKind, UnixMillis};
+use chancery_domain::{EntryKind, UnixMillis, Version};
 use chancery_pages::{Refusal, page};
 use chancery_policy::ReadClient;
-use chancery_store::{ClientVersion, EntryVersion};
+use chancery_store::{ClientVersion, EntryVersion, VersionsWanted};
 use openidconnect::url::form_urlencoded;
 use std::sync::Arc;
 
-/// Versions on one page: each is compared with the one before it.
+/// Versions on one page.
 const VERSIONS_PER_PAGE: usize = 20;
+/// Each is compared with the one before it.
+const VERSIONS_READ: u32 = 21;
 
 #[derive(Template)]
 #[template(path = "clients/versions.html")]
@@ -70,12 +72,12 @@ pub(crate) async fn of_client(
     ClientNumber(id): ClientNumber,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refusal> {
-    let before = parse_before(query.as_deref().unwrap_or_default())?;
-    let read = |permit| portal.store.client_versions(permit);
+    let wanted = parse_before(query.as_deref().unwrap_or_default())?;
+    let read = |permit| portal.store.client_versions(permit, wanted);
     let found = portal.on_client::<ReadClient, _, _>(&who, id, read).await?;
     let (client, versions) = found.ok_or_else(no_such_client)?;
     let snapshots: Vec<Snapshot> = versions.into_iter().map(client_snapshot).collect();
-    let (versions, older) = compared(&snapshots, before, portal.clock.now());
+    let (versions, older) = compared(&snapshots, client.version, portal.clock.now());
     let shown = VersionsPage {
         frame: Frame::new(&portal, &who, Section::Clients),
         client: id.0,
@@ -95,13 +97,13 @@ pub(crate) async fn of_entry(
     EntryNumber { client, entry }: EntryNumber,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refusal> {
-    let before = parse_before(query.as_deref().unwrap_or_default())?;
-    let read = |permit| portal.store.entry_versions(permit, entry);
+    let wanted = parse_before(query.as_deref().unwrap_or_default())?;
+    let read = |permit| portal.store.entry_versions(permit, entry, wanted);
     let found = portal.on_client::<ReadClient, _, _>(&who, client, read).await?;
     let (found, versions) = found.ok_or_else(|| no_such_entry(client))?;
     let snapshots: Vec<Snapshot> =
         versions.into_iter().map(|version| entry_snapshot(found.kind, version)).collect();
-    let (versions, older) = compared(&snapshots, before, portal.clock.now());
+    let (versions, older) = compared(&snapshots, found.version, portal.clock.now());
     let shown = VersionsPage {
         frame: Frame::new(&portal, &who, Section::Clients),
         client: client.0,
@@ -119,15 +121,15 @@ pub(crate) async fn of_entry(
     page(StatusCode::OK, &shown)
 }
 
-fn parse_before(query: &str) -> Result<Option<i64>, Refusal> {
+fn parse_before(query: &str) -> Result<VersionsWanted, Refusal> {
     let mut before = None;
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         if name == "before" {
             let number = value.parse().map_err(|_| bad_parameter("before", "is the number of a version"))?;
-            before = Some(number);
+            before = Some(Version(number));
         }
     }
-    Ok(before)
+    Ok(VersionsWanted::Page { before, limit: VERSIONS_READ })
 }
 
 fn client_snapshot(version: ClientVersion) -> Snapshot {
@@ -165,27 +167,22 @@ fn yes_or_no(is_so: bool) -> &'static str {
 }
 
 /// A page of versions, each with what it changed of the one before it; and where the next page begins.
-fn compared(snapshots: &[Snapshot], before: Option<i64>, now: UnixMillis) -> (Vec<VersionView>, Option<i64>) {
-    let start = snapshots
-        .iter()
-        .position(|snapshot| before.is_none_or(|before| snapshot.number < before))
-        .unwrap_or(snapshots.len());
-    let rest = &snapshots[start..];
-    let shown = rest.iter().take(VERSIONS_PER_PAGE).enumerate().map(|(place, snapshot)| {
-        let earlier = rest.get(place + 1);
+fn compared(snapshots: &[Snapshot], newest: Version, now: UnixMillis) -> (Vec<VersionView>, Option<i64>) {
+    let shown = snapshots.iter().take(VERSIONS_PER_PAGE).enumerate().map(|(place, snapshot)| {
+        let earlier = snapshots.get(place + 1);
         let changes = earlier.map_or_else(Vec::new, |earlier| changes(earlier, snapshot));
         VersionView {
             number: snapshot.number,
             by: snapshot.by.clone().unwrap_or_else(|| "The command line".to_owned()),
             at: Moment::new(snapshot.at, now),
-            is_newest: start + place == 0,
+            is_newest: snapshot.number == newest.0,
             is_first: earlier.is_none(),
             changes,
             whole: snapshot.fields.clone(),
         }
     });
     let shown: Vec<VersionView> = shown.collect();
-    let older = shown.last().map(|last| last.number).filter(|_| rest.len() > VERSIONS_PER_PAGE);
+    let older = shown.last().map(|last| last.number).filter(|_| snapshots.len() > VERSIONS_PER_PAGE);
     (shown, older)
 }
 

@@ -14,6 +14,7 @@ use chancery_policy::{
 use chancery_store::{
     Changed, ClientChange, ClientOrder, ClientQuery, ClientRecords, ENTRIES_PER_PAGE, EntriesWanted,
     EntryChange, EntryPlace, MAX_ENTRIES_PER_CLIENT, NewClient, NewEntry, Ownership, People as _, StoreError,
+    VersionsWanted,
 };
 use std::sync::Arc;
 
@@ -131,7 +132,9 @@ pub async fn an_import_is_all_or_nothing_and_gives_numbers_in_order<D: TestDatab
     let (_, kept) = listed(&*store, &people.ruth, &ClientQuery { page: 1, ..ClientQuery::default() }).await;
     let away = ClientQuery { page: 1, is_archived: true, ..ClientQuery::default() };
     assert_eq!((kept, listed(&*store, &people.ruth, &away).await.1), (1201 - 240, 240));
-    let versions = store.client_versions(crate::firm::permit(&people.ruth, numbers[5], people.tom.id)).await;
+    let versions = store
+        .client_versions(crate::firm::permit(&people.ruth, numbers[5], people.tom.id), VersionsWanted::NEWEST)
+        .await;
     let (_, versions) = versions.unwrap().unwrap();
     assert_eq!((versions.len(), versions[0].is_archived, versions[0].by.clone()), (1, true, None));
 }
@@ -191,8 +194,11 @@ pub async fn an_edit_is_the_next_version_and_every_earlier_one_is_kept<D: TestDa
     store.set_client_archived(away, true).await.unwrap();
     store.reassign_client(permit(&people.ruth, client, people.maya.id), people.tom.id).await.unwrap();
 
-    let (now, versions) =
-        store.client_versions(permit(&people.tom, client, people.tom.id)).await.unwrap().unwrap();
+    let (now, versions) = store
+        .client_versions(permit(&people.tom, client, people.tom.id), VersionsWanted::NEWEST)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(now.version, Version(4));
     let told: Vec<_> = versions
         .iter()
@@ -228,8 +234,11 @@ pub async fn an_edit_of_an_old_version_is_a_conflict_and_changes_nothing<D: Test
             other => panic!("{other:?}"),
         }
     }
-    let (now, versions) =
-        store.client_versions(permit(&people.maya, client, people.maya.id)).await.unwrap().unwrap();
+    let (now, versions) = store
+        .client_versions(permit(&people.maya, client, people.maya.id), VersionsWanted::NEWEST)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!((now.name.as_str(), versions.len()), ("First", 2));
     assert_eq!(decisions(&*store).await.len(), before + 4, "three edits and a look were decided");
 }
@@ -279,9 +288,30 @@ pub async fn of_two_editors_of_one_version_one_saves_and_one_learns_what_is_now<
         assert_eq!(one, other, "who came second learns what the first has saved");
         assert_eq!(entries.iter().filter(|changed| matches!(changed, Changed::Saved(_))).count(), 1);
     }
-    let (_, versions) =
-        stores[0].client_versions(permit(&people.maya, client, people.maya.id)).await.unwrap().unwrap();
+    let (_, versions) = stores[0]
+        .client_versions(permit(&people.maya, client, people.maya.id), VersionsWanted::NEWEST)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(versions.len(), 21);
+
+    let page = |before: Option<i64>, limit| VersionsWanted::Page { before: before.map(Version), limit };
+    let asked: [(VersionsWanted, &[i64]); 5] = [
+        (page(None, 3), &[21, 20, 19]),
+        (page(Some(3), 3), &[2, 1]),
+        (VersionsWanted::NowAnd(Version(4)), &[21, 4]),
+        (VersionsWanted::NowAnd(Version(99)), &[21]),
+        (VersionsWanted::None, &[]),
+    ];
+    for (wanted, numbers) in asked {
+        let read = permit(&people.maya, client, people.maya.id);
+        let (_, versions) = stores[0].client_versions(read, wanted).await.unwrap().unwrap();
+        let of_client: Vec<i64> = versions.iter().map(|version| version.version.0).collect();
+        let read = permit(&people.maya, client, people.maya.id);
+        let (_, versions) = stores[0].entry_versions(read, entry, wanted).await.unwrap().unwrap();
+        let of_entry: Vec<i64> = versions.iter().map(|version| version.version.0).collect();
+        assert_eq!((of_client.as_slice(), of_entry.as_slice()), (numbers, numbers), "{wanted:?}");
+    }
 }
 
 pub async fn an_archived_client_is_kept_whole_and_listed_apart<D: TestDatabase>(database: Arc<D>) {
@@ -371,8 +401,11 @@ pub async fn many_clients_change_hands_together_or_not_at_all<D: TestDatabase>(d
     assert_eq!(listed(&*store, &people.maya, &words("")).await.1, 0);
     assert_eq!(listed(&*store, &people.tom, &words("client")).await.1, 700);
     assert_eq!(store.reassign_clients(permits(people.tom.id), people.tom.id).await.unwrap(), 0);
-    let (now, versions) =
-        store.client_versions(permit(&people.tom, clients[9], people.tom.id)).await.unwrap().unwrap();
+    let (now, versions) = store
+        .client_versions(permit(&people.tom, clients[9], people.tom.id), VersionsWanted::NEWEST)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!((now.version, versions.len(), versions[0].owner.id), (Version(2), 2, people.tom.id));
 }
 
@@ -402,8 +435,8 @@ pub async fn a_permit_for_a_former_owner_opens_and_changes_nothing<D: TestDataba
     };
     let refusals = [
         store.read_client(read, &NEWEST).await.unwrap_err(),
-        store.client_versions(versions).await.unwrap_err(),
-        store.entry_versions(entry_versions, entry.id).await.unwrap_err(),
+        store.client_versions(versions, VersionsWanted::NEWEST).await.unwrap_err(),
+        store.entry_versions(entry_versions, entry.id, VersionsWanted::NEWEST).await.unwrap_err(),
         store.set_client_archived(archive, true).await.unwrap_err(),
         store.edit_client(edit, change(Version(2), "Mine")).await.unwrap_err(),
         store.add_entry(add, note(maya, NOON, "Two")).await.unwrap_err(),
@@ -595,7 +628,7 @@ pub async fn an_entry_is_edited_within_its_own_record_and_its_versions_are_kept<
     assert_eq!(store.edit_entry(edit(), change(&toms_entry, "Mine", false)).await.unwrap(), Changed::Gone);
     assert_eq!(store.set_entry_archived(edit(), toms_entry.id, true).await.unwrap(), Changed::Gone);
     let look = permit::<ReadClient>(&people.maya, mayas, people.maya.id);
-    assert_eq!(store.entry_versions(look, toms_entry.id).await.unwrap(), None);
+    assert_eq!(store.entry_versions(look, toms_entry.id, VersionsWanted::NEWEST).await.unwrap(), None);
 
     let Changed::Saved(settled) =
         store.edit_entry(edit(), change(&entry, "The bill, settled", false)).await.unwrap()
@@ -610,8 +643,11 @@ pub async fn an_entry_is_edited_within_its_own_record_and_its_versions_are_kept<
     let by_partner = permit::<EditClient>(&people.ruth, mayas, people.maya.id);
     store.set_entry_archived(by_partner, entry.id, true).await.unwrap();
 
-    let (now, versions) =
-        store.entry_versions(permit(&people.maya, mayas, people.maya.id), entry.id).await.unwrap().unwrap();
+    let (now, versions) = store
+        .entry_versions(permit(&people.maya, mayas, people.maya.id), entry.id, VersionsWanted::NEWEST)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!((now.version, now.archived_at), (Version(3), Some(NOON)));
     let told: Vec<_> = versions
         .iter()

@@ -1,8 +1,9 @@
 //! Who gets to see and to change what.
 
-use super::{Firm, form, get_json, json, new_client, new_entry};
+use super::{Firm, assert_has, form, get_json, json, new_client, new_entry};
 use crate::tests::browser::Reply;
 use axum::http::{HeaderMap, StatusCode};
+use chancery_domain::PersonId;
 
 /// All that one could compare two replies by. Each request has an id of its own.
 fn comparable(reply: &Reply) -> (StatusCode, HeaderMap, &str) {
@@ -184,4 +185,34 @@ async fn who_opened_a_record_stands_on_it() {
     let seen = seen.split("Opened by").nth(1).unwrap().split("</ul>").next().unwrap();
     assert!(seen.contains("ruth@<wbr>company.com") && seen.contains("ann@<wbr>company.com"), "{seen}");
     assert!(!seen.contains("ben@"), "who was refused has not opened it: {seen}");
+}
+
+#[tokio::test]
+async fn whoever_has_left_still_stands_as_the_owner_and_nobody_else_does() {
+    let mut firm = Firm::open().await;
+    let client = new_client(&mut firm.ann, "Harbour Lane Bakery").await;
+    new_client(&mut firm.ben, "Other Mill").await;
+    let (ann, ben) = (firm.number_of("ann@company.com").await, firm.number_of("ben@company.com").await);
+    let path = format!("/clients/{client}");
+    let removed = firm.desk.portal.store.remove_person(PersonId(ann), firm.desk.portal.clock.now()).await;
+    removed.unwrap();
+
+    let page = firm.ruth.get(&path).await;
+    let former = format!("<option value=\"{ann}\" selected>ann@company.com (former)</option>");
+    assert_has(&page, &["<option value=\"\">Choose…</option>", &former]);
+    assert_eq!(page.body.matches(" selected>").count(), 1);
+
+    let nobody = firm.ruth.post(&format!("{path}/reassign"), &form(&[("owner", "")])).await;
+    assert_eq!(nobody.status, StatusCode::BAD_REQUEST);
+    assert_has(&nobody, &["Choose whose client it is to be."]);
+    for (person, is_said) in [(ann, false), (ben, true), (ben, false)] {
+        let owner = form(&[("owner", &person.to_string())]);
+        let reply = firm.ruth.post(&format!("{path}/reassign"), &owner).await;
+        assert_eq!(reply.status, StatusCode::SEE_OTHER);
+        assert_eq!(reply.location().contains("done=reassigned"), is_said, "{person}");
+    }
+    assert_eq!(firm.ben.get(&path).await.status, StatusCode::OK);
+
+    let list = firm.ruth.get(&format!("/clients?owner={ann}")).await;
+    assert_has(&list, &[&former]);
 }
