@@ -76,7 +76,8 @@ impl Rest {
         let found = found.map_err(|error| refused_by_store(&error))?;
         let is_last = found.len() < CLIENTS_AT_ONCE as usize;
         let after = found.last().map(|ownership| ownership.client);
-        let chunk = self.format.write(&portal.records(who, found).await?).map_err(|error| cannot_write(&error))?;
+        let chunk =
+            self.format.write(&portal.records(who, found).await?).map_err(|error| cannot_write(&error))?;
         Ok((chunk, (!is_last).then_some(Self { after, ..self })))
     }
 }

@@ -164,7 +164,7 @@ fn leaning(pairs: &[(Duration, Duration)]) -> f64 {
 #[test]
 fn a_difference_in_time_is_seen_through_far_larger_noise() {
     let randomness = SeededRandomness::new(7);
-    let mut noisy = |more_ns: u64| Duration::from_nanos(800_000 + more_ns + randomness.next_u64() % 400_000);
+    let noisy = |more_ns: u64| Duration::from_nanos(800_000 + more_ns + randomness.next_u64() % 400_000);
     let alike: Vec<_> = (0..PAIRS).map(|_| (noisy(0), noisy(0))).collect();
     assert!(leaning(&alike).abs() < MAX_LEANING / 2.0, "{}", leaning(&alike));
     let differing: Vec<_> = (0..PAIRS).map(|_| (noisy(70_000), noisy(0))).collect();

@@ -82,7 +82,7 @@ async fn a_role_is_changed_from_the_next_request_on() {
     assert_eq!(firm.ben.browser.get("/team").await.status, StatusCode::FORBIDDEN);
     let reply = firm.ruth.browser.post("/team/role", &format!("person={ben}&role=partner")).await;
     assert_eq!(reply.location(), format!("/team?person={ben}&done=partner"));
-    let page = firm.ruth.browser.get(&reply.location().to_owned()).await;
+    let page = firm.ruth.browser.get(reply.location()).await;
     assert!(page.body.contains("ben@company.com is a partner from the next request on."), "{}", page.body);
     assert_eq!(firm.ben.browser.get("/team").await.status, StatusCode::OK);
     firm.ruth.browser.post("/team/role", &format!("person={ben}&role=consultant")).await;
@@ -202,7 +202,7 @@ async fn somebody_who_is_removed_is_out_at_once_and_comes_back_only_when_let_in_
         page.body
     );
     let reply = firm.ruth.browser.post("/team/remove", &format!("person={ann}")).await;
-    let page = firm.ruth.browser.get(&reply.location().to_owned()).await;
+    let page = firm.ruth.browser.get(reply.location()).await;
     for part in ["Still the owner of 1 client", "action=\"/team/reassign\"", "action=\"/team/restore\""] {
         assert!(page.body.contains(part), "{part}: {}", page.body);
     }
@@ -227,7 +227,7 @@ async fn all_clients_of_one_person_move_to_another_each_decided_and_on_record_by
     let decided = firm.decisions().await.len();
     let reply = firm.ruth.browser.post("/team/reassign", &format!("from={ann}&to={ben}")).await;
     assert_eq!(reply.location(), format!("/team?person={ann}&done=moved&count=3&to={ben}"));
-    let page = firm.ruth.browser.get(&reply.location().to_owned()).await;
+    let page = firm.ruth.browser.get(reply.location()).await;
     assert!(
         page.body.contains("3 clients of ann@company.com now belong to ben@company.com."),
         "{}",
