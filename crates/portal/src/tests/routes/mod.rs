@@ -149,6 +149,7 @@ async fn every_route_answers_everybody_as_its_cases_say_and_a_refusal_changes_no
                             wrong.push(format!("{what}: on record is {decisions:?}"));
                         }
                     }
+                    (Some(_), Some(_)) => wrong.push(format!("{what}: on record is {decisions:?}")),
                     _ if !decisions.is_empty() => wrong.push(format!("{what}: on record is {decisions:?}")),
                     _ => {}
                 }
