@@ -3,6 +3,7 @@
 
 use super::differences::{Span, spans};
 use crate::when::Moment;
+use chancery_domain::Version;
 
 pub(crate) struct Conflict {
     /// None: the command line.
@@ -40,10 +41,18 @@ impl Conflict {
             .filter(|field| field.is_different)
             .map(|field| field.label.to_lowercase())
             .collect();
-        match labels.split_last() {
-            None => "nothing".to_owned(),
-            Some((last, [])) => last.clone(),
-            Some((last, others)) => format!("{} and {last}", others.join(", ")),
+        match labels.is_empty() {
+            true => "nothing".to_owned(),
+            false => in_a_sentence(&labels),
+        }
+    }
+
+    /// What was done while this person was writing. `base` is the version that they started from.
+    pub(super) fn meanwhile(&self, base: Version, deeds: &[String]) -> String {
+        let (who, deeds) = (self.who(), in_a_sentence(deeds));
+        match self.version - base.0 {
+            ..=1 => format!("{who} {deeds} while you were writing."),
+            _ => format!("While you were writing, somebody {deeds}; the last change was by {who}."),
         }
     }
 
@@ -53,5 +62,13 @@ impl Conflict {
 
     pub(crate) fn has_changes(&self) -> bool {
         self.fields.iter().any(|field| !field.changed.is_empty())
+    }
+}
+
+fn in_a_sentence(parts: &[String]) -> String {
+    match parts.split_last() {
+        None => String::new(),
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
     }
 }

@@ -8,17 +8,17 @@ use super::no_such_entry;
 use super::notice::{Done, Notice};
 use super::posted::Posted;
 use super::record::{self, Open, Showing};
-use super::record_query::{View, done_href};
+use super::record_query::{RecordQuery, Tab, View};
 use crate::session::SignedIn;
 use crate::state::Portal;
 use crate::when::{Moment, in_utc};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
-use chancery_domain::{ClientId, Entry, EntryKind, Version};
+use chancery_domain::{ClientId, Entry, EntryId, EntryKind, Version};
 use chancery_pages::Refusal;
 use chancery_policy::{EditClient, ReadClient};
-use chancery_store::{Changed, EntryChange, VersionsWanted};
+use chancery_store::{Changed, EntryChange, EntryVersion, VersionsWanted};
 use std::sync::Arc;
 
 pub(crate) async fn handle(
@@ -36,7 +36,9 @@ pub(crate) async fn handle(
         Err(problems) => {
             portal.refuse_who_may_not::<EditClient>(&who, client).await?;
             let saved = record::saved_entry(&portal, &who, client, entry).await?;
-            let form = EntryForm { problems, ..EntryForm::typed(saved.kind, Some(entry), typed) };
+            let is_archived = saved.archived_at.is_some();
+            let form =
+                EntryForm { problems, is_archived, ..EntryForm::typed(saved.kind, Some(entry), typed) };
             let (view, status) = (View::default(), StatusCode::UNPROCESSABLE_ENTITY);
             let showing = Showing { view, open: Open::Entry(form), notice: None, status };
             return record::show(&portal, &who, client, showing).await;
@@ -53,13 +55,54 @@ pub(crate) async fn handle(
     };
     let edit = |permit| portal.store.edit_entry(permit, change.clone());
     match portal.on_client::<EditClient, _, _>(&who, client, edit).await? {
-        Changed::Saved(_) => {
-            let href = format!("{}#entry-{entry}", done_href(client, Done::EntrySaved));
-            Ok(Redirect::to(&href).into_response())
+        Changed::Saved(saved) => {
+            let saved = match saved.archived_at.is_some() && typed.restore.is_some() {
+                true => restored(&portal, &who, client, entry).await?,
+                false => saved,
+            };
+            // To where it is to be seen.
+            let tab = if saved.archived_at.is_some() { Tab::Archived } else { Tab::default() };
+            let view = View { tab, older: None };
+            let query = RecordQuery { view, open: None, done: Some(Done::EntrySaved) };
+            Ok(Redirect::to(&format!("{}#entry-{entry}", query.href(client))).into_response())
         }
         Changed::Conflict(theirs) => in_conflict(&portal, &who, client, typed, version, theirs).await,
         Changed::Gone => Err(no_such_entry(client)),
     }
+}
+
+async fn restored(
+    portal: &Portal,
+    who: &SignedIn,
+    client: ClientId,
+    entry: EntryId,
+) -> Result<Entry, Refusal> {
+    let restore = |permit| portal.store.set_entry_archived(permit, entry, false);
+    match portal.on_client::<EditClient, _, _>(who, client, restore).await? {
+        Changed::Saved(entry) | Changed::Conflict(entry) => Ok(entry),
+        Changed::Gone => Err(no_such_entry(client)),
+    }
+}
+
+/// What was done to an entry since somebody opened it.
+fn deeds_between(base: Option<&EntryVersion>, now: &Entry, what: &str) -> Vec<String> {
+    let mut deeds = Vec::new();
+    if let Some(base) = base {
+        let (was, is) =
+            ((&base.title, &base.text, base.at, base.is_open), (&now.title, &now.text, now.at, now.is_open));
+        if was != is {
+            deeds.push(format!("saved this {what}"));
+        }
+        match (base.is_archived, now.archived_at.is_some()) {
+            (false, true) => deeds.push(format!("archived this {what}")),
+            (true, false) => deeds.push(format!("took this {what} out of the archive")),
+            _ => {}
+        }
+    }
+    if deeds.is_empty() {
+        deeds.push(format!("saved this {what}"));
+    }
+    deeds
 }
 
 /// Yours and theirs, side by side. Yours is still in the form, which now saves over theirs.
@@ -116,17 +159,22 @@ async fn in_conflict(
         version: theirs.version.0,
         fields,
     };
-    let words = format!(
-        "{} saved this {} while you were writing. Yours is kept below; compare before you save.",
-        conflict.who(),
-        words.lower
-    );
+    let mut told = conflict.meanwhile(seen, &deeds_between(base, &theirs, words.lower));
+    told.push_str(" Yours is kept below; compare before you save.");
+    let is_archived = theirs.archived_at.is_some();
+    if is_archived {
+        told.push_str(" It is archived now; the box below your text takes it out when you save.");
+    }
+    // Whoever did not know that it was archived does not mean to write into the archive.
+    let restores = is_archived && (typed.restore.is_some() || base.is_none_or(|base| !base.is_archived));
     let form = EntryForm {
         version: Some(theirs.version),
         conflict: Some(conflict),
+        is_archived,
+        restores,
         ..EntryForm::typed(theirs.kind, Some(theirs.id), typed)
     };
-    let notice = Some(Notice::warning("Changed meanwhile.", words));
+    let notice = Some(Notice::warning("Changed meanwhile.", told));
     let (view, status) = (View::default(), StatusCode::CONFLICT);
     record::show(portal, who, client, Showing { view, open: Open::Entry(form), notice, status }).await
 }

@@ -26,6 +26,8 @@ pub(crate) struct EntryTyped {
     pub(crate) is_open: Option<String>,
     /// The one that was on the page; empty for a new entry.
     pub(crate) version: String,
+    /// There at all: an entry that is archived is taken out again.
+    pub(crate) restore: Option<String>,
 }
 
 /// What was typed, once it is good.
@@ -49,6 +51,9 @@ pub(crate) struct EntryForm {
     pub(crate) at: String,
     pub(crate) at_was: String,
     pub(crate) is_open: bool,
+    /// Whoever saves it says whether it stays so.
+    pub(crate) is_archived: bool,
+    pub(crate) restores: bool,
     pub(crate) problems: Problems,
     pub(crate) conflict: Option<Conflict>,
     /// Something in it is not saved, though nobody has typed on this page yet.
@@ -121,6 +126,8 @@ impl EntryForm {
             at: field_time(now),
             at_was: String::new(),
             is_open: kind.can_be_open(),
+            is_archived: false,
+            restores: false,
             problems: Problems::default(),
             conflict: None,
             is_unsaved: false,
@@ -138,6 +145,7 @@ impl EntryForm {
             at: field_time(entry.at),
             at_was: entry.at.0.to_string(),
             is_open: entry.is_open,
+            is_archived: entry.archived_at.is_some(),
             ..Self::new(entry.kind, entry.at)
         }
     }
@@ -154,6 +162,8 @@ impl EntryForm {
             at: typed.at,
             at_was: typed.at_was,
             is_open: typed.is_open.is_some(),
+            is_archived: typed.restore.is_some(),
+            restores: typed.restore.is_some(),
             problems: Problems::default(),
             conflict: None,
             is_unsaved: true,

@@ -13,10 +13,10 @@ use crate::when::Moment;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
-use chancery_domain::{ClientId, ClientName, ContactFacts};
+use chancery_domain::{Client, ClientId, ClientName, ContactFacts};
 use chancery_pages::Refusal;
 use chancery_policy::{EditClient, ReadClient};
-use chancery_store::{Changed, ClientChange, VersionsWanted};
+use chancery_store::{Changed, ClientChange, ClientVersion, VersionsWanted};
 use std::sync::Arc;
 
 pub(crate) async fn handle(
@@ -59,6 +59,28 @@ pub(super) fn labelled(name: &ClientName, facts: &ContactFacts) -> [(&'static st
     ]
 }
 
+/// What was done to a client since somebody opened it: a version is not only made by whoever edits the facts.
+fn deeds_between(base: Option<&ClientVersion>, now: &Client) -> Vec<String> {
+    let mut deeds = Vec::new();
+    if let Some(base) = base {
+        if (&base.name, &base.facts) != (&now.name, &now.facts) {
+            deeds.push("saved these facts".to_owned());
+        }
+        if base.owner.id != now.owner.id {
+            deeds.push(format!("gave this client to {}", now.owner.email));
+        }
+        match (base.is_archived, now.archived_at.is_some()) {
+            (false, true) => deeds.push("archived this client".to_owned()),
+            (true, false) => deeds.push("restored this client".to_owned()),
+            _ => {}
+        }
+    }
+    if deeds.is_empty() {
+        deeds.push("saved this client".to_owned());
+    }
+    deeds
+}
+
 async fn in_conflict(
     portal: &Portal,
     who: &SignedIn,
@@ -70,6 +92,7 @@ async fn in_conflict(
     let found = portal.on_client::<ReadClient, _, _>(who, id, read).await?;
     let (theirs, versions) = found.ok_or_else(no_such_client)?;
     let base = versions.iter().find(|version| Some(version.version) == typed.version());
+    let deeds = deeds_between(base, &theirs);
     let base = base.map(|base| labelled(&base.name, &base.facts));
     let newest = versions.iter().find(|version| version.version == theirs.version);
 
@@ -85,10 +108,11 @@ async fn in_conflict(
         version: theirs.version.0,
         fields: fields.collect(),
     };
-    let words = format!(
-        "{} saved these facts while you were writing. Yours are kept below; compare before you save.",
-        conflict.who()
-    );
+    let mut words = conflict.meanwhile(typed.version().unwrap_or(theirs.version), &deeds);
+    words.push_str(" Yours are kept below; compare before you save.");
+    if theirs.archived_at.is_some() {
+        words.push_str(" The client is archived: what you save is kept, and it stays out of the list until it is restored.");
+    }
     let typed = FactsTyped { version: theirs.version.to_string(), ..typed };
     let form = FactsForm { conflict: Some(conflict), ..FactsForm::typed(typed) };
     let notice = Some(Notice::warning("Changed meanwhile.", words));

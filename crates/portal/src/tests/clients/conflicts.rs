@@ -75,3 +75,59 @@ async fn the_second_to_save_facts_sees_both_and_decides() {
     assert_eq!(firm.ann.post(&path, &mine("2")).await.status, StatusCode::SEE_OTHER);
     assert_eq!(json(&mut firm.ann, &path).await["contact"], "Priya");
 }
+
+#[tokio::test]
+async fn whoever_saves_over_an_archived_entry_is_told_and_finds_the_text() {
+    let mut firm = Firm::open().await;
+    let client = new_client(&mut firm.ann, "Harbour Lane Bakery").await;
+    let entry = new_entry(&mut firm.ann, client, "meeting_note", "Call", "They called.").await;
+    let path = format!("/clients/{client}/entries/{entry}");
+    let fields = |version: &'static str, text: &'static str| {
+        vec![("kind", "meeting_note"), ("version", version), ("title", "Call"), ("text", text)]
+    };
+    firm.ruth.post(&format!("{path}/archive"), "").await;
+    let reply = firm.ann.post(&path, &form(&fields("1", "They called twice."))).await;
+    assert_eq!(reply.status, StatusCode::CONFLICT);
+    assert_has(
+        &reply,
+        &[
+            "ruth@company.com archived this note while you were writing.",
+            "It is archived now",
+            "name=\"restore\" value=\"1\" checked",
+        ],
+    );
+    assert!(!reply.body.contains("ruth@company.com saved"), "she only archived it");
+
+    // As one leaves it, it stays archived, and the page that follows shows it there.
+    let reply = firm.ann.post(&path, &form(&fields("2", "They called twice."))).await;
+    assert_eq!(reply.location(), format!("/clients/{client}?tab=archived&done=entry#entry-{entry}"));
+    let mut restoring = fields("3", "They called three times.");
+    restoring.push(("restore", "1"));
+    let reply = firm.ann.post(&path, &form(&restoring)).await;
+    assert_eq!(reply.location(), format!("/clients/{client}?done=entry#entry-{entry}"));
+    let record = json(&mut firm.ann, &format!("/clients/{client}")).await;
+    assert_eq!(record["meeting_notes"][0]["text"], "They called three times.");
+
+    let reply = firm.ann.post(&path, &form(&fields("1", "Late."))).await;
+    assert_has(&reply, &["somebody saved this note; the last change was by ann@company.com."]);
+}
+
+#[tokio::test]
+async fn what_was_done_to_a_client_meanwhile_is_said_as_it_was() {
+    let mut firm = Firm::open().await;
+    let client = new_client(&mut firm.ann, "Harbour Lane Bakery").await;
+    let path = format!("/clients/{client}");
+    let mine = |version| form(&[("version", version), ("name", "Harbour Bakery")]);
+    firm.ruth.post(&format!("{path}/archive"), "").await;
+    let reply = firm.ann.post(&path, &mine("1")).await;
+    assert_eq!(reply.status, StatusCode::CONFLICT);
+    assert_has(&reply, &["ruth@company.com archived this client while", "until it is restored"]);
+    assert!(!reply.body.contains("saved these facts"));
+
+    let ben = form(&[("owner", &firm.number_of("ben@company.com").await.to_string())]);
+    firm.ruth.post(&format!("{path}/reassign"), &ben).await;
+    let reply = firm.ben.post(&path, &mine("2")).await;
+    assert_has(&reply, &["ruth@company.com gave this client to ben@company.com while"]);
+    let reply = firm.ben.post(&path, &mine("1")).await;
+    assert_has(&reply, &["somebody gave this client to ben@company.com and archived this client; the last"]);
+}
