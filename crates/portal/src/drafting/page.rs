@@ -59,7 +59,9 @@ pub(super) async fn show(
     let DraftForm { entry, version, title, text, at, at_was, is_open, .. } = form;
     let version = version.map_or_else(String::new, |version| version.to_string());
     let kind = EntryKind::DraftLetter;
-    let typed = EntryTyped { kind: kind.to_string(), title, text, at, at_was, is_open, version };
+    let kind_typed = kind.to_string();
+    let typed =
+        EntryTyped { kind: kind_typed, title, text, at, at_was, is_open, version, ..EntryTyped::default() };
     let editor = EntryForm { side_panel, ..EntryForm::typed(kind, entry, typed) };
     let showing = Showing { view, open: Open::Entry(editor), notice, status };
     let mut response = record::render(portal, who, record, showing).await?;
