@@ -122,7 +122,7 @@
     show(part(form, "back"), texts.length > 0);
   }
 
-  /** Swaps, so that pressing twice changes nothing. */
+  /** Each press brings the text before; what was in the editor comes around again. */
   function putBack(form) {
     const text = editor(form);
     const texts = formerTexts.get(form) ?? [];

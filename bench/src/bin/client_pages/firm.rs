@@ -111,6 +111,7 @@ fn client(number: u64, owner: chancery_domain::PersonId, now: UnixMillis) -> New
             at: UnixMillis(now.0 - (number as i64 % 5_000 * ENTRIES + place) * HOUR_MS),
             author: owner,
             is_open: kind.can_be_open() && place == 1,
+            is_archived: false,
         }
     };
     NewClient {

@@ -28,6 +28,9 @@ pub(crate) struct EntryTyped {
     pub(crate) version: String,
     /// There at all: an entry that is archived is taken out again.
     pub(crate) restore: Option<String>,
+    /// What the panel beside a letter has, so that a letter that cannot be saved yet does not take it along.
+    pub(crate) purpose: String,
+    pub(crate) max_output_tokens: String,
 }
 
 /// What was typed, once it is good.
@@ -60,6 +63,9 @@ pub(crate) struct EntryForm {
     pub(crate) is_unsaved: bool,
     /// What a template of its own has made for the side of the letter editor, inside its form; HTML.
     pub(crate) side_panel: Option<String>,
+    /// What was typed there.
+    pub(crate) purpose: String,
+    pub(crate) max_output_tokens: String,
 }
 
 impl EntryTyped {
@@ -132,6 +138,8 @@ impl EntryForm {
             conflict: None,
             is_unsaved: false,
             side_panel: None,
+            purpose: String::new(),
+            max_output_tokens: String::new(),
         }
     }
 
@@ -168,6 +176,8 @@ impl EntryForm {
             conflict: None,
             is_unsaved: true,
             side_panel: None,
+            purpose: typed.purpose,
+            max_output_tokens: typed.max_output_tokens,
         }
     }
 

@@ -9,7 +9,7 @@ use super::people::{self, Choice};
 use super::record_query::{Opened, RecordQuery, Tab, View};
 use super::{json, no_such_entry};
 use crate::authority::{ClientNumber, no_such_client};
-use crate::drafting::DraftPanel;
+use crate::drafting::{Beside, DraftPanel};
 use crate::frame::{Frame, Section};
 use crate::session::SignedIn;
 use crate::state::Portal;
@@ -189,9 +189,10 @@ async fn draft_panel(
     who: &SignedIn,
     record: &ClientRecord,
     view: View,
-    letter: Option<EntryId>,
+    form: &EntryForm,
 ) -> Result<String, Refusal> {
-    let id = record.client.id;
+    let EntryForm { entry, purpose, max_output_tokens, .. } = form;
+    let (id, letter) = (record.client.id, Beside { entry: *entry, purpose, max_output_tokens });
     let panel = match view == View::default() {
         true => DraftPanel::fresh(portal, id, &record.entries, letter).await,
         false => {
@@ -222,7 +223,7 @@ pub(crate) async fn render(
         && form.side_panel.is_none()
         && form.conflict.is_none()
     {
-        form.side_panel = Some(draft_panel(portal, who, &record, showing.view, form.entry).await?);
+        form.side_panel = Some(draft_panel(portal, who, &record, showing.view, form).await?);
     }
     let may = May {
         edit: portal.policy.would_allow::<EditClient>(asker, about),

@@ -29,7 +29,7 @@ pub(crate) mod tests;
 
 pub(crate) use api::Drafter;
 pub use api::DraftingError;
-pub(crate) use panel::DraftPanel;
+pub(crate) use panel::{Beside, DraftPanel};
 
 use std::fmt;
 

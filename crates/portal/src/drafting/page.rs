@@ -60,7 +60,8 @@ pub(super) async fn show(
     let version = version.map_or_else(String::new, |version| version.to_string());
     let kind = EntryKind::DraftLetter;
     let kind_typed = kind.to_string();
-    let typed = EntryTyped { kind: kind_typed, title, text, at, at_was, is_open, version, restore: None };
+    let typed =
+        EntryTyped { kind: kind_typed, title, text, at, at_was, is_open, version, ..EntryTyped::default() };
     let editor = EntryForm { side_panel, ..EntryForm::typed(kind, entry, typed) };
     let showing = Showing { view, open: Open::Entry(editor), notice, status };
     let mut response = record::render(portal, who, record, showing).await?;

@@ -40,22 +40,37 @@ struct Choice {
     is_ticked: bool,
 }
 
+/// What a panel stands beside.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Beside<'a> {
+    /// The letter in the editor; None for a new one.
+    pub(crate) entry: Option<EntryId>,
+    /// As typed, where something was.
+    pub(crate) purpose: &'a str,
+    pub(crate) max_output_tokens: &'a str,
+}
+
 impl DraftPanel {
-    /// For an editor that was just opened. `entries` are the record's newest; `letter` is the one in the editor.
+    /// For an editor that was just opened, or whose letter could not be saved. `entries` are the record's newest.
     pub(crate) async fn fresh(
         portal: &Portal,
         client: ClientId,
         entries: &[Entry],
-        letter: Option<EntryId>,
+        beside: Beside<'_>,
     ) -> Self {
-        let others = || entries.iter().filter(|entry| Some(entry.id) != letter);
+        let others = || entries.iter().filter(|entry| Some(entry.id) != beside.entry);
         let ticked: Vec<EntryId> = others()
             .filter(|entry| entry.kind != EntryKind::DraftLetter)
             .take(TICKED_AT_FIRST)
             .map(|entry| entry.id)
             .collect();
         let choices = choices(others(), &ticked, portal.clock.now());
-        Self::new(portal, client, choices, DEFAULT_OUTPUT_TOKENS.to_string()).await
+        let max_output_tokens = match beside.max_output_tokens {
+            "" => DEFAULT_OUTPUT_TOKENS.to_string(),
+            typed => typed.to_owned(),
+        };
+        let panel = Self::new(portal, client, choices, max_output_tokens).await;
+        Self { purpose: beside.purpose.to_owned(), ..panel }
     }
 
     /// For an editor that comes back with what was typed in it. `entries` are the newest and the chosen ones.

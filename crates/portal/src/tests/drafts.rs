@@ -202,6 +202,23 @@ async fn what_is_wrong_with_the_form_is_told_at_its_field() {
 }
 
 #[tokio::test]
+async fn a_letter_that_cannot_be_saved_yet_keeps_what_was_typed_beside_it() {
+    let mut scene = Scene::open(written(&["Dear"])).await;
+    let form = [
+        ("kind", "draft_letter"),
+        ("title", ""),
+        ("text", "mine"),
+        ("purpose", "Offer a credit."),
+        ("max_output_tokens", "321"),
+    ];
+    let page = scene.ann.post(&format!("/clients/{}/entries", scene.client), &encoded(&form)).await;
+    assert_eq!(page.status, StatusCode::UNPROCESSABLE_ENTITY);
+    for part in ["Offer a credit.", "value=\"321\"", "321 tokens cost at most", "mine"] {
+        assert!(page.body.contains(part), "{part}: {}", page.body);
+    }
+}
+
+#[tokio::test]
 async fn notes_that_do_not_fit_are_named_and_nothing_is_cut() {
     let mut scene = Scene::open(written(&["Dear"])).await;
     let long = new_note(&mut scene.ann, scene.client, "The whole history", &"word ".repeat(1_500)).await;

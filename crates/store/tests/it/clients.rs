@@ -6,7 +6,9 @@ use crate::firm::{
     people, permit, read, words,
 };
 use crate::samples::NOON;
-use chancery_domain::{Action, Asker, ClientId, ContactFacts, Day, Decision, EntryKind, PersonId, Version};
+use chancery_domain::{
+    Action, Asker, ClientId, ContactFacts, Day, Decision, EntryId, EntryKind, PersonId, Version,
+};
 use chancery_policy::{
     ArchiveClient, ClientInQuestion, CreateClient, EditClient, ExportClient, ListClients, NewClientFor,
     Permit, ReadClient, ReassignClient, TheFirm,
@@ -170,6 +172,47 @@ pub async fn a_read_and_a_refusal_are_each_one_row_of_the_audit<D: TestDatabase>
             (tom, Action::ListClients, None, Decision::Allowed),
         ]
     );
+}
+
+/// Whatever is named beside them: another client's, nobody's, those that are put away, and some twice.
+pub async fn a_letter_is_drafted_from_the_clients_own_entries_alone_and_that_is_on_record_as_an_edit<
+    D: TestDatabase,
+>(
+    database: Arc<D>,
+) {
+    let store = database.open().await;
+    let people = people(&*store).await;
+    let maya = people.maya.id;
+    let client = create(&*store, &people.maya, "Harbour Lane Bakery").await;
+    let other = create(&*store, &people.maya, "Calder & Sons").await;
+    let mut ids = Vec::new();
+    for (of, at_s, title) in
+        [(client, 0, "Older"), (client, 60, "Newer"), (client, 30, "Away"), (other, 0, "Another's")]
+    {
+        let added =
+            store.add_entry(permit(&people.maya, of, maya), note(maya, after_s(at_s), title)).await.unwrap();
+        ids.push(added.id);
+    }
+    store.set_entry_archived(permit(&people.maya, client, maya), ids[2], true).await.unwrap();
+    let decided = decisions(&*store).await.len();
+    let named = [ids.as_slice(), &[ids[0], EntryId(987_654)]].concat();
+    let edit = permit::<EditClient>(&people.maya, client, maya);
+    let (found, entries) = store.read_for_letter(edit, &named).await.unwrap().unwrap();
+    assert_eq!(found.id, client);
+    assert_eq!(entries.iter().map(|entry| entry.id).collect::<Vec<_>>(), [ids[1], ids[0]], "newest first");
+    let rows = decisions(&*store).await.split_off(decided);
+    let rows: Vec<_> = rows.iter().map(|row| (row.asked.action, row.asked.client, row.decision)).collect();
+    assert_eq!(rows, [(Action::EditClient, Some(client), Decision::Allowed)]);
+
+    let (early, late) =
+        (permit::<EditClient>(&people.maya, client, maya), permit(&people.tom, client, people.tom.id));
+    store.reassign_client(permit(&people.ruth, client, maya), people.tom.id).await.unwrap();
+    let refused = store.read_for_letter(early, &[]).await.unwrap_err();
+    assert!(matches!(refused, StoreError::OwnerChanged(changed) if changed == client), "{refused:?}");
+    assert_eq!(store.read_for_letter(late, &[]).await.unwrap().unwrap().1, []);
+    let nobodys =
+        ask::<EditClient>(asker(&people.ruth), ClientInQuestion { id: ClientId(9999), owner: None });
+    assert_eq!(store.read_for_letter(nobodys.unwrap(), &[]).await.unwrap(), None);
 }
 
 fn change(version: Version, name: &str) -> ClientChange {

@@ -188,6 +188,7 @@ conformance_suite! {
         an_edit_is_the_next_version_and_every_earlier_one_is_kept
         an_edit_of_an_old_version_is_a_conflict_and_changes_nothing
         of_two_editors_of_one_version_one_saves_and_one_learns_what_is_now
+        a_letter_is_drafted_from_the_clients_own_entries_alone_and_that_is_on_record_as_an_edit
         an_archived_client_is_kept_whole_and_listed_apart
         a_reassigned_client_is_the_new_owners_and_no_longer_the_old_ones
         many_clients_change_hands_together_or_not_at_all
