@@ -168,7 +168,6 @@
     event.preventDefault();
   });
 
-  // A form that was opened, or that has something to put right, is where the reader goes on. Where an address has a fragment, the
-  // browser leaves autofocus alone.
-  (document.querySelector(".error-summary") ?? document.querySelector("main [autofocus]"))?.focus();
+  // A form that was opened, or that has something to put right, is where the reader goes on.
+  document.querySelector(".error-summary")?.focus();
 })();

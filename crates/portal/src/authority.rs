@@ -64,6 +64,20 @@ impl Portal {
         }
     }
 
+    /// Before something is read that was sent to be changed: whoever may not change it is refused for that, and it is on record as
+    /// that. Whoever may is not asked about here; the step that they take is.
+    pub(crate) async fn refuse_who_may_not<A>(&self, who: &SignedIn, id: ClientId) -> Result<(), Refusal>
+    where
+        A: Act<About = ClientInQuestion>,
+    {
+        let owner = self.store.owner_of(id).await.map_err(|error| refused_by_store(&error))?;
+        let about = ClientInQuestion { id, owner };
+        match self.policy.would_allow::<A>(who.asker(), about) {
+            true => Ok(()),
+            false => self.permit::<A>(who, about).await.map(drop),
+        }
+    }
+
     /// Asks about a client, and takes the step that the permit is for. Where the client changes hands in between, asks anew.
     pub(crate) async fn on_client<A, T, F>(
         &self,

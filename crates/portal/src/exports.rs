@@ -4,7 +4,7 @@
 use crate::authority::MAX_ASKED_ANEW;
 use crate::client_lines::{write_csv_client, write_csv_head, write_jsonl_client};
 use crate::failure::refused_by_store;
-use crate::file_reply::{Chunk, file_reply};
+use crate::file_reply::{Chunk, cannot_write, file_reply};
 use crate::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::State;
@@ -45,7 +45,7 @@ async fn export(portal: Arc<Portal>, who: SignedIn, format: Format) -> Result<Re
     };
     let mut head = Vec::new();
     if let Format::Csv = format {
-        write_csv_head(&mut head).map_err(cannot_write)?;
+        write_csv_head(&mut head).map_err(|error| cannot_write(&error))?;
     }
     let (first, rest) = Rest { portal, who, listing, format, after: None }.read().await?;
     head.extend(first);
@@ -76,7 +76,8 @@ impl Rest {
         let found = found.map_err(|error| refused_by_store(&error))?;
         let is_last = found.len() < CLIENTS_AT_ONCE as usize;
         let after = found.last().map(|ownership| ownership.client);
-        let chunk = self.format.write(&portal.records(who, found).await?).map_err(cannot_write)?;
+        let chunk =
+            self.format.write(&portal.records(who, found).await?).map_err(|error| cannot_write(&error))?;
         Ok((chunk, (!is_last).then_some(Self { after, ..self })))
     }
 }
@@ -147,8 +148,4 @@ impl Format {
 /// For the log: nobody reads a page any more.
 fn broken_off(refusal: &Refusal) -> String {
     refusal.internal.clone().unwrap_or_else(|| refusal.reason.clone())
-}
-
-fn cannot_write(error: io::Error) -> Refusal {
-    Refusal::internal(format!("a line of a file cannot be written: {error}"))
 }

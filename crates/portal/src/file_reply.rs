@@ -26,3 +26,8 @@ pub(crate) fn file_reply(
     let chunks = chunks.inspect_err(|error| tracing::error!(%error, "a file was broken off"));
     (headers, Body::from_stream(chunks)).into_response()
 }
+
+/// Before anything was sent.
+pub(crate) fn cannot_write(error: &io::Error) -> Refusal {
+    Refusal::internal(format!("a line of a file cannot be written: {error}"))
+}

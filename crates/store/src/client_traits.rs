@@ -146,7 +146,8 @@ pub struct EntryChange {
     pub version: Version,
     pub title: EntryTitle,
     pub text: EntryText,
-    pub at: UnixMillis,
+    /// None: when it was.
+    pub at: Option<UnixMillis>,
     pub is_open: bool,
 }
 
@@ -200,6 +201,7 @@ pub trait ClientRecords: Send + Sync + 'static {
     /// Writes the refusal down.
     async fn note_denial(&self, denial: Denial) -> Result<(), StoreError>;
 
+    /// The decision is written down first; then the page is read, without keeping anybody waiting who writes.
     async fn list_clients(
         &self,
         permit: Permit<ListClients>,

@@ -9,7 +9,7 @@ use crate::client_records::WholeRecords;
 use crate::client_rows::{HeldClients, StoredClient};
 use crate::decided::{Stopped, decided, decided_at_length};
 use crate::entries::{Entries, entries_there, leave_room_for};
-use crate::failure::answer;
+use crate::failure::{LONG_ANSWER_TIMEOUT, answer};
 use crate::new_clients::{MAX_CLIENTS_AT_ONCE, NewClients};
 use crate::transaction::BeginWriting;
 use crate::{
@@ -22,8 +22,12 @@ use chancery_policy::{
     ReassignClient,
 };
 use std::collections::HashSet;
+use std::time::Duration;
 
 /// One row in any case, so that it takes as long for a number that is no client's.
+/// However large a file is, whoever waits for it this long has something to look into.
+const IMPORT_TIMEOUT: Duration = Duration::from_secs(3_600);
+
 const OWNER: &str = "SELECT (SELECT owner_id FROM clients WHERE id = $1)";
 const ANY: &str = "SELECT COUNT(*) FROM (SELECT id FROM clients LIMIT 1) AS some_client";
 const OWNERSHIPS: &str = "SELECT id, owner_id FROM clients WHERE id > $1 ORDER BY id LIMIT $2";
@@ -65,14 +69,23 @@ for_both_stores! {
             query: &ClientQuery,
         ) -> Result<ClientPage, StoreError> {
             let row = [permit.to_audit_row()];
-            let filter = ListFilter::of(permit.scope(), query);
-            decided!(self, |transaction| async {
-                transaction.link(self.lease.writer, &row).await?;
-                match &filter {
-                    Some(filter) => transaction.list(filter, query.order, query.page).await,
-                    None => Ok(ClientPage { lines: Vec::new(), total: 0 }),
+            let noted: Result<(), StoreError> =
+                decided!(self, |transaction| transaction.link(self.lease.writer, &row));
+            noted?;
+            let Some(filter) = ListFilter::of(permit.scope(), query) else {
+                return Ok(ClientPage { lines: Vec::new(), total: 0 });
+            };
+            // Each statement looks for itself whose the clients are, and a search may look at many: the ledger and other
+            // people's records do not wait for it.
+            let page = async {
+                let mut connection = self.reader.acquire().await?;
+                match connection.list(&filter, query.order, query.page).await {
+                    Ok(page) => Ok(Ok(page)),
+                    Err(Stopped::Refused(error)) => Ok(Err(error)),
+                    Err(Stopped::Database(error)) => Err(error),
                 }
-            })
+            };
+            answer(page).await?
         }
 
         async fn read_client(
@@ -156,7 +169,7 @@ for_both_stores! {
             clients: Vec<(Permit<CreateClient>, NewClient)>,
             progress: &(dyn Fn(u64) + Send + Sync),
         ) -> Result<Vec<ClientId>, StoreError> {
-            decided_at_length!(self, |transaction| async {
+            decided_at_length!(self, IMPORT_TIMEOUT, |transaction| async {
                 transaction.expect_many(true).await?;
                 let mut made = Vec::with_capacity(clients.len());
                 for some in clients.chunks(MAX_CLIENTS_AT_ONCE) {
@@ -222,7 +235,7 @@ for_both_stores! {
             to: PersonId,
         ) -> Result<u64, StoreError> {
             let rows: Vec<AuditRow> = permits.iter().map(Permit::to_audit_row).collect();
-            decided_at_length!(self, |transaction| async {
+            decided_at_length!(self, LONG_ANSWER_TIMEOUT, |transaction| async {
                 transaction.link(self.lease.writer, &rows).await?;
                 let owners = transaction.hold_all(&clients_of(&permits), HeldFor::Changing).await?;
                 transaction.must_be_member(to).await?;
@@ -332,7 +345,7 @@ for_both_stores! {
             &self,
             permits: Vec<Permit<ExportClient>>,
         ) -> Result<Vec<ClientRecord>, StoreError> {
-            decided_at_length!(self, |transaction| async {
+            decided_at_length!(self, LONG_ANSWER_TIMEOUT, |transaction| async {
                 let owners = transaction.hold_all(&clients_of(&permits), HeldFor::Reading).await?;
                 let kept: Vec<&Permit<ExportClient>> = permits
                     .iter()

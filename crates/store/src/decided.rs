@@ -8,6 +8,7 @@
 
 use crate::StoreError;
 use crate::failure::STATEMENT_TIMEOUT;
+use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard};
 
 /// How often PostgreSQL may undo one step because of what other nodes did at the same time.
@@ -39,6 +40,14 @@ impl From<StoreError> for Stopped {
     fn from(error: StoreError) -> Self {
         Self::Refused(error)
     }
+}
+
+pub(crate) async fn within_limit<T>(
+    limit: Duration,
+    step: impl Future<Output = Result<T, Stopped>>,
+) -> Result<T, Stopped> {
+    let gave_up = || StoreError::Unavailable(format!("it took longer than {} seconds", limit.as_secs()));
+    tokio::time::timeout(limit, step).await.unwrap_or_else(|_| Err(gave_up().into()))
 }
 
 /// Takes a step in a transaction of its own, which is all there is of it or nothing. Gives what the step gives. The step may
@@ -74,9 +83,10 @@ macro_rules! decided {
     }};
 }
 
-/// Like `decided`, for a step that may take minutes. Each part of it must keep to its own time, and it runs once.
+/// Like `decided`, for a step that may take minutes, though not longer than the limit: a connection that has gone silent must
+/// not keep this process's records to itself. It runs once.
 macro_rules! decided_at_length {
-    ($store:expr, |$transaction:ident| $step:expr) => {{
+    ($store:expr, $limit:expr, |$transaction:ident| $step:expr) => {{
         let _turn = $store.audit_turn.take().await?;
         let mut patience = crate::patience::Patience::of(crate::patience::COMMAND_PATIENCE);
         loop {
@@ -87,8 +97,8 @@ macro_rules! decided_at_length {
                 Err(error) if patience.allows_another_try(&error).await => continue,
                 Err(error) => break Err(crate::failure::explain(&error)),
             };
-            break match $step.await {
-                Ok(done) => match $transaction.commit().await {
+            break match crate::decided::within_limit($limit, $step).await {
+                Ok(done) => match crate::failure::within_time($transaction.commit()).await {
                     Ok(()) => Ok(done),
                     Err(error) => Err(crate::failure::explain(&error)),
                 },

@@ -354,7 +354,7 @@ for_both_connections! {
             let wanted = Entry {
                 title: change.title.clone(),
                 text: change.text.clone(),
-                at: change.at,
+                at: change.at.unwrap_or(now.at),
                 is_open: change.is_open && now.kind.can_be_open(),
                 ..now.clone()
             };

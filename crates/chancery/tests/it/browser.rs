@@ -275,7 +275,7 @@ impl Browser {
     pub async fn show_on(&self, screen: Screen, scheme: Scheme) {
         let (width, height, pixel_ratio, is_mobile) = match screen {
             Screen::Desktop => (1280, 800, 1.0, false),
-            Screen::Wide => (1440, 900, 1.0, false),
+            Screen::Wide => (1440, 800, 1.0, false),
             Screen::Phone => (390, 844, 1.5, true),
         };
         let size =

@@ -38,7 +38,7 @@ pub struct Answer {
 
 impl Office {
     pub fn open() -> Self {
-        let firm = Firm::new().with("CHANCERY_PORTAL__FIRM_NAME", "Hale & Ward");
+        let firm = Firm::new().with("CHANCERY_PORTAL__FIRM_NAME", "Marlow & Finch");
         let server = firm.start_with(&["--demo"]);
         Self { firm, server }
     }

@@ -5,7 +5,7 @@ use super::filters::Filters;
 use super::words;
 use crate::csv_line::write_csv_line;
 use crate::failure::refused_by_store;
-use crate::file_reply::{Chunk, file_reply};
+use crate::file_reply::{Chunk, cannot_write, file_reply};
 use crate::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::{Query, State};
@@ -42,8 +42,10 @@ pub(crate) async fn handle(
     }
     let name = format!("audit-{}.csv", Day::of(portal.clock.now()));
     let mut head = Vec::new();
-    write_csv_line(&mut head, COLUMNS).and_then(|()| write_lines(&mut head, &first)).map_err(cannot_write)?;
-    let rest = next_of(&first, query).map(|query| Rest { portal, permit, query });
+    write_csv_line(&mut head, COLUMNS)
+        .and_then(|()| write_lines(&mut head, &first))
+        .map_err(|error| cannot_write(&error))?;
+    let rest = next_of(&first, &query).map(|query| Rest { portal, permit, query });
     let pages = stream::try_unfold(rest, |rest| async {
         match rest {
             None => Ok(None),
@@ -59,15 +61,15 @@ impl Rest {
         let lines = portal.store.read_more_audit(&permit, &query).await.map_err(io::Error::other)?;
         let mut chunk = Vec::new();
         write_lines(&mut chunk, &lines)?;
-        let rest = next_of(&lines, query).map(|query| Self { portal, permit, query });
+        let rest = next_of(&lines, &query).map(|query| Self { portal, permit, query });
         Ok((chunk, rest))
     }
 }
 
 /// The query of the next page, unless this was the last.
-fn next_of(lines: &[AuditLine], query: AuditQuery) -> Option<AuditQuery> {
+fn next_of(lines: &[AuditLine], query: &AuditQuery) -> Option<AuditQuery> {
     let last = lines.last().filter(|_| lines.len() >= AUDIT_ROWS_PER_PAGE as usize)?;
-    Some(AuditQuery { turn: Some(AuditTurn::Before(last.place)), ..query })
+    Some(AuditQuery { turn: Some(AuditTurn::Before(last.place)), ..query.clone() })
 }
 
 fn write_lines(out: &mut Chunk, lines: &[AuditLine]) -> io::Result<()> {
@@ -88,8 +90,4 @@ fn write_lines(out: &mut Chunk, lines: &[AuditLine]) -> io::Result<()> {
         write_csv_line(out, cells)?;
     }
     Ok(())
-}
-
-fn cannot_write(error: io::Error) -> Refusal {
-    Refusal::internal(format!("a line of a file cannot be written: {error}"))
 }

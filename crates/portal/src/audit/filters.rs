@@ -39,8 +39,8 @@ impl Filters {
     /// Of several values of one name the last counts, as with a form that was filled in twice.
     pub(super) fn read(pairs: &[(String, String)]) -> Self {
         let value = |name: &str| {
-            let values = pairs.iter().filter(|(key, _)| key == name);
-            values.last().map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
+            let last = pairs.iter().rfind(|(key, _)| key == name);
+            last.map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
         };
         let typed = Typed {
             person: value("person"),

@@ -28,6 +28,7 @@ pub(crate) async fn handle(
     let read = match typed.read(kind, portal.clock.now()) {
         Ok(read) => read,
         Err(problems) => {
+            portal.refuse_who_may_not::<EditClient>(&who, id).await?;
             let form = EntryForm { problems, ..EntryForm::typed(kind, None, typed) };
             return put_right(&portal, &who, id, form, None).await;
         }

@@ -29,29 +29,26 @@ pub(crate) async fn handle(
 ) -> Result<Response, Refusal> {
     let unclear = || Refusal::bad_form("`version` does not say which version of the entry was on the page.");
     let version = Version(typed.version.parse().map_err(|_| unclear())?);
-    // What kind it is, and when it happened, is asked for only where the form does not tell.
-    let (kind, otherwise) = match (typed.kind.parse::<EntryKind>(), typed.at.trim()) {
-        (Ok(kind), at) if !at.is_empty() => (kind, portal.clock.now()),
-        _ => {
-            let saved = record::saved_entry(&portal, &who, client, entry).await?;
-            (saved.kind, saved.at)
-        }
-    };
-    let read = match typed.read(kind, otherwise) {
+    // What kind it is, the store knows; a form that does not say it may speak of what can be open.
+    let kind = typed.kind.parse().unwrap_or(EntryKind::DraftLetter);
+    let read = match typed.read(kind, portal.clock.now()) {
         Ok(read) => read,
         Err(problems) => {
-            let form = EntryForm { problems, ..EntryForm::typed(kind, Some(entry), typed) };
+            portal.refuse_who_may_not::<EditClient>(&who, client).await?;
+            let saved = record::saved_entry(&portal, &who, client, entry).await?;
+            let form = EntryForm { problems, ..EntryForm::typed(saved.kind, Some(entry), typed) };
             let (view, status) = (View::default(), StatusCode::UNPROCESSABLE_ENTITY);
             let showing = Showing { view, open: Open::Entry(form), notice: None, status };
             return record::show(&portal, &who, client, showing).await;
         }
     };
+    let is_at_said = !typed.at.trim().is_empty();
     let change = EntryChange {
         entry,
         version,
         title: read.title,
         text: read.text,
-        at: read.at,
+        at: is_at_said.then_some(read.at),
         is_open: read.is_open,
     };
     let edit = |permit| portal.store.edit_entry(permit, change.clone());
@@ -81,6 +78,11 @@ async fn in_conflict(
     let words = kind_words(theirs.kind);
     let state = |is_open: bool| if is_open { "Yes" } else { "No" };
 
+    // A form that does not say when leaves it as it is.
+    let yours_at = match typed.at.trim() {
+        "" => in_utc(theirs.at),
+        at => format!("{} UTC", at.replacen('T', " ", 1)),
+    };
     let mut fields = vec![
         FieldInConflict::new(
             "Title",
@@ -96,7 +98,7 @@ async fn in_conflict(
         ),
         FieldInConflict::new(
             "When it happened",
-            &format!("{} UTC", typed.at.trim().replacen('T', " ", 1)),
+            &yours_at,
             &in_utc(theirs.at),
             base.map(|base| in_utc(base.at)).as_deref(),
         ),

@@ -30,6 +30,7 @@ pub(crate) async fn handle(
     let (name, facts) = match typed.read() {
         Ok(read) => read,
         Err(problems) => {
+            portal.refuse_who_may_not::<EditClient>(&who, id).await?;
             let form = FactsForm { problems, ..FactsForm::typed(typed) };
             let (view, status) = (View::default(), StatusCode::UNPROCESSABLE_ENTITY);
             let showing = Showing { view, open: Open::Facts(form), notice: None, status };

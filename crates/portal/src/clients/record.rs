@@ -251,7 +251,8 @@ impl<'a> RecordPage<'a> {
             Open::Facts(form) => (Some(form), None),
             Open::Entry(form) => (None, Some(form)),
         };
-        let new_entry = |kind| format!("{}#entry-new", at(View::default(), Some(Opened::NewEntry(kind))));
+        // The cursor is in the first field: with a fragment in the address, browsers leave `autofocus` alone and go by it.
+        let new_entry = |kind| format!("{}#title", at(View::default(), Some(Opened::NewEntry(kind))));
         Self {
             frame,
             id: id.0,

@@ -190,7 +190,7 @@ impl Fault {
                 tracing::warn!(%request_id, ?trouble, story, "no draft: the generation API refused it");
             }
             _ => {
-                tracing::error!(%request_id, ?trouble, story, "no draft: the generation API or its set-up needs a look")
+                tracing::error!(%request_id, ?trouble, story, "no draft: the generation API or its set-up needs a look");
             }
         }
     }

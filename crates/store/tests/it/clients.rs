@@ -257,7 +257,7 @@ pub async fn of_two_editors_of_one_version_one_saves_and_one_learns_what_is_now<
                     version: Version(round + 1),
                     title: format!("Round {round} by {editor}").parse().unwrap(),
                     text: "Text".parse().unwrap(),
-                    at: NOON,
+                    at: Some(NOON),
                     is_open: false,
                 };
                 (client, store.edit_entry(of_entry, wanted).await.unwrap())
@@ -397,7 +397,7 @@ pub async fn a_permit_for_a_former_owner_opens_and_changes_nothing<D: TestDataba
         version: entry.version,
         title: "Two".parse().unwrap(),
         text: entry.text.clone(),
-        at: NOON,
+        at: Some(NOON),
         is_open: false,
     };
     let refusals = [
@@ -587,7 +587,7 @@ pub async fn an_entry_is_edited_within_its_own_record_and_its_versions_are_kept<
         version: entry.version,
         title: title.parse().unwrap(),
         text: entry.text.clone(),
-        at: after_s(-60),
+        at: Some(after_s(-60)),
         is_open,
     };
 

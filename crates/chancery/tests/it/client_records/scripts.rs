@@ -93,7 +93,7 @@ async fn a_draft_comes_into_the_editor_and_is_guarded_too(office: &Office, brows
     assert_eq!(browser.script("return document.querySelector('#text').value").await, "My own words.");
 
     browser.fill("#draft-purpose", "Thank her for the meeting of yesterday.").await;
-    browser.fill("#draft-max", "12").await;
+    browser.fill("#draft-max", "16").await;
     browser.press("[data-draft]").await;
     browser.shows("The draft is in the editor.").await;
     let state = "const text = document.querySelector('#text'); \

@@ -110,7 +110,7 @@ async fn a_letter_is_drafted(office: &Office, browser: &Browser, record: &str) {
     browser.press("[data-draft]").await;
     assert_eq!(browser.status().await, 422, "it does not say what it is for");
     browser.fill("#draft-purpose", "Thank them for the first meeting.").await;
-    browser.fill("#draft-max", "12").await;
+    browser.fill("#draft-max", "16").await;
     browser.press("[data-draft]").await;
     browser.shows("Last draft").await;
     let fields =

@@ -165,7 +165,7 @@ pub(in crate::tests) const CASES: &[Case] = &[
         "/clients/{id}/entries/{entry}",
         Guard::OwnerOrPartner,
         Some(Action::EditClient),
-        "kind=meeting_note&version=1&title=A+call&text=We+spoke.",
+        "kind=meeting_note&version=1&title=A+call&text=We+spoke.&at=2026-11-13T09:00",
     ),
     post(
         "/clients/{id}/entries/{entry}/archive",
