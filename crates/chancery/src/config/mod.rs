@@ -7,7 +7,6 @@ mod portal;
 mod reader;
 mod source;
 
-pub use drafting::Drafting;
 pub use portal::{Auth, Identity, Mail, Portal};
 pub use reader::Setting;
 
