@@ -126,6 +126,12 @@ impl Loaded {
         Self::from_source(source, &folder, data)
     }
 
+    /// Whether nobody has set this key.
+    pub fn is_default(&self, key: &str) -> bool {
+        let default = Origin::Default.to_string();
+        self.settings.iter().any(|setting| setting.key == key && setting.origin == default)
+    }
+
     fn from_source(mut source: Source, folder: &Path, data: Option<&str>) -> Result<Self, ConfigError> {
         if let Some(data) = data {
             let value = Raw::Text(data.to_owned());

@@ -20,6 +20,8 @@ use std::fmt;
 use std::sync::Arc;
 
 const FILE: &str = "demo.json";
+/// Where none is configured: it stands below the letters of its clients' records.
+pub const FIRM_NAME: &str = "Marlow & Finch";
 const ACCOUNT: &str = "Demo";
 const LIMITS: RateLimits = RateLimits { requests_per_min: 6_000, tokens_per_min: 10_000_000 };
 const PEOPLE: [(&str, Role); 3] =

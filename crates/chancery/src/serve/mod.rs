@@ -43,7 +43,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::field::display;
 
 pub fn run(place: &Place, options: &Serve) -> anyhow::Result<()> {
-    let loaded = Loaded::read(place.config.as_deref(), place.data.as_deref())?;
+    let mut loaded = Loaded::read(place.config.as_deref(), place.data.as_deref())?;
+    if options.demo && loaded.is_default("portal.firm_name") {
+        demo::FIRM_NAME.clone_into(&mut loaded.config.portal.firm_name);
+    }
     let parts = Parts::chosen(&loaded.config, &options.only)?;
     logging::start()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();

@@ -56,7 +56,10 @@ async fn the_printed_curl_line_works_when_pasted_and_later_starts_print_the_same
 #[tokio::test]
 async fn the_demonstration_firm_has_its_clients_once_and_other_clients_are_left_alone() {
     let firm = Firm::new();
-    drop(firm.start_with(&["--demo"]));
+    let server = firm.start_with(&["--demo"]);
+    let page = crate::server::client().get(&server.auth).send().await.unwrap().text().await.unwrap();
+    assert!(page.contains("Marlow &#38; Finch"), "the firm has the name below its letters: {page}");
+    drop(server);
     let list = firm.json(&["client", "list", "--json"]);
     let clients = list.as_array().unwrap();
     assert_eq!(clients.len(), 38);

@@ -794,16 +794,16 @@ pub async fn an_export_has_whole_records_of_those_that_have_not_changed_hands<D:
     let four_has: Vec<_> =
         records[2].entries.iter().map(|entry| (entry.title.as_str(), entry.archived_at.is_some())).collect();
     assert_eq!(four_has, [("Put away elsewhere", true), ("Kept", false)]);
+    assert!(records[0].client.archived_at.is_some());
+    let exported: Vec<_> =
+        decisions(&*store).await.into_iter().skip(before).map(|row| row.asked.client).collect();
+    assert_eq!(exported, [Some(away), Some(one), Some(four)]);
     let record = read(&*store, &people.maya, four).await.unwrap().unwrap();
     assert_eq!(
         (record.client.last_entry_at, record.entries.len()),
         (Some(NOON), 1),
         "not counted, not listed"
     );
-    assert!(records[0].client.archived_at.is_some());
-    let exported: Vec<_> =
-        decisions(&*store).await.into_iter().skip(before).map(|row| row.asked.client).collect();
-    assert_eq!(exported, [Some(away), Some(one), Some(four)]);
 }
 
 pub async fn whose_clients_there_are_is_told_in_pages_and_within_what_one_may_read<D: TestDatabase>(

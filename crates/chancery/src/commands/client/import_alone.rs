@@ -5,7 +5,8 @@ use crate::output::grouped;
 use anyhow::bail;
 use chancery_store::{DatabaseUrl, LimitsKept, ServingLock, StoreError};
 
-/// What may be imported beside a server: it takes about a second on a slow machine, of the five that the server waits.
+/// What may be imported beside a server. A debug build writes it in one to two seconds on two busy cores, of the five that the
+/// server waits.
 const MAX_CLIENTS_BESIDE: u64 = 1000;
 const MAX_ENTRIES_BESIDE: u64 = 5000;
 /// Of the whole file. Texts are written twice, as they are and as their first version.

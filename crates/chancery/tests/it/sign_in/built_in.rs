@@ -14,7 +14,7 @@ async fn a_person_signs_in_at_the_provider_on_its_own_origin_and_comes_back_with
     assert_ne!(scene.server.portal, scene.server.auth);
     scene.give_password(&maya.email, &maya.password).await;
 
-    browser.shows("Allow Chancery client portal?").await;
+    browser.shows("Allow Marlow & Finch client portal?").await;
     browser.shows("will learn:").await;
     let learned =
         browser.script("return [...document.querySelectorAll('dt, dd')].map(fact => fact.innerText)");
