@@ -14,10 +14,15 @@
 
   document.addEventListener("submit", (event) => {
     const button = event.submitter;
-    if (!button || !button.hasAttribute("data-draft")) return;
-    event.preventDefault();
     const form = event.target;
-    if (!running.has(form)) draft(form, button);
+    if (button?.hasAttribute("data-draft")) {
+      event.preventDefault();
+      if (!running.has(form)) draft(form, button);
+    } else if (running.has(form)) {
+      // Half a draft in the place of the person's own text is nothing to save.
+      event.preventDefault();
+      say(form, "The model is still writing. Stop it or wait for it, then save.");
+    }
   });
 
   document.addEventListener("click", (event) => {

@@ -71,14 +71,16 @@ struct Rest {
 
 impl Rest {
     async fn read(self) -> Result<(Chunk, Option<Self>), Refusal> {
-        let Self { portal, who, listing, after, .. } = &self;
-        let found = portal.store.ownerships(listing, None, *after, CLIENTS_AT_ONCE).await;
+        let Self { portal, who, listing, format, after } = self;
+        // A slow reader may take hours; whoever has lost their role or their session meanwhile gets no more.
+        let who = who.again(&portal).await?;
+        let found = portal.store.ownerships(&listing, None, after, CLIENTS_AT_ONCE).await;
         let found = found.map_err(|error| refused_by_store(&error))?;
         let is_last = found.len() < CLIENTS_AT_ONCE as usize;
         let after = found.last().map(|ownership| ownership.client);
         let chunk =
-            self.format.write(&portal.records(who, found).await?).map_err(|error| cannot_write(&error))?;
-        Ok((chunk, (!is_last).then_some(Self { after, ..self })))
+            format.write(&portal.records(&who, found).await?).map_err(|error| cannot_write(&error))?;
+        Ok((chunk, (!is_last).then_some(Self { portal, who, listing, format, after })))
     }
 }
 

@@ -44,12 +44,14 @@ pub use state::{IdentitySettings, Portal, PortalError, PortalSettings, SecondFac
 pub use upkeep::keep_tidy;
 
 use axum::Router;
+use chancery_domain::MAX_ENTRY_TEXT_CHARS;
 use chancery_pages::{Surroundings, TypedField, surround};
 use frame::RefusalBars;
 use std::sync::Arc;
 
-/// The longest text of an entry (`domain::MAX_ENTRY_TEXT_CHARS`), as a form sends it.
-const MAX_BODY_BYTES: usize = 256 * 1024;
+/// The longest text of an entry (`domain::MAX_ENTRY_TEXT_CHARS`), as a form sends it where every letter takes twelve characters,
+/// and as many former texts beside a letter as are kept.
+const MAX_BODY_BYTES: usize = (1 + drafting::MAX_FORMER_TEXTS) * 12 * MAX_ENTRY_TEXT_CHARS + 64 * 1024;
 
 /// What people write into the portal's forms, so that a refusal can give it back.
 const TYPED_FIELDS: &[TypedField] = &[

@@ -24,6 +24,7 @@ pub(crate) struct SignedIn {
     pub(crate) session: Session,
     pub(crate) person: Person,
     pub(crate) request_id: RequestId,
+    pub(crate) token: TokenHash,
 }
 
 impl FromRequestParts<Arc<Portal>> for SignedIn {
@@ -35,6 +36,18 @@ impl FromRequestParts<Arc<Portal>> for SignedIn {
             Ok(MaybeSignedIn(None)) => Err(not_signed_in(parts)),
             Err(refusal) => Err(refusal.into_response()),
         }
+    }
+}
+
+impl SignedIn {
+    /// The same person as they are now, for what takes long. A session that has ended meanwhile is refused.
+    pub(crate) async fn again(self, portal: &Portal) -> Result<Self, Refusal> {
+        let Self { session, request_id, token, .. } = self;
+        let times = portal.settings.session_times;
+        let found = portal.store.signed_in(token, &session.place, times, portal.clock.now()).await;
+        let found = found.map_err(|error| refused_by_store(&error))?;
+        let found = found.ok_or_else(|| signed_out("Your session ended before this was done."))?;
+        Ok(Self { session: found.session, person: found.person, request_id, token })
     }
 }
 
@@ -53,7 +66,7 @@ impl FromRequestParts<Arc<Portal>> for MaybeSignedIn {
         let Some(found) = found else { return Ok(Self(None)) };
         let request_id = parts.extensions.get::<RequestId>().cloned();
         let request_id = request_id.ok_or_else(|| Refusal::internal("a request without an id"))?;
-        Ok(Self(Some(SignedIn { session: found.session, person: found.person, request_id })))
+        Ok(Self(Some(SignedIn { session: found.session, person: found.person, request_id, token })))
     }
 }
 
@@ -122,14 +135,12 @@ fn signed_out_meanwhile(parts: &Parts) -> Refusal {
     // The page that the form stands on, if it is one of ours.
     let page = page.and_then(|page| page.strip_prefix(text(header::HOST)?)).and_then(LocalPath::parse);
     let way_on = page.map_or_else(|| "/".to_owned(), |page| sign_in_url(&page));
-    Refusal::new(
-        StatusCode::UNAUTHORIZED,
-        "not_signed_in",
-        "You are signed out",
-        "Your session ended before this was sent, so nothing was saved.",
-    )
-    .advice("Sign in again, go back to the page, and do it once more.")
-    .way_on(way_on, "Sign in")
+    signed_out("Your session ended before this was sent, so nothing was saved.").way_on(way_on, "Sign in")
+}
+
+fn signed_out(reason: &str) -> Refusal {
+    Refusal::new(StatusCode::UNAUTHORIZED, "not_signed_in", "You are signed out", reason)
+        .advice("Sign in again, go back to the page, and do it once more.")
 }
 
 fn two_sessions() -> Refusal {

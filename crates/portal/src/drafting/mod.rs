@@ -29,6 +29,7 @@ pub(crate) mod tests;
 
 pub(crate) use api::Drafter;
 pub use api::DraftingError;
+pub(crate) use limits::MAX_FORMER_TEXTS;
 pub(crate) use panel::{Beside, DraftPanel};
 
 use std::fmt;
