@@ -44,6 +44,7 @@ impl Bounds {
         }
         match text.chars().count() {
             chars if chars < min_chars => Err(TextError::Missing { what }),
+            _ if min_chars > 0 && text.chars().all(takes_no_ink) => Err(TextError::Missing { what }),
             chars if chars > max_chars => Err(TextError::TooLong { what, chars, max_chars }),
             _ => Ok(text.to_owned()),
         }
@@ -54,9 +55,16 @@ impl Bounds {
 /// marks of direction stay, for some scripts need them.
 fn is_unprintable(c: char) -> bool {
     let is_blank = matches!(c, '\n' | '\t');
-    let is_deceiving =
-        matches!(c, '\u{200b}' | '\u{202a}'..='\u{202e}' | '\u{2060}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
+    // Tags are letters that nobody sees and a model reads.
+    let is_deceiving = matches!(c, '\u{e0000}'..='\u{e007f}' | '\u{200b}' | '\u{202a}'..='\u{202e}' | '\u{2060}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
     (c.is_control() && !is_blank) || is_deceiving
+}
+
+/// Of nothing but such characters no text is made, for nobody would see one.
+fn takes_no_ink(c: char) -> bool {
+    let is_blank_letter = matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180e}'
+        | '\u{200c}'..='\u{200f}' | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}');
+    c.is_whitespace() || is_blank_letter
 }
 
 #[cfg(test)]
@@ -73,6 +81,15 @@ mod tests {
         assert!(NOTE.take("a\0b").is_err());
         assert!(NOTE.take("شرکة\u{200f} مثال").is_ok(), "marks of direction belong to some scripts");
         assert!(NOTE.take("می\u{200c}خواهم").is_ok());
+    }
+
+    #[test]
+    fn what_nobody_would_see_is_no_text() {
+        for unseen in ["\u{ad}", "\u{3164}\u{3164}", "\u{2800}", "\u{115f}", "\u{61c}", "\u{200d} \u{fe0f}"] {
+            assert!(NOTE.take(unseen).is_err(), "{unseen:?} was taken");
+        }
+        assert!(NOTE.take("pay at once\u{e0041}\u{e0042}").is_err());
+        assert!(NOTE.take("soft\u{ad}hyphen").is_ok());
     }
 
     proptest! {

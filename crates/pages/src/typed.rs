@@ -22,13 +22,16 @@ pub(crate) struct Typed {
 /// The tallest that a text is shown; the rest is scrolled to.
 const MAX_ROWS: usize = 20;
 
+/// No form of ours has as many; the page must not grow far beyond what was sent.
+const MAX_FIELDS: usize = 100;
+
 /// What was typed into these fields, in the order of the form. Empty ones and all others are left out.
 pub(crate) fn typed_into(fields: &[TypedField], headers: &HeaderMap, body: &[u8]) -> Vec<Typed> {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     if fields.is_empty() || !kind.starts_with("application/x-www-form-urlencoded") {
         return Vec::new();
     }
-    let typed = form_urlencoded::parse(body).filter_map(|(name, text)| {
+    let typed = form_urlencoded::parse(body).take(MAX_FIELDS).filter_map(|(name, text)| {
         let field = fields.iter().find(|field| field.name == name)?;
         let rows = (text.lines().count() + text.len() / 80).clamp(1, MAX_ROWS);
         (!text.trim().is_empty()).then(|| Typed { label: field.label, text: text.into_owned(), rows })
@@ -53,5 +56,7 @@ mod tests {
         assert_eq!(shown, [("Title", "Call"), ("Text", "one\r\ntwo")]);
         assert!(typed_into(&fields, &HeaderMap::new(), body).is_empty(), "not a form");
         assert!(typed_into(&[], &headers, body).is_empty());
+        let flood = "text=1&".repeat(50_000);
+        assert_eq!(typed_into(&fields, &headers, flood.as_bytes()).len(), MAX_FIELDS);
     }
 }

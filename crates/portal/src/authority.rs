@@ -12,6 +12,7 @@ use chancery_pages::Refusal;
 use chancery_policy::{Act, Asking, ClientInQuestion, Permit};
 use chancery_store::StoreError;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// How often to ask anew about a client that changes hands while it is asked for.
 pub(crate) const MAX_ASKED_ANEW: u32 = 5;
@@ -58,7 +59,11 @@ impl Portal {
         match self.policy.decide::<A>(&who.asking(self), about) {
             Ok(permit) => Ok(permit),
             Err(denial) => {
-                self.store.note_denial(denial).await.map_err(|error| refused_by_store(&error))?;
+                // Whoever hangs up in this moment is on record all the same.
+                let store = Arc::clone(&self.store);
+                let noted = tokio::spawn(async move { store.note_denial(denial).await }).await;
+                let noted = noted.map_err(|error| Refusal::internal(error.to_string()))?;
+                noted.map_err(|error| refused_by_store(&error))?;
                 Err(forbidden())
             }
         }

@@ -10,8 +10,8 @@ use crate::{
     VersionsWanted,
 };
 use chancery_domain::{
-    Asked, ClientId, ClientName, Entry, EntryId, EntryKind, EntryText, EntryTitle, PersonRef, UnixMillis,
-    Version,
+    Asked, ClientId, ClientName, Entry, EntryId, EntryKind, EntryText, EntryTitle, PersonId, PersonRef,
+    UnixMillis, Version,
 };
 use std::collections::HashMap;
 
@@ -183,7 +183,13 @@ pub(crate) type EntryPage = (Vec<Entry>, bool);
 
 #[async_trait::async_trait]
 pub(crate) trait Entries {
-    async fn entries_of(&mut self, client: ClientId, wanted: &EntriesWanted) -> Result<EntryPage, Stopped>;
+    /// With an owner: of a client that is no longer theirs there are none.
+    async fn entries_of(
+        &mut self,
+        client: ClientId,
+        wanted: &EntriesWanted,
+        owner: Option<PersonId>,
+    ) -> Result<EntryPage, Stopped>;
 
     /// All of each, those put away included, newest first.
     async fn entries_of_each(
@@ -234,7 +240,12 @@ pub(crate) trait Entries {
 
 for_both_connections! {
     impl Entries {
-        async fn entries_of(&mut self, client: ClientId, wanted: &EntriesWanted) -> Result<EntryPage, Stopped> {
+        async fn entries_of(
+            &mut self,
+            client: ClientId,
+            wanted: &EntriesWanted,
+            owner: Option<PersonId>,
+        ) -> Result<EntryPage, Stopped> {
             let (kind, is_archived, after, page) = match wanted {
                 EntriesWanted::Page { kind, is_archived, after } => {
                     (*kind, *is_archived, *after, u64::from(ENTRIES_PER_PAGE))
@@ -243,6 +254,10 @@ for_both_connections! {
             };
             let mut read = Statement::<Self>::new(concat!(entry_columns!(), "e.client_id = "));
             read.push_bind(client.0).push(" AND e.is_archived = ").push_bind(is_archived);
+            if let Some(owner) = owner {
+                read.push(" AND EXISTS (SELECT 1 FROM clients c WHERE c.id = e.client_id AND c.owner_id = ");
+                read.push_bind(owner.0).push(")");
+            }
             if let Some(kind) = kind {
                 read.push(" AND e.kind = ").push_bind(kind.as_str());
             }

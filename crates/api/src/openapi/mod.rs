@@ -90,9 +90,10 @@ mod tests {
     #[test]
     fn the_kept_document_is_what_the_code_makes() {
         let kept = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json"));
-        let made = format!("{:#}\n", document());
+        // In whichever order: that of names depends on what else is built into the program.
+        let kept: Option<serde_json::Value> = kept.ok().and_then(|kept| serde_json::from_str(&kept).ok());
         assert!(
-            kept.is_ok_and(|kept| kept == made),
+            kept.is_some_and(|kept| kept == document()),
             "docs/openapi.json is not what the code makes; run `make openapi`"
         );
     }

@@ -23,6 +23,7 @@ const COLUMNS: [&str; 8] = ["at", "person", "role", "action", "words", "client",
 /// Where the file is: the page after this one is still to be read.
 struct Rest {
     portal: Arc<Portal>,
+    who: SignedIn,
     permit: Permit<ReadAudit>,
     query: AuditQuery,
 }
@@ -45,7 +46,7 @@ pub(crate) async fn handle(
     write_csv_line(&mut head, COLUMNS)
         .and_then(|()| write_lines(&mut head, &first))
         .map_err(|error| cannot_write(&error))?;
-    let rest = next_of(&first, &query).map(|query| Rest { portal, permit, query });
+    let rest = next_of(&first, &query).map(|query| Rest { portal, who: signed_in, permit, query });
     let pages = stream::try_unfold(rest, |rest| async {
         match rest {
             None => Ok(None),
@@ -57,11 +58,16 @@ pub(crate) async fn handle(
 
 impl Rest {
     async fn read(self) -> Result<(Chunk, Option<Self>), io::Error> {
-        let Self { portal, permit, query } = self;
+        let Self { portal, who, permit, query } = self;
+        // A slow reader may take hours; whoever is no partner any more, or signed out, gets no more.
+        let who = who.again(&portal).await.map_err(|refusal| io::Error::other(refusal.code))?;
+        if !portal.policy.would_allow::<ReadAudit>(who.asker(), TheFirm) {
+            return Err(io::Error::other("forbidden"));
+        }
         let lines = portal.store.read_more_audit(&permit, &query).await.map_err(io::Error::other)?;
         let mut chunk = Vec::new();
         write_lines(&mut chunk, &lines)?;
-        let rest = next_of(&lines, &query).map(|query| Self { portal, permit, query });
+        let rest = next_of(&lines, &query).map(|query| Self { portal, who, permit, query });
         Ok((chunk, rest))
     }
 }

@@ -96,13 +96,16 @@ impl EntryTyped {
         if typed.is_empty() {
             return Some(otherwise);
         }
+        let time: jiff::civil::DateTime = typed.replacen(' ', "T", 1).parse().ok()?;
+        if !YEARS.contains(&time.year()) {
+            return None;
+        }
         let was = self.at_was.parse().ok().map(UnixMillis);
         if let Some(was) = was.filter(|was| field_time(*was) == typed) {
             return Some(was);
         }
-        let time: jiff::civil::DateTime = typed.replacen(' ', "T", 1).parse().ok()?;
         let at = time.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp();
-        YEARS.contains(&time.year()).then(|| UnixMillis(at.as_millisecond()))
+        Some(UnixMillis(at.as_millisecond()))
     }
 }
 
