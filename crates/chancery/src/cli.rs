@@ -191,7 +191,7 @@ pub enum Client {
     /// Show the clients, by number
     #[command(after_help = "Example:\n  chancery client list --owner maya@example.com --json")]
     List(ListClients),
-    /// Write all clients with their entries to a file that `import` reads; archived clients too, archived entries not
+    /// Write all clients with their entries to a file that `import` reads, archived ones too
     #[command(after_help = "Example:\n  chancery client export clients.jsonl")]
     Export(ExportClients),
 }

@@ -1,6 +1,7 @@
 //! Client records as the rest of Chancery sees them. Nothing here is read or changed without a permit, which only the policy
 //! makes; each step writes the decision down and does what it allows in one transaction, so that neither is ever there
-//! without the other. A client that has changed hands since the decision is `OwnerChanged`: ask the policy again.
+//! without the other. Long reads (pages of lists and of the audit, all entries of a record) come right after that transaction,
+//! by statements that look themselves whose the clients are. A client that has changed hands since the decision is `OwnerChanged`: ask the policy again.
 
 use crate::StoreError;
 use async_trait::async_trait;
