@@ -43,6 +43,14 @@ actions! {
     /// Change roles, end sessions, remove people and let them back in.
     ManageTeam = "manageTeam",
     ReadAudit = "readAudit",
+    /// See tokens and money, by day, model, account and key.
+    ReadUsage = "readUsage",
+    ReadInvoices = "readInvoices",
+    /// Issue invoices, mark them as paid, credit them.
+    ManageInvoices = "manageInvoices",
+    ReadAccounts = "readAccounts",
+    /// Make and close billing accounts, set their limits, and make, attach and revoke their keys.
+    ManageAccounts = "manageAccounts",
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -11,9 +11,11 @@ mod day;
 mod email;
 mod idempotency;
 mod ids;
+mod invoice;
 mod key;
 mod limits;
 mod local_path;
+mod minor;
 mod money;
 mod month;
 mod neighbourhood;
@@ -22,6 +24,7 @@ mod price;
 mod randomness;
 mod session;
 mod suggestion;
+mod tax;
 mod text;
 mod token;
 mod usage;
@@ -40,19 +43,26 @@ pub use day::{Day, DayError};
 pub use email::{CompanyDomain, EmailAddress, EmailError};
 pub use idempotency::{Fingerprint, IdempotencyKey, IdempotencyKeyError};
 pub use ids::{AccountId, KeyId, RequestId, WriterId};
+pub use invoice::{
+    Bill, Buyer, CreditAmount, CreditError, Credited, Direction, ISSUE_GRACE_MIN, Invoice, InvoiceDeed,
+    InvoiceEvent, InvoiceKind, InvoiceLine, InvoiceNumber, InvoiceNumberError, InvoiceState,
+    InvoiceStateError, InvoiceTerms, LineItem, ModelUsage, Seller, Tax,
+};
 pub use key::{ApiKey, ApiKeyError, Key, KeyHash, KeyPrefix, KeyState};
 pub use limits::{
     Amount, ENTRY_SPAN, EXACT_ENTRIES, EntryNumber, Refusal, Standing, WINDOW, Window, whole_seconds,
 };
 pub use local_path::LocalPath;
+pub use minor::MinorUnits;
 pub use money::{AmountError, Currency, CurrencyError, MoneyError, Nanos};
-pub use month::Month;
+pub use month::{Month, MonthError};
 pub use neighbourhood::neighbourhood;
 pub use person::{Identity, Person, PersonId, Role, RoleError};
 pub use price::{PriceError, Prices, TokenPrice};
 pub use randomness::{OsRandomness, Randomness, SeededRandomness};
 pub use session::{Session, SessionId, SessionTimes};
 pub use suggestion::nearest;
+pub use tax::{TaxRate, TaxRateError};
 pub use text::{Bounds, Lines, TextError};
 pub use token::{MailCode, SecretToken, TokenHash};
 pub use usage::{HowEnded, UsageRow};

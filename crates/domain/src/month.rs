@@ -2,6 +2,7 @@
 
 use crate::{Day, UnixMillis};
 use std::fmt;
+use std::str::FromStr;
 
 /// Months since January of the year 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -11,6 +12,23 @@ impl Month {
     pub fn of(at: UnixMillis) -> Self {
         let date = Day::of(at).to_date();
         Self(i32::from(date.year()) * 12 + i32::from(date.month()) - 1)
+    }
+
+    /// Takes a month back from the store: months since January of the year 0.
+    pub fn from_number(number: i32) -> Self {
+        Self(number)
+    }
+
+    pub fn number(self) -> i32 {
+        self.0
+    }
+
+    pub fn year(self) -> i32 {
+        self.0.div_euclid(12)
+    }
+
+    pub fn previous(self) -> Self {
+        Self(self.0 - 1)
     }
 
     pub fn next(self) -> Self {
@@ -27,6 +45,30 @@ impl Month {
 
     pub fn last_day(self) -> Day {
         Day(self.next().first_day().0 - 1)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a month is written YYYY-MM, for example 2026-10")]
+pub struct MonthError;
+
+/// As `2026-11`, from the year 1970 to 9998.
+impl FromStr for Month {
+    type Err = MonthError;
+
+    fn from_str(text: &str) -> Result<Self, MonthError> {
+        let bytes = text.as_bytes();
+        let is_shaped = bytes.len() == 7 && bytes[4] == b'-';
+        let (year, month) = text.split_once('-').filter(|_| is_shaped).ok_or(MonthError)?;
+        let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+        if !digits(year) || !digits(month) {
+            return Err(MonthError);
+        }
+        let (year, month): (i32, i32) = year.parse().ok().zip(month.parse().ok()).ok_or(MonthError)?;
+        match (1970..=9998).contains(&year) && (1..=12).contains(&month) {
+            true => Ok(Self(year * 12 + month - 1)),
+            false => Err(MonthError),
+        }
     }
 }
 
@@ -57,6 +99,17 @@ mod tests {
                 (first.into(), last.into())
             );
         }
+    }
+
+    #[test]
+    fn what_is_not_a_month_is_refused_with_the_format() {
+        for text in
+            ["", "2026", "2026-13", "2026-00", "2026-1", "26-01", "2026-011", "+026-01", "1969-12", "9999-01"]
+        {
+            let error = text.parse::<Month>().unwrap_err().to_string();
+            assert!(error.contains("YYYY-MM"), "{error}");
+        }
+        assert_eq!("2026-11".parse::<Month>().unwrap().to_string(), "2026-11");
     }
 
     proptest! {

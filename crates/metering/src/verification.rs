@@ -13,7 +13,7 @@
 
 use crate::MeterError;
 use crate::limits::{VERIFY_FINDINGS, VERIFY_PAGE_ROWS};
-use chancery_domain::{AccountId, ChainHash, ChainHead, Day, KeyId, UsageRow, WriterId};
+use chancery_domain::{AccountId, ChainHash, ChainHead, Day, KeyId, Prices, TokenPrice, UsageRow, WriterId};
 use chancery_store::{ChainedRow, DayUsage, KeptKey, Store, UsageTotals};
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub struct Verification {
 }
 
 /// What one line of the sums by day is about.
-type SumKey = (AccountId, Day, KeyId, String);
+type SumKey = (AccountId, Day, KeyId, String, TokenPrice, TokenPrice);
 type Lines = BTreeMap<SumKey, Line>;
 
 /// One line of the sums by day: as it was kept before the rows were read, as the rows make it, and as it was kept then.
@@ -72,8 +72,9 @@ async fn read_kept_sums(
         let Some(end) = page.last() else { return Ok(()) };
         last = Some(end.clone());
         for usage in page {
-            let line = lines.entry((usage.account, usage.day, usage.key, usage.model)).or_default();
-            *part(line) = usage.totals;
+            let Prices { input, output } = usage.prices;
+            let line = (usage.account, usage.day, usage.key, usage.model, input, output);
+            *part(lines.entry(line).or_default()) = usage.totals;
         }
     }
 }
@@ -104,7 +105,8 @@ impl Verification {
                 self.check_link(writer, &mut chain, chained);
                 let row = &chained.row;
                 add(&mut self.total, row)?;
-                let line = (row.account, Day::of(row.at), row.key, row.model.clone());
+                let Prices { input, output } = row.prices;
+                let line = (row.account, Day::of(row.at), row.key, row.model.clone(), input, output);
                 add(&mut lines.entry(line).or_default().rows, row)?;
             }
             progress(self.total.requests);
@@ -211,11 +213,12 @@ impl Verification {
     }
 
     fn compare(&mut self, lines: &Lines) {
-        for ((account, day, key, model), Line { before, rows, after }) in lines {
+        for ((account, day, key, model, input, output), Line { before, rows, after }) in lines {
             if !lies_between(rows, before, after) {
                 let (kept, made) = (in_words(after), in_words(rows));
                 self.finds(format!(
-                    "usage of {day}, account {account}, key {key}, model {model}: {kept} are kept, the rows make {made}"
+                    "usage of {day}, account {account}, key {key}, model {model} at {input} and {output} a million: {kept} \
+                     are kept, the rows make {made}"
                 ));
             }
         }
@@ -248,8 +251,9 @@ mod tests {
 
     fn set(lines: &mut Lines, entries: &[(&str, u64)], part: fn(&mut Line) -> &mut UsageTotals) {
         for (model, requests) in entries {
-            let line = lines.entry((AccountId(1), Day(1), KeyId(1), (*model).to_owned())).or_default();
-            *part(line) =
+            let free = TokenPrice::from_nanos_per_token(0);
+            let line = (AccountId(1), Day(1), KeyId(1), (*model).to_owned(), free, free);
+            *part(lines.entry(line).or_default()) =
                 UsageTotals { requests: *requests, input_tokens: 5 * requests, ..UsageTotals::default() };
         }
     }

@@ -96,4 +96,9 @@ acts! {
     ReadTeam about TheFirm,
     ManageTeam about TheFirm,
     ReadAudit about TheFirm,
+    ReadUsage about TheFirm,
+    ReadInvoices about TheFirm,
+    ManageInvoices about TheFirm,
+    ReadAccounts about TheFirm,
+    ManageAccounts about TheFirm,
 }

@@ -8,8 +8,9 @@ mod permit;
 mod policy;
 
 pub use acts::{
-    Act, ArchiveClient, ClientInQuestion, CreateClient, EditClient, ExportClient, ListClients, ManageTeam,
-    NewClientFor, ReadAudit, ReadClient, ReadTeam, ReassignClient, TheFirm,
+    Act, ArchiveClient, ClientInQuestion, CreateClient, EditClient, ExportClient, ListClients,
+    ManageAccounts, ManageInvoices, ManageTeam, NewClientFor, ReadAccounts, ReadAudit, ReadClient,
+    ReadInvoices, ReadTeam, ReadUsage, ReassignClient, TheFirm,
 };
 pub use permit::{Denial, Permit, Scope};
 pub use policy::{Asking, Policy, PolicyError};

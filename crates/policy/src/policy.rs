@@ -159,6 +159,14 @@ mod tests {
         assert_eq!(firm::<ReadTeam>(), [false, true, true]);
         assert_eq!(firm::<ManageTeam>(), [false, true, true]);
         assert_eq!(firm::<ReadAudit>(), [false, true, false]);
+        let billing = [
+            firm::<ReadUsage>(),
+            firm::<ReadInvoices>(),
+            firm::<ManageInvoices>(),
+            firm::<ReadAccounts>(),
+            firm::<ManageAccounts>(),
+        ];
+        assert_eq!(billing, [[false, true, true]; 5]);
 
         let creates = |by, owner| POLICY.would_allow::<CreateClient>(by, NewClientFor(PersonId(owner)));
         assert!(creates(person(1, Role::Consultant), 1) && !creates(person(1, Role::Consultant), 2));

@@ -3,7 +3,7 @@
 use crate::drafting::{Drafter, DraftingError, DraftingSettings};
 use crate::identity::{IdentityError, IdentityProvider};
 use crate::sign_ins_begun::SignInsBegun;
-use chancery_domain::{Clock, CompanyDomain, EmailAddress, Randomness, SessionTimes};
+use chancery_domain::{Clock, CompanyDomain, EmailAddress, InvoiceTerms, Randomness, SessionTimes};
 use chancery_mail::Mailer;
 use chancery_policy::Policy;
 use chancery_store::Store;
@@ -27,6 +27,8 @@ pub struct PortalSettings {
     pub trusted_proxies: Vec<IpAddr>,
     /// None: letters are not drafted here.
     pub drafting: Option<DraftingSettings>,
+    /// How invoices are made.
+    pub invoice_terms: InvoiceTerms,
 }
 
 /// Why a portal cannot be made; the text names the key of the configuration.

@@ -2,7 +2,8 @@
 //! of them carries a password.
 
 use chancery_domain::{
-    AccountId, AccountName, ClientId, ClientName, EmailAddress, KeyPrefix, PersonId, RequestId,
+    AccountId, AccountName, ClientId, ClientName, CreditError, EmailAddress, InvoiceNumber, KeyPrefix, Month,
+    PersonId, RequestId,
 };
 use std::path::PathBuf;
 
@@ -50,6 +51,18 @@ pub enum StoreError {
         "the record of {client} would have more than {max} entries, which is the most; begin another client for what is new"
     )]
     TooManyEntries { client: ClientName, max: u64 },
+    #[error("{month} can be invoiced from {from} on: it is still running, or requests of it are still under way", from = .month.can_be_issued_from().to_iso())]
+    MonthStillOpen { month: Month },
+    #[error("the account {account} has used nothing in {month}, so there is nothing to invoice")]
+    NothingToBill { account: AccountName, month: Month },
+    #[error("there is no invoice {0}; `chancery invoice list` shows those there are")]
+    NoSuchInvoice(InvoiceNumber),
+    #[error("invoice {0} is void: it was credited as a whole")]
+    InvoiceIsVoid(InvoiceNumber),
+    #[error("invoice {number} was not credited: {why}")]
+    CreditRefused { number: InvoiceNumber, why: CreditError },
+    #[error("the document of invoice {number} could not be made, and nothing was issued: {why}")]
+    DocumentFailed { number: InvoiceNumber, why: String },
     #[error("the sum is too large to be counted exactly; ask for fewer days")]
     SumTooLarge,
 

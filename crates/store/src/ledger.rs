@@ -57,10 +57,7 @@ impl StoredUsageRow {
             input_tokens,
             output_tokens,
             // Taken as they stand: the rule about prices may change, what was charged may not.
-            prices: Prices {
-                input: TokenPrice::from_nanos_per_token(self.input_price_nanos),
-                output: TokenPrice::from_nanos_per_token(self.output_price_nanos),
-            },
+            prices: stored_prices(self.input_price_nanos, self.output_price_nanos),
             cost: Nanos(self.cost_nanos),
             at: UnixMillis(self.at_ms),
             ended,
@@ -85,6 +82,11 @@ impl StoredHead {
     pub(crate) fn into_chain_head(self) -> Result<ChainHead, StoreError> {
         Ok(ChainHead { rows: count(self.row_count)?, hash: hash(self.head)? })
     }
+}
+
+pub(crate) fn stored_prices(input_nanos: i64, output_nanos: i64) -> Prices {
+    let price = TokenPrice::from_nanos_per_token;
+    Prices { input: price(input_nanos), output: price(output_nanos) }
 }
 
 fn hash(stored: Vec<u8>) -> Result<ChainHash, StoreError> {
@@ -126,6 +128,8 @@ stored_row! {
         day: i64,
         key_id: i64,
         model: String,
+        input_price_nanos: i64,
+        output_price_nanos: i64,
         ..sums: StoredSums,
     }
 }
@@ -133,8 +137,9 @@ stored_row! {
 impl StoredDayUsage {
     fn into_day_usage(self) -> Result<DayUsage, StoreError> {
         let (account, key) = (AccountId(self.account_id), KeyId(self.key_id));
+        let prices = stored_prices(self.input_price_nanos, self.output_price_nanos);
         let totals = self.sums.into_totals()?;
-        Ok(DayUsage { account, day: day(self.day)?, key, model: self.model, totals })
+        Ok(DayUsage { account, day: day(self.day)?, key, model: self.model, prices, totals })
     }
 }
 
@@ -229,8 +234,8 @@ const NEXT_WRITER: &str = "SELECT MIN(id) FROM (SELECT MIN(writer_id) AS id FROM
     UNION ALL SELECT MIN(id) FROM ledger_writers WHERE id > $1) AS next";
 
 const DAY_PAGE: &str = "SELECT * FROM usage_days \
-    WHERE (account_id, day, key_id, model) > ($1, $2, $3, $4) \
-    ORDER BY account_id, day, key_id, model LIMIT $5";
+    WHERE (account_id, day, key_id, model, input_price_nanos, output_price_nanos) > ($1, $2, $3, $4, $5, $6) \
+    ORDER BY account_id, day, key_id, model, input_price_nanos, output_price_nanos LIMIT $7";
 
 for_both_stores! {
     impl Ledger {
@@ -312,11 +317,16 @@ for_both_stores! {
             let (account, day, key, model) = after.map_or((i64::MIN, 0, 0, ""), |last| {
                 (last.account.0, i64::from(last.day.0), last.key.0, last.model.as_str())
             });
+            let (input_price, output_price) = after.map_or((0, 0), |DayUsage { prices, .. }| {
+                (prices.input.nanos_per_token(), prices.output.nanos_per_token())
+            });
             let page = sqlx::query_as(DAY_PAGE)
                 .bind(account)
                 .bind(day)
                 .bind(key)
                 .bind(model)
+                .bind(input_price)
+                .bind(output_price)
                 .bind(i64::from(limit))
                 .fetch_all(&self.long_reader);
             let rows: Vec<StoredDayUsage> = long_answer(page).await?;

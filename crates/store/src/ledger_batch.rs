@@ -1,7 +1,9 @@
 //! One commit's worth of settled rows: linked into their writer's chain, and summed by day.
 
 use crate::{KeptReply, Settlement};
-use chancery_domain::{AccountId, ChainHash, ChainHead, Day, KeyId, MoneyError, Nanos, UsageRow, WriterId};
+use chancery_domain::{
+    AccountId, ChainHash, ChainHead, Day, KeyId, MoneyError, Nanos, Prices, UsageRow, WriterId,
+};
 use std::collections::BTreeMap;
 
 pub(crate) struct Batch<'a> {
@@ -32,6 +34,7 @@ pub(crate) struct DaySum<'a> {
     pub(crate) day: Day,
     pub(crate) key: KeyId,
     pub(crate) model: &'a str,
+    pub(crate) prices: Prices,
     pub(crate) requests: i64,
     pub(crate) input_tokens: i64,
     pub(crate) output_tokens: i64,
@@ -39,13 +42,14 @@ pub(crate) struct DaySum<'a> {
 }
 
 impl<'a> DaySum<'a> {
-    fn of_nothing(account: AccountId, day: Day, key: KeyId, model: &'a str) -> Self {
-        Self { account, day, key, model, requests: 0, input_tokens: 0, output_tokens: 0, cost: Nanos(0) }
+    fn of_nothing(account: AccountId, day: Day, key: KeyId, model: &'a str, prices: Prices) -> Self {
+        let (requests, input_tokens, output_tokens, cost) = (0, 0, 0, Nanos(0));
+        Self { account, day, key, model, prices, requests, input_tokens, output_tokens, cost }
     }
 
     /// To the same line as this one.
     pub(crate) fn adding_nothing(&self) -> Self {
-        Self::of_nothing(self.account, self.day, self.key, self.model)
+        Self::of_nothing(self.account, self.day, self.key, self.model, self.prices)
     }
 }
 
@@ -69,9 +73,10 @@ impl<'a> Batch<'a> {
             after = after.followed_by(writer, row);
             linked.push(LinkedRow { row, place, hash: after.hash });
             let (account, day, key, model) = (row.account, Day::of(row.at), row.key, row.model.as_str());
+            let Prices { input, output } = row.prices;
             let sum = sums
-                .entry((account, day, key, model))
-                .or_insert(DaySum::of_nothing(account, day, key, model));
+                .entry((account, day, key, model, input, output))
+                .or_insert(DaySum::of_nothing(account, day, key, model, row.prices));
             sum.requests += 1;
             sum.input_tokens += i64::from(row.input_tokens);
             sum.output_tokens += i64::from(row.output_tokens);

@@ -30,20 +30,21 @@ macro_rules! append {
                     $17::bigint[], $18::bytea[]) \
             ), summed AS ( \
                 INSERT INTO usage_days AS d \
-                    (account_id, day, key_id, model, requests, input_tokens, output_tokens, cost_nanos) \
+                    (account_id, day, key_id, model, input_price_nanos, output_price_nanos, \
+                    requests, input_tokens, output_tokens, cost_nanos) \
                 SELECT * FROM unnest($19::bigint[], $20::bigint[], $21::bigint[], $22::text[], \
-                    $23::bigint[], $24::bigint[], $25::bigint[], $26::bigint[]) \
-                ON CONFLICT (account_id, day, key_id, model) DO UPDATE SET \
+                    $23::bigint[], $24::bigint[], $25::bigint[], $26::bigint[], $27::bigint[], $28::bigint[]) \
+                ON CONFLICT (account_id, day, key_id, model, input_price_nanos, output_price_nanos) DO UPDATE SET \
                     requests = d.requests + excluded.requests, input_tokens = d.input_tokens + excluded.input_tokens, \
                     output_tokens = d.output_tokens + excluded.output_tokens, \
                     cost_nanos = d.cost_nanos + excluded.cost_nanos \
             ), released AS ( \
-                DELETE FROM spending_reservations WHERE request_id = ANY($27::text[]) RETURNING 1 \
+                DELETE FROM spending_reservations WHERE request_id = ANY($29::text[]) RETURNING 1 \
             )",
             $also,
             " SELECT CASE \
                 WHEN NOT EXISTS (SELECT 1 FROM head) THEN undo_settlement('end_moved') \
-                WHEN (SELECT COUNT(*) FROM released) <> cardinality($27::text[]) \
+                WHEN (SELECT COUNT(*) FROM released) <> cardinality($29::text[]) \
                     THEN undo_settlement('reservation_gone') ",
             $undone_also,
             " ELSE 0 END"
@@ -59,13 +60,13 @@ const APPEND_AND_KEEP: &str = append!(
         UPDATE idempotency_keys k \
         SET writer_id = NULL, output_text = r.output_text, cached_tokens = r.cached_tokens, \
             expires_at_ms = r.expires_at_ms \
-        FROM unnest($28::bigint[], $29::text[], $30::text[], $31::bytea[], $32::bigint[], $33::bigint[]) \
+        FROM unnest($30::bigint[], $31::text[], $32::text[], $33::bytea[], $34::bigint[], $35::bigint[]) \
             AS r (account_id, idempotency_key, request_id, output_text, cached_tokens, expires_at_ms) \
         WHERE k.account_id = r.account_id AND k.idempotency_key = r.idempotency_key \
             AND k.request_id = r.request_id AND k.writer_id IS NOT NULL \
         RETURNING 1 \
     )",
-    "WHEN (SELECT COUNT(*) FROM kept) <> cardinality($29::text[]) THEN undo_settlement('claim_gone')"
+    "WHEN (SELECT COUNT(*) FROM kept) <> cardinality($31::text[]) THEN undo_settlement('claim_gone')"
 );
 
 pub(crate) struct PostgresLedger {
@@ -125,6 +126,8 @@ impl LedgerDatabase for PostgresLedger {
                 .bind(sums(|sum| i64::from(sum.day.0)))
                 .bind(sums(|sum| sum.key.0))
                 .bind(batch.sums.iter().map(|sum| sum.model).collect::<Vec<_>>())
+                .bind(sums(|sum| sum.prices.input.nanos_per_token()))
+                .bind(sums(|sum| sum.prices.output.nanos_per_token()))
                 .bind(sums(|sum| sum.requests))
                 .bind(sums(|sum| sum.input_tokens))
                 .bind(sums(|sum| sum.output_tokens))

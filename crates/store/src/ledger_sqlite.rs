@@ -22,7 +22,7 @@ pub(crate) struct SqliteLedger {
 }
 
 const ROW_COLUMNS: usize = 14;
-const SUM_COLUMNS: usize = 8;
+const SUM_COLUMNS: usize = 10;
 
 /// SQLite's own bound on the parameters of a statement.
 const MAX_PARAMETERS: usize = 32_766;
@@ -39,9 +39,10 @@ impl SqliteLedger {
         );
         let add_sums = Statements::new(
             "INSERT INTO usage_days \
-             (account_id, day, key_id, model, requests, input_tokens, output_tokens, cost_nanos)",
+             (account_id, day, key_id, model, input_price_nanos, output_price_nanos, \
+             requests, input_tokens, output_tokens, cost_nanos)",
             SUM_COLUMNS,
-            "ON CONFLICT (account_id, day, key_id, model) DO UPDATE SET \
+            "ON CONFLICT (account_id, day, key_id, model, input_price_nanos, output_price_nanos) DO UPDATE SET \
              requests = requests + excluded.requests, input_tokens = input_tokens + excluded.input_tokens, \
              output_tokens = output_tokens + excluded.output_tokens, cost_nanos = cost_nanos + excluded.cost_nanos",
         );
@@ -127,6 +128,8 @@ impl SqliteLedger {
                 .bind(i64::from(sum.day.0))
                 .bind(sum.key.0)
                 .bind(sum.model)
+                .bind(sum.prices.input.nanos_per_token())
+                .bind(sum.prices.output.nanos_per_token())
                 .bind(sum.requests)
                 .bind(sum.input_tokens)
                 .bind(sum.output_tokens)

@@ -1,10 +1,12 @@
 //! Where accounts, keys and the ledger are kept: SQLite for one machine, PostgreSQL for many, behind the same traits.
 //! Each method is one atomic step named after what happens; no transaction and no SQL leaves this crate.
 
+mod account_desk;
 mod accounts;
 mod attempts;
 mod audit;
 mod audit_chain;
+mod billing_traits;
 mod both;
 mod client_changes;
 mod client_list;
@@ -22,6 +24,7 @@ mod gaps;
 mod grants;
 mod health;
 mod idempotency;
+mod invoices;
 mod keys;
 mod lease;
 mod ledger;
@@ -53,7 +56,14 @@ mod traits;
 mod transaction;
 mod url;
 mod usage;
+mod usage_reports;
 
+pub use billing_traits::{
+    AccountDeed, AccountDesk, AccountDone, AccountEvent, AccountOverview, AccountRecord, AccountUsage,
+    BillingContact, CreditOrder, INVOICES_PER_PAGE, InvoicePage, InvoiceQuery, InvoiceRecord, InvoiceSums,
+    Invoices, IssueOrder, Issued, KeyUsage, KeyUse, ListedInvoice, MAX_ACCOUNT_EVENTS, MonthToBill,
+    PaymentDeed, PeakDay, RefusedDay, Render, UnbilledMonth, UsageMonth, UsageReport, UsageReports,
+};
 pub use client_traits::{
     AUDIT_ROWS_PER_PAGE, Audit, AuditLine, AuditPlace, AuditQuery, AuditTurn, CLIENTS_PER_PAGE,
     ChainedAuditRow, Changed, ClientChange, ClientLine, ClientOrder, ClientPage, ClientQuery, ClientRecord,

@@ -38,6 +38,7 @@ const SQLITE: &[Migration] = &[
     step(7, "provider_grants", include_str!("../migrations/sqlite/0007_provider_grants.sql")),
     step(8, "shared_secrets", include_str!("../migrations/sqlite/0008_shared_secrets.sql")),
     step(9, "client_records", include_str!("../migrations/sqlite/0009_client_records.sql")),
+    step(10, "invoices", include_str!("../migrations/sqlite/0010_invoices.sql")),
 ];
 
 const POSTGRES: &[Migration] = &[
@@ -50,6 +51,7 @@ const POSTGRES: &[Migration] = &[
     step(7, "provider_grants", include_str!("../migrations/postgres/0007_provider_grants.sql")),
     step(8, "shared_secrets", include_str!("../migrations/postgres/0008_shared_secrets.sql")),
     step(9, "client_records", include_str!("../migrations/postgres/0009_client_records.sql")),
+    step(10, "invoices", include_str!("../migrations/postgres/0010_invoices.sql")),
 ];
 
 stored_row! {
@@ -86,7 +88,8 @@ mod postgres {
         ('accounts', 'api_keys', 'ledger', 'ledger_writers', 'usage_days', 'spending_reservations', 'writer_leases', \
         'idempotency_keys', 'people', 'sessions', 'sign_ins', 'half_sign_ins', 'code_counts', \
         'clients', 'client_counts', 'client_versions', 'client_words', 'client_looks', 'entries', 'entry_versions', \
-        'audit_rows', 'audit_writers')";
+        'audit_rows', 'audit_writers', 'account_months', 'account_events', 'invoices', 'invoice_lines', \
+        'invoice_documents', 'invoice_events', 'invoice_serials', 'refusal_days', 'peak_days')";
     pub(super) const CREATE_MIGRATIONS_TABLE: &str = "CREATE TABLE schema_migrations \
         (version BIGINT PRIMARY KEY, name TEXT NOT NULL, checksum BYTEA NOT NULL)";
 }

@@ -2,8 +2,8 @@
 //! `provider_traits`.
 
 use crate::{
-    Attempts, Audit, ClientRecords, DayUsage, Grants, MailboxProofs, ProviderAccounts, ProviderSessions,
-    SigningKeys, StoreError, UsageQuery, UsageSum,
+    AccountDesk, Attempts, Audit, ClientRecords, DayUsage, Grants, Invoices, MailboxProofs, ProviderAccounts,
+    ProviderSessions, SigningKeys, StoreError, UsageQuery, UsageReports, UsageSum,
 };
 use async_trait::async_trait;
 use chancery_domain::{
@@ -33,6 +33,9 @@ pub trait Store:
     + SharedSecrets
     + ClientRecords
     + Audit
+    + Invoices
+    + UsageReports
+    + AccountDesk
     + Health
 {
 }
@@ -57,6 +60,9 @@ impl<T> Store for T where
         + SharedSecrets
         + ClientRecords
         + Audit
+        + Invoices
+        + UsageReports
+        + AccountDesk
         + Health
 {
 }

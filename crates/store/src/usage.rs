@@ -1,7 +1,7 @@
 //! What is asked of the ledger and what it answers: sums of tokens and money over days, models or keys.
 
 use crate::StoreError;
-use chancery_domain::{AccountId, Day, KeyId, KeyPrefix, Nanos};
+use chancery_domain::{AccountId, Day, KeyId, KeyPrefix, Nanos, Prices};
 use std::str::FromStr;
 
 /// Which rows of the ledger to sum; `None` sets no bound. Days are whole UTC days, both ends included.
@@ -67,13 +67,14 @@ impl UsageSum {
     }
 }
 
-/// What one key of one account has used of one model on one day, as it is kept with the rows.
+/// What one key of one account has used of one model on one day at one pair of prices, as it is kept with the rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DayUsage {
     pub account: AccountId,
     pub day: Day,
     pub key: KeyId,
     pub model: String,
+    pub prices: Prices,
     pub totals: UsageTotals,
 }
 

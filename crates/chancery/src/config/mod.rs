@@ -11,7 +11,7 @@ pub use portal::{Auth, Identity, Mail, Portal};
 pub use reader::Setting;
 
 use crate::catalogue;
-use chancery_domain::{Currency, Prices, RateLimits, TokenPrice};
+use chancery_domain::{Currency, InvoiceTerms, Prices, RateLimits, Seller, TokenPrice};
 use chancery_engine_cpu::LoadOptions;
 use chancery_metering::LimitStoreUrl;
 use chancery_store::DatabaseUrl;
@@ -50,6 +50,15 @@ pub struct Config {
     pub limit_store: LimitStoreUrl,
     pub currency: Currency,
     pub models: Vec<ModelConfig>,
+}
+
+impl Config {
+    /// How invoices are made.
+    pub fn invoice_terms(&self) -> InvoiceTerms {
+        let seller =
+            Seller { name: self.portal.firm_name.clone(), letterhead: String::new(), payment: String::new() };
+        InvoiceTerms { currency: self.currency, seller, tax: None, payment_days: 30 }
+    }
 }
 
 #[derive(Debug)]

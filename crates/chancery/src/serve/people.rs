@@ -95,6 +95,7 @@ impl Ground {
             },
             trusted_proxies: config.portal.trusted_proxies.clone(),
             drafting,
+            invoice_terms: config.invoice_terms(),
         };
         let portal = Portal::new(
             settings,

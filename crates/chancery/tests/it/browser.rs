@@ -13,7 +13,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 /// What a page may take to appear, on a machine that does much else.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks at it.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -151,6 +151,14 @@ impl Browser {
     pub async fn press(&self, css: &str) {
         let element = self.find(css).await;
         self.post(&format!("element/{element}/click"), &json!({})).await;
+    }
+
+    /// Clicks on what leads to another page, and waits for that page. The driver's own wait begins too early on a busy machine: the
+    /// next command may still find the page that is about to go.
+    pub async fn follow(&self, css: &str) {
+        self.script("document.documentElement.dataset.left = 'yes'").await;
+        self.press(css).await;
+        self.until("document.readyState === 'complete' && !document.documentElement.dataset.left").await;
     }
 
     /// Waits for the link with exactly this text and clicks on it.

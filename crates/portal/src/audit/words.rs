@@ -20,6 +20,13 @@ pub(super) fn in_words(action: Action, decision: Decision) -> &'static str {
         Action::ReadTeam => ("opened the team", "was refused the team"),
         Action::ManageTeam => ("asked to change the team", "was refused a change of the team"),
         Action::ReadAudit => ("opened the audit", "was refused the audit"),
+        Action::ReadUsage => ("opened the usage", "was refused the usage"),
+        Action::ReadInvoices => ("opened the invoices", "was refused the invoices"),
+        Action::ManageInvoices => ("asked to change an invoice", "was refused a change of an invoice"),
+        Action::ReadAccounts => ("opened the billing accounts", "was refused the billing accounts"),
+        Action::ManageAccounts => {
+            ("asked to change billing accounts or keys", "was refused a change of billing accounts or keys")
+        }
     };
     match decision {
         Decision::Allowed => allowed,
@@ -40,5 +47,10 @@ pub(super) fn name(action: Action) -> &'static str {
         Action::ReadTeam => "Open the team",
         Action::ManageTeam => "Change the team",
         Action::ReadAudit => "Open the audit",
+        Action::ReadUsage => "Open the usage",
+        Action::ReadInvoices => "Open the invoices",
+        Action::ManageInvoices => "Issue, credit or settle an invoice",
+        Action::ReadAccounts => "Open the billing accounts",
+        Action::ManageAccounts => "Change billing accounts or keys",
     }
 }

@@ -24,7 +24,7 @@ use axum::response::Response;
 use axum::routing::get;
 use axum::{Extension, Router};
 use browser::Browser;
-use chancery_domain::{ManualClock, OsRandomness, SessionTimes, UnixMillis};
+use chancery_domain::{Currency, InvoiceTerms, ManualClock, OsRandomness, Seller, SessionTimes, UnixMillis};
 use chancery_mail::{MailRoute, Mailer};
 use chancery_pages::{Refusal, Surroundings, surround};
 use chancery_policy::Policy;
@@ -145,6 +145,7 @@ fn settings(second_factor: SecondFactor) -> PortalSettings {
     PortalSettings {
         trusted_proxies: Vec::new(),
         drafting: None,
+        invoice_terms: invoice_terms(),
         public_url: "http://localhost:8081".to_owned(),
         firm_name: "Marlow & Finch".to_owned(),
         company_domain: "company.com".parse().unwrap(),
@@ -157,6 +158,16 @@ fn settings(second_factor: SecondFactor) -> PortalSettings {
             client_secret: None,
         },
     }
+}
+
+fn invoice_terms() -> InvoiceTerms {
+    let seller = Seller {
+        name: "Marlow & Finch".to_owned(),
+        letterhead: "48 Commercial Wharf\nBoston, MA 02110".to_owned(),
+        payment: "By bank transfer to Marlow & Finch LLP, First Harbor Bank, account 000 123 456.".to_owned(),
+    };
+    let tax = Some(("Sales tax".to_owned(), "6.25".parse().unwrap()));
+    InvoiceTerms { currency: Currency::USD, seller, tax, payment_days: 30 }
 }
 
 fn portal(

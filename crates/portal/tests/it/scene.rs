@@ -2,7 +2,7 @@
 
 use crate::hostile_provider::{ACCESS_TOKEN, CLIENT_ID, CLIENT_SECRET, HostileProvider, Ways};
 use axum::http::StatusCode;
-use chancery_domain::{ManualClock, OsRandomness, SessionTimes, UnixMillis};
+use chancery_domain::{Currency, InvoiceTerms, ManualClock, OsRandomness, Seller, SessionTimes, UnixMillis};
 use chancery_mail::{MailRoute, Mailer};
 use chancery_policy::Policy;
 use chancery_portal::{IdentitySettings, Portal, PortalSettings, SecondFactor, router};
@@ -68,6 +68,16 @@ impl Scene {
         let settings = PortalSettings {
             trusted_proxies: Vec::new(),
             drafting: None,
+            invoice_terms: InvoiceTerms {
+                currency: Currency::USD,
+                seller: Seller {
+                    name: "Hale & Partners".to_owned(),
+                    letterhead: String::new(),
+                    payment: String::new(),
+                },
+                tax: None,
+                payment_days: 30,
+            },
             public_url: portal_url.clone(),
             firm_name: "Hale & Partners".to_owned(),
             company_domain: "example.com".parse().unwrap(),

@@ -2,7 +2,7 @@
 
 use crate::databases::TestDatabase;
 use crate::samples::{NOON, account, key, payer, row, whole_ledger, with_tokens};
-use chancery_domain::{ChainHead, Day, UnixMillis, UsageRow, WriterId};
+use chancery_domain::{ChainHead, Day, Prices, UnixMillis, UsageRow, WriterId};
 use chancery_store::{DayUsage, Ledger, Store, UsageTotals};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ async fn sound_chains(store: &impl Store) -> BTreeMap<WriterId, Vec<UsageRow>> {
 async fn sound_sums(store: &impl Store) {
     let mut expected = BTreeMap::new();
     for row in whole_ledger(store).await {
-        let key = (row.account, Day::of(row.at), row.key, row.model);
+        let key = (row.account, Day::of(row.at), row.key, row.model, row.prices.input, row.prices.output);
         let totals: &mut UsageTotals = expected.entry(key).or_default();
         totals.requests += 1;
         totals.input_tokens += u64::from(row.input_tokens);
@@ -47,7 +47,14 @@ async fn sound_sums(store: &impl Store) {
     }
     let expected: Vec<DayUsage> = expected
         .into_iter()
-        .map(|((account, day, key, model), totals)| DayUsage { account, day, key, model, totals })
+        .map(|((account, day, key, model, input, output), totals)| DayUsage {
+            account,
+            day,
+            key,
+            model,
+            prices: Prices { input, output },
+            totals,
+        })
         .collect();
     let mut kept: Vec<DayUsage> = Vec::new();
     loop {

@@ -31,16 +31,16 @@ async fn everything_works_without_scripts() {
 
 async fn pages_are_turned_sorted_and_searched(office: &Office, browser: &Browser) {
     browser.shows("1–25 of 38").await;
-    browser.press("#page-next").await;
+    browser.follow("#page-next").await;
     browser.arrive(&office.portal("/clients?page=2")).await;
     browser.shows("26–38 of 38").await;
-    browser.press("#sort-name").await;
+    browser.follow("#sort-name").await;
     browser.arrive(&office.portal("/clients?sort=name")).await;
     assert_eq!(browser.text("tbody [data-row]").await, "Abbots Mill Brewery");
-    browser.press("#sort-name").await;
+    browser.follow("#sort-name").await;
     browser.arrive(&office.portal("/clients?sort=-name")).await;
     browser.fill("#q", "garage").await;
-    browser.press("form.search button").await;
+    browser.follow("form.search button").await;
     browser.arrive(&office.portal("/clients?q=garage")).await;
     assert_eq!(browser.text("tbody [data-row]").await, "D'Angelo's Garage");
     assert!(browser.url().await.as_str().contains("sort=-name"), "the order stays");
@@ -49,11 +49,11 @@ async fn pages_are_turned_sorted_and_searched(office: &Office, browser: &Browser
 /// Gives its path.
 async fn a_client_is_made(office: &Office, browser: &Browser) -> String {
     browser.open(&office.portal("/clients/new")).await;
-    browser.press("main form button.button-primary").await;
+    browser.follow("main form button.button-primary").await;
     assert_eq!(browser.status().await, 422);
     browser.fill("#name", "Plain Paper Mill").await;
     browser.fill("#contact", "Nora Quill").await;
-    browser.press("main form button.button-primary").await;
+    browser.follow("main form button.button-primary").await;
     let url = browser.arrive(&office.portal("/clients/1039")).await;
     assert_eq!(browser.text("h1").await, "Plain Paper Mill");
     url.path().to_owned()
@@ -65,21 +65,21 @@ async fn a_note_is_added_edited_and_in_conflict(
     record: &str,
     ruth: &Somebody,
 ) {
-    browser.press("a[href*='open=note']").await;
+    browser.follow("a[href*='open=note']").await;
     browser.fill("#title", "First meeting").await;
     browser.fill("#text", "They like it plain.").await;
-    browser.press(".editor button.button-primary").await;
+    browser.follow(".editor button.button-primary").await;
     browser.shows("They like it plain.").await;
 
     let note = ruth.json(record).await.value()["meeting_notes"][0].take();
-    browser.press("a[data-open]").await;
+    browser.follow("a[data-open]").await;
     browser.arrive(&office.portal(&format!("{record}?open=entry-{}", note["id"]))).await;
     browser.fill("#text", "They like it plain, and white.").await;
-    browser.press(".editor button.button-primary").await;
+    browser.follow(".editor button.button-primary").await;
     browser.shows("and white.").await;
     browser.shows("2 versions").await;
 
-    browser.press("a[data-open]").await;
+    browser.follow("a[data-open]").await;
     browser.fill("#text", "They like it plain, and grey.").await;
     let at = &note["at"].as_str().unwrap()[..16];
     let theirs = [
@@ -91,15 +91,15 @@ async fn a_note_is_added_edited_and_in_conflict(
     ];
     let saved = ruth.post(&format!("{record}/entries/{}", note["id"]), &theirs).await;
     assert_eq!(saved.status.as_u16(), 303, "{}", saved.body);
-    browser.press(".editor button.button-primary").await;
+    browser.follow(".editor button.button-primary").await;
     browser.shows("Changed meanwhile.").await;
     assert_eq!(browser.status().await, 409);
     browser.shows("They like it plain, and blue.").await;
     let mine = browser.script("return document.querySelector('#text').value").await;
     assert_eq!(mine, "They like it plain, and grey.");
-    browser.press(".editor button.button-primary").await;
+    browser.follow(".editor button.button-primary").await;
     browser.shows("They like it plain, and grey.").await;
-    browser.press("a[href$='/versions']:not([href='/clients/1039/versions'])").await;
+    browser.follow("a[href$='/versions']:not([href='/clients/1039/versions'])").await;
     browser.shows("Version 4").await;
 }
 
@@ -107,35 +107,35 @@ async fn a_note_is_added_edited_and_in_conflict(
 async fn a_letter_is_drafted(office: &Office, browser: &Browser, record: &str) {
     browser.open(&office.portal(&format!("{record}?open=letter"))).await;
     browser.fill("#title", "Thank you").await;
-    browser.press("[data-draft]").await;
+    browser.follow("[data-draft]").await;
     assert_eq!(browser.status().await, 422, "it does not say what it is for");
     browser.fill("#draft-purpose", "Thank them for the first meeting.").await;
     browser.fill("#draft-max", "16").await;
-    browser.press("[data-draft]").await;
+    browser.follow("[data-draft]").await;
     browser.shows("Last draft").await;
     let fields =
         "return [document.querySelector('#title').value, document.querySelector('#text').value.length > 0]";
     assert_eq!(browser.script(fields).await, serde_json::json!(["Thank you", true]));
-    browser.press(".editor button.button-primary").await;
+    browser.follow(".editor button.button-primary").await;
     browser.arrive(&office.portal(&format!("{record}?done="))).await;
     browser.shows("Thank you").await;
 }
 
 async fn it_is_archived_and_restored(office: &Office, browser: &Browser, record: &str) {
     browser.open(&office.portal(record)).await;
-    browser.press("#tab-notes").await;
-    browser.press("article form[action$='/archive'] button").await;
+    browser.follow("#tab-notes").await;
+    browser.follow("article form[action$='/archive'] button").await;
     browser.shows("left out of the record").await;
-    browser.press("#tab-archived").await;
-    browser.press("article form[action$='/restore'] button").await;
+    browser.follow("#tab-archived").await;
+    browser.follow("article form[action$='/restore'] button").await;
     browser.shows("They like it plain, and grey.").await;
-    browser.press(".history form[action$='/archive'] button").await;
+    browser.follow(".history form[action$='/archive'] button").await;
     browser.shows("Restore client").await;
     browser.open(&office.portal("/clients?q=plain")).await;
     browser.shows("Nothing matches").await;
     browser.open(&office.portal("/clients?archived=1")).await;
-    browser.press("tbody [data-row]").await;
-    browser.press(".history form[action$='/restore'] button").await;
+    browser.follow("tbody [data-row]").await;
+    browser.follow(".history form[action$='/restore'] button").await;
     browser.shows("Archive client").await;
 }
 
@@ -147,7 +147,7 @@ async fn it_gets_another_owner(
 ) {
     browser.open(&office.portal(record)).await;
     browser.fill_choice("#new-owner", &omar.email).await;
-    browser.press("form[action$='/reassign'] button").await;
+    browser.follow("form[action$='/reassign'] button").await;
     browser.arrive(&office.portal(&format!("{record}?done="))).await;
     assert_eq!(maya.json(record).await.status.as_u16(), 403);
     assert_eq!(omar.json(record).await.status.as_u16(), 200);
@@ -158,7 +158,7 @@ async fn somebody_gets_another_role(office: &Office, browser: &Browser, omar: &S
     browser.press_link("omar@example.com").await;
     browser.shows("Make omar@example.com a partner").await;
     browser.press("section[aria-labelledby=role] summary").await;
-    browser.press("section[aria-labelledby=role] button").await;
+    browser.follow("section[aria-labelledby=role] button").await;
     browser.shows("omar@example.com is a partner from the next request on.").await;
     assert_eq!(omar.json("/team").await.status.as_u16(), 200);
 }
@@ -168,7 +168,7 @@ async fn the_audit_is_filtered(office: &Office, browser: &Browser) {
     browser.fill_choice("#person", "maya@example.com").await;
     browser.fill_choice("#decision", "Refused").await;
     browser.fill("#client", "1039").await;
-    browser.press(".filter-form button").await;
+    browser.follow(".filter-form button").await;
     browser.arrive(&office.portal("/audit?person=")).await;
     let rows =
         browser.script("return [...document.querySelectorAll('tbody tr')].map(row => row.innerText)").await;

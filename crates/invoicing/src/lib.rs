@@ -1,0 +1,9 @@
+//! Invoices as documents: the PDF that a firm sends, a CSV and JSON; and whether what was issued is what the ledger says.
+
+mod csv;
+mod json;
+mod pdf;
+
+pub use csv::csv;
+pub use json::{document_json, record_json};
+pub use pdf::pdf;
