@@ -67,6 +67,11 @@ impl Currency {
         self.with_groups(amount, "")
     }
 
+    /// As tables for people have it, where the currency stands in the head: `-1,207.70`.
+    pub fn figures(&self, amount: MinorUnits) -> String {
+        self.with_groups(amount, ",")
+    }
+
     /// As people read it: `$1,207.70`, `CHF 1,207.70`. A negative amount has its sign in front: `-$12.00`.
     pub fn to_read(&self, amount: MinorUnits) -> String {
         let sign = if amount.0 < 0 { "-" } else { "" };
@@ -162,6 +167,7 @@ mod tests {
             let currency = currency(code);
             assert_eq!(currency.decimal(MinorUnits(minor)), decimal);
             assert_eq!(currency.to_read(MinorUnits(minor)), read);
+            assert_eq!(currency.figures(MinorUnits(minor)).replace(',', ""), decimal);
         }
     }
 
