@@ -101,7 +101,7 @@ fn count(stored: i64) -> Result<u64, StoreError> {
         .map_err(|_| StoreError::Corrupt { what: "a count", why: format!("{stored} is negative") })
 }
 
-fn day(stored: i64) -> Result<Day, StoreError> {
+pub(crate) fn day(stored: i64) -> Result<Day, StoreError> {
     i32::try_from(stored).map(Day).map_err(|_| StoreError::Corrupt {
         what: "a day",
         why: format!("{stored} days after 1970 is out of range"),
@@ -180,7 +180,7 @@ impl StoredNamedSum {
 }
 
 impl StoredSums {
-    fn into_totals(self) -> Result<UsageTotals, StoreError> {
+    pub(crate) fn into_totals(self) -> Result<UsageTotals, StoreError> {
         Ok(UsageTotals {
             requests: count(self.requests)?,
             input_tokens: count(self.input_tokens)?,
