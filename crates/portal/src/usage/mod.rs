@@ -1,0 +1,1 @@
+//! What was used and what it cost, for partners.
