@@ -32,6 +32,7 @@ mod team;
 #[cfg(test)]
 mod tests;
 mod upkeep;
+mod usage;
 mod visitor;
 mod when;
 
