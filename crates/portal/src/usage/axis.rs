@@ -49,8 +49,12 @@ impl Axis {
     }
 }
 
-/// A count beside its line: `500`, `7.5 k`, `15 M`, `2 bn`. The one place where numbers are short.
-pub(super) fn short_count(value: u128) -> String {
+/// Counts beside their lines: `500`, `7.5 k`, `15 M`, `2 bn`. The one place where numbers are short.
+pub(super) fn short_counts(values: &[u128]) -> Vec<String> {
+    values.iter().copied().map(short_count).collect()
+}
+
+fn short_count(value: u128) -> String {
     const UNITS: [(u128, &str); 4] =
         [(1_000_000_000_000, "tn"), (1_000_000_000, "bn"), (1_000_000, "M"), (1_000, "k")];
     match UNITS.into_iter().find(|(unit, _)| value >= *unit) {

@@ -117,6 +117,9 @@ mod tests {
         assert_eq!(calendar("2026-10", "2026-11-13").previous_name(), "September");
         assert_eq!(calendar("2026-01", "2026-11-13").previous_name(), "December 2025");
         let day = "2026-10-15".parse().unwrap();
-        assert_eq!((short_day_words(day), long_day_words(day)), ("Thu 15 Oct".into(), "Thursday 15 October".into()));
+        assert_eq!(
+            (short_day_words(day), long_day_words(day)),
+            ("Thu 15 Oct".into(), "Thursday 15 October".into())
+        );
     }
 }

@@ -42,8 +42,8 @@ pub(super) struct Drawing<'a> {
     pub(super) series: &'a [Series],
     /// One for each day so far, in order.
     pub(super) days: &'a [DayValues],
-    /// How a value is written beside the axis.
-    pub(super) label: &'a dyn Fn(u128) -> String,
+    /// How the axis' values are written beside it.
+    pub(super) labels: &'a dyn Fn(&[u128]) -> Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,9 +104,9 @@ pub(super) struct Date {
 
 impl Chart {
     pub(super) fn draw(drawing: Drawing<'_>) -> Self {
-        let Drawing { id, title, description, calendar, series, days, label } = drawing;
+        let Drawing { id, title, description, calendar, series, days, labels } = drawing;
         let axis = Axis::above(days.iter().map(DayValues::sum).max().unwrap_or_default());
-        let labels: Vec<String> = axis.lines().map(label).collect();
+        let labels = labels(&axis.lines().collect::<Vec<_>>());
         let slots = Slots { count: calendar.length() };
         let slot = |(place, (day, values)): (usize, (Day, &DayValues))| Slot {
             title: format!("{}: {}", short_day_words(day), values.words),
@@ -216,7 +216,7 @@ fn dates(calendar: Calendar, slots: Slots) -> Vec<Date> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::axis::short_count;
+    use super::super::axis::short_counts;
     use super::*;
     use proptest::prelude::*;
 
@@ -232,7 +232,7 @@ mod tests {
             calendar,
             series: &TWO,
             days,
-            label: &short_count,
+            labels: &short_counts,
         })
     }
 
@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn long_labels_get_the_wider_margin_and_one_kind_of_value_no_legend() {
         let calendar = Calendar { month: "2026-10".parse().unwrap(), today: "2026-11-13".parse().unwrap() };
-        let draw = |label: &dyn Fn(u128) -> String| {
+        let draw = |labels: &dyn Fn(&[u128]) -> Vec<String>| {
             Chart::draw(Drawing {
                 id: "spend",
                 title: String::new(),
@@ -334,11 +334,11 @@ mod tests {
                 calendar,
                 series: &TWO[..1],
                 days: &[],
-                label,
+                labels,
             })
         };
-        assert!(draw(&|value| format!("$0.000{value}")).is_wide);
-        let narrow = draw(&|value| format!("${value}.00"));
+        assert!(draw(&|values| values.iter().map(|value| format!("$0.000{value}")).collect()).is_wide);
+        let narrow = draw(&|values| values.iter().map(|value| format!("${value}.00")).collect());
         assert!(!narrow.is_wide && narrow.legend.is_empty());
     }
 
