@@ -67,7 +67,7 @@ impl Currency {
         self.with_groups(amount, "")
     }
 
-    /// As tables for people have it, where the currency stands in the head: `-1,207.70`.
+    /// As people read it where the currency is said elsewhere: `-1,207.70`.
     pub fn figures(&self, amount: MinorUnits) -> String {
         self.with_groups(amount, ",")
     }
@@ -166,8 +166,8 @@ mod tests {
         for (code, minor, decimal, read) in cases {
             let currency = currency(code);
             assert_eq!(currency.decimal(MinorUnits(minor)), decimal);
-            assert_eq!(currency.to_read(MinorUnits(minor)), read);
             assert_eq!(currency.figures(MinorUnits(minor)).replace(',', ""), decimal);
+            assert_eq!(currency.to_read(MinorUnits(minor)), read);
         }
     }
 

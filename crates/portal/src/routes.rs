@@ -4,7 +4,7 @@
 use crate::state::Portal;
 use crate::{
     audit, callback, clients, code, code_resend, drafting, exports, home, invoices, scripts, session_end,
-    sessions, sign_in, sign_out, team,
+    sessions, sign_in, sign_out, team, usage,
 };
 use axum::Router;
 use axum::routing::{MethodFilter, on};
@@ -63,6 +63,8 @@ routes! {
     POST "/invoices/{number}/not-paid" => invoices::payment::not_paid,
     GET "/invoices/{number}/credit" => invoices::credit::show,
     POST "/invoices/{number}/credit" => invoices::credit::submit,
+
+    GET "/usage" => usage::page::handle,
 
     GET "/team" => team::page::handle,
     POST "/team/role" => team::role::handle,
