@@ -3,6 +3,7 @@
 mod arrivals;
 mod audit;
 mod bars;
+mod books;
 mod browser;
 mod clients;
 mod codes;
@@ -10,6 +11,7 @@ mod database;
 mod drafts;
 mod exports;
 mod firm;
+mod invoices;
 mod mail_server;
 mod nothing_to_guess;
 mod pages;
