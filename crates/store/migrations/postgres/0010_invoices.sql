@@ -66,11 +66,6 @@ $$;
 CREATE TRIGGER invoiced_usage_is_closed BEFORE INSERT ON usage_days
     FOR EACH ROW EXECUTE FUNCTION refuse_invoiced_usage();
 
-INSERT INTO usage_days
-    SELECT account_id, at_ms / 86400000, key_id, model, input_price_nanos, output_price_nanos,
-           COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(cost_nanos)
-    FROM ledger GROUP BY account_id, at_ms / 86400000, key_id, model, input_price_nanos, output_price_nanos;
-
 -- Where an account's invoices go.
 ALTER TABLE accounts ADD COLUMN billing_address TEXT NOT NULL DEFAULT '';
 ALTER TABLE accounts ADD COLUMN billing_email TEXT NOT NULL DEFAULT '';
@@ -244,3 +239,9 @@ CREATE TRIGGER account_events_never_change BEFORE UPDATE OR DELETE ON account_ev
     FOR EACH ROW EXECUTE FUNCTION refuse_account_event_change();
 CREATE TRIGGER account_events_are_never_emptied BEFORE TRUNCATE ON account_events
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_account_event_change();
+
+-- What was used so far.
+INSERT INTO usage_days
+    SELECT account_id, at_ms / 86400000, key_id, model, input_price_nanos, output_price_nanos,
+           COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(cost_nanos)
+    FROM ledger GROUP BY account_id, at_ms / 86400000, key_id, model, input_price_nanos, output_price_nanos;
