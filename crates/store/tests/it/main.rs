@@ -24,6 +24,7 @@ mod shared_secrets;
 mod spending;
 mod sqlite_only;
 mod sums;
+mod usage_reports;
 
 /// Runs every case on both databases, so that the list of names is the same under `sqlite::` and `postgres::`.
 macro_rules! conformance_suite {
@@ -243,4 +244,11 @@ conformance_suite! {
         a_killed_process_leaves_every_settled_row_once;
     sums:
         random_ledgers_sum_to_the_same_in_rust;
+    usage_reports:
+        a_months_report_equals_the_ledger_and_what_usage_gives
+        reading_usage_is_on_record_and_an_unknown_account_has_none
+        a_month_too_large_to_be_exact_is_an_error
+        refusals_add_up_by_day_key_and_code
+        a_peak_rises_and_never_falls_and_keeps_its_moment
+        nodes_that_note_at_once_add_up;
 }
