@@ -17,9 +17,9 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
             };
             let new = NewAccount { name, limits, created_at: SystemClock.now() };
             let account = store.create_account(new).await?;
-            say!("account {} made: {}", account.name, in_words(&account, config.currency));
+            say!("account {} made: {}", account.name, in_words(&account, config.billing.currency));
         }
-        Command::List { json } => print_list(&store.list_accounts().await?, config.currency, json)?,
+        Command::List { json } => print_list(&store.list_accounts().await?, config.billing.currency, json)?,
         Command::Limits { name, limits, spend_per_month } => {
             let change = LimitsChange {
                 requests_per_min: limits.rpm,
@@ -27,7 +27,7 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
                 spend_per_month: spend_per_month.unwrap_or_default(),
             };
             let account = store.set_limits(&name, change).await?;
-            say!("account {}: {}", account.name, in_words(&account, config.currency));
+            say!("account {}: {}", account.name, in_words(&account, config.billing.currency));
         }
         Command::Close { name } => {
             let account = store.close_account(&name, SystemClock.now()).await?;
