@@ -316,7 +316,7 @@ pub struct Usage {
     /// Last day, in UTC
     #[arg(long, value_name = "DAY")]
     pub to: Option<Day>,
-    /// What to sum by: day, model or key
+    /// What to sum by: day, model, key or account
     #[arg(long, default_value = "day")]
     pub by: UsageBy,
     /// Print JSON

@@ -1,5 +1,6 @@
 //! HTTP surface B: the client portal. One file per page; what decides stands apart from what shows.
 
+mod accounts;
 mod arrival;
 mod audit;
 mod audit_verification;
@@ -18,6 +19,7 @@ mod frame;
 mod half_sign_in;
 mod home;
 mod identity;
+mod invoices;
 mod letters;
 mod routes;
 mod scripts;
@@ -32,6 +34,7 @@ mod team;
 #[cfg(test)]
 mod tests;
 mod upkeep;
+mod usage;
 mod visitor;
 mod when;
 

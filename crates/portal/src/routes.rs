@@ -4,7 +4,7 @@
 use crate::state::Portal;
 use crate::{
     audit, callback, clients, code, code_resend, drafting, exports, home, scripts, session_end, sessions,
-    sign_in, sign_out, team,
+    sign_in, sign_out, team, usage,
 };
 use axum::Router;
 use axum::routing::{MethodFilter, on};
@@ -53,6 +53,8 @@ routes! {
     POST "/clients/{id}/entries/{entry}/restore" => clients::archive::restore_entry,
     GET "/clients/{id}/entries/{entry}/versions" => clients::versions::of_entry,
     POST "/clients/{id}/letters/draft" => drafting::endpoint::handle,
+
+    GET "/usage" => usage::page::handle,
 
     GET "/team" => team::page::handle,
     POST "/team/role" => team::role::handle,

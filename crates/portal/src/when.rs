@@ -36,6 +36,11 @@ pub(crate) fn long_day(day: Day) -> String {
     written(day.start(), "%-d %B %Y")
 }
 
+/// A day in a form of its own, in the words of `strftime`.
+pub(crate) fn written_day(day: Day, format: &str) -> String {
+    written(day.start(), format)
+}
+
 /// `13 Nov`, with the year where it is not this one.
 pub(crate) fn short_day(at: UnixMillis, now: UnixMillis) -> String {
     let is_this_year = date(at).map(|day| day.year()) == date(now).map(|day| day.year());

@@ -1,7 +1,9 @@
 //! Where accounts, keys and the ledger are kept: SQLite for one machine, PostgreSQL for many, behind the same traits.
 //! Each method is one atomic step named after what happens; no transaction and no SQL leaves this crate.
 
+mod account_deeds;
 mod account_desk;
+mod account_history;
 mod accounts;
 mod attempts;
 mod audit;
@@ -59,9 +61,9 @@ mod usage;
 mod usage_reports;
 
 pub use billing_traits::{
-    AccountDeed, AccountDesk, AccountDone, AccountEvent, AccountOverview, AccountRecord, AccountUsage,
-    BillingContact, CreditOrder, INVOICES_PER_PAGE, InvoicePage, InvoiceQuery, InvoiceRecord, InvoiceSums,
-    Invoices, IssueOrder, Issued, KeyUsage, KeyUse, ListedInvoice, MAX_ACCOUNT_EVENTS, MonthToBill,
+    ACCOUNTS_PER_PAGE, AccountChoice, AccountDeed, AccountDesk, AccountDone, AccountEvent, AccountEventId,
+    AccountOverview, AccountPage, AccountQuery, AccountRecord, AccountSubject, AccountUsage, BillingChange, BillingContact, CreditOrder, INVOICES_PER_PAGE, InvoicePage, InvoiceQuery, InvoiceRecord, InvoiceSums,
+    Invoices, IssueOrder, Issued, KeyUsage, KeyUse, ListedInvoice, MAX_ACCOUNT_EVENTS, MAX_ACCOUNTS_OFFERED, MAX_KEYS_LISTED, MonthToBill,
     PaymentDeed, PeakDay, RefusedDay, Render, UnbilledMonth, UsageMonth, UsageReport, UsageReports,
 };
 pub use client_traits::{

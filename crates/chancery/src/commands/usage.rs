@@ -74,6 +74,7 @@ fn row(sum: &UsageSum) -> Row {
             UsageGroup::Day(day) => day.to_string(),
             UsageGroup::Model(model) => model.clone(),
             UsageGroup::Key(prefix) => prefix.to_string(),
+            UsageGroup::Account(name) => name.to_string(),
         },
         requests: sum.requests,
         input_tokens: sum.input_tokens,

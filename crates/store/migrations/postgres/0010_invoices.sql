@@ -66,11 +66,6 @@ $$;
 CREATE TRIGGER invoiced_usage_is_closed BEFORE INSERT ON usage_days
     FOR EACH ROW EXECUTE FUNCTION refuse_invoiced_usage();
 
-INSERT INTO usage_days
-    SELECT account_id, at_ms / 86400000, key_id, model, input_price_nanos, output_price_nanos,
-           COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(cost_nanos)
-    FROM ledger GROUP BY account_id, at_ms / 86400000, key_id, model, input_price_nanos, output_price_nanos;
-
 -- Where an account's invoices go.
 ALTER TABLE accounts ADD COLUMN billing_address TEXT NOT NULL DEFAULT '';
 ALTER TABLE accounts ADD COLUMN billing_email TEXT NOT NULL DEFAULT '';
@@ -230,3 +225,23 @@ CREATE TABLE account_events (
 
 CREATE INDEX account_events_account ON account_events (account_id, id);
 CREATE INDEX account_events_key ON account_events (key_id, id);
+
+-- The keys of an account, and those that bill none.
+CREATE INDEX api_keys_account ON api_keys (account_id);
+
+CREATE FUNCTION refuse_account_event_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'the history of accounts is never changed';
+END;
+$$;
+
+CREATE TRIGGER account_events_never_change BEFORE UPDATE OR DELETE ON account_events
+    FOR EACH ROW EXECUTE FUNCTION refuse_account_event_change();
+CREATE TRIGGER account_events_are_never_emptied BEFORE TRUNCATE ON account_events
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_account_event_change();
+
+-- What was used so far.
+INSERT INTO usage_days
+    SELECT account_id, at_ms / 86400000, key_id, model, input_price_nanos, output_price_nanos,
+           COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(cost_nanos)
+    FROM ledger GROUP BY account_id, at_ms / 86400000, key_id, model, input_price_nanos, output_price_nanos;

@@ -58,12 +58,6 @@ BEGIN
     SELECT RAISE(ABORT, 'this account''s month is invoiced: nothing is added to it any more');
 END;
 
-INSERT INTO usage_days
-    SELECT account_id, at_ms / 86400000, key_id, model, input_price_nanos, output_price_nanos,
-           COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(cost_nanos)
-    FROM ledger GROUP BY account_id, at_ms / 86400000, key_id, model, input_price_nanos, output_price_nanos;
-DROP TABLE unpriced_usage_days;
-
 -- Where an account's invoices go.
 ALTER TABLE accounts ADD COLUMN billing_address TEXT NOT NULL DEFAULT '';
 ALTER TABLE accounts ADD COLUMN billing_email TEXT NOT NULL DEFAULT '';
@@ -229,3 +223,22 @@ CREATE TABLE account_events (
 
 CREATE INDEX account_events_account ON account_events (account_id, id);
 CREATE INDEX account_events_key ON account_events (key_id, id);
+
+-- The keys of an account, and those that bill none.
+CREATE INDEX api_keys_account ON api_keys (account_id);
+
+CREATE TRIGGER account_events_never_change BEFORE UPDATE ON account_events
+BEGIN
+    SELECT RAISE(ABORT, 'the history of accounts is never changed');
+END;
+CREATE TRIGGER account_events_never_go BEFORE DELETE ON account_events
+BEGIN
+    SELECT RAISE(ABORT, 'the history of accounts is never changed');
+END;
+
+-- What was used so far.
+INSERT INTO usage_days
+    SELECT account_id, at_ms / 86400000, key_id, model, input_price_nanos, output_price_nanos,
+           COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(cost_nanos)
+    FROM ledger GROUP BY account_id, at_ms / 86400000, key_id, model, input_price_nanos, output_price_nanos;
+DROP TABLE unpriced_usage_days;

@@ -189,6 +189,7 @@ pub(in crate::tests) const CASES: &[Case] = &[
         form: "purpose=Say+thank+you.&entries={entry}&text=Dear",
         done: 503,
     },
+    read("/usage", Guard::Partner, Some(Action::ReadUsage)),
     read("/team", Guard::Partner, Some(Action::ReadTeam)),
     post("/team/role", Guard::Partner, Some(Action::ManageTeam), "person={person}&role=partner"),
     post("/team/reassign", Guard::Partner, Some(Action::ManageTeam), "from={owner}&to={person}"),

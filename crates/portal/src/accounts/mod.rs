@@ -1,0 +1,1 @@
+//! The accounts that are billed, and their keys, for partners.
