@@ -20,11 +20,11 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
             };
             let new = NewAccount { name, limits, created_at: SystemClock.now() };
             let account = store.create_account(new).await?;
-            say!("account {} made: {}", account.name, in_words(&account, config.currency));
+            say!("account {} made: {}", account.name, in_words(&account, config.billing.currency));
         }
         Command::List { json } => {
             let (accounts, billing) = (store.list_accounts().await?, store.billing_contacts().await?);
-            print_list(&accounts, billing, config.currency, json)?;
+            print_list(&accounts, billing, config.billing.currency, json)?;
         }
         Command::Limits { name, limits, spend_per_month } => {
             let change = LimitsChange {
@@ -33,7 +33,7 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
                 spend_per_month: spend_per_month.unwrap_or_default(),
             };
             let account = store.set_limits(&name, change).await?;
-            say!("account {}: {}", account.name, in_words(&account, config.currency));
+            say!("account {}: {}", account.name, in_words(&account, config.billing.currency));
         }
         Command::Billing { name, address, email } => {
             let account = store.account_named(&name).await?;

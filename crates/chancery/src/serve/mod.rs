@@ -161,7 +161,7 @@ impl Server {
         if let (Some(listener), Some(meter)) = (api_listener, &meter) {
             let state = ApiState {
                 meter: Arc::clone(meter),
-                currency: config.currency,
+                currency: config.billing.currency,
                 max_body_bytes: config.api.max_body_bytes,
             };
             listeners.push(tokio::spawn(listener.serve(chancery_api::router(state), closing.clone())));
