@@ -3,7 +3,11 @@
 mod csv;
 mod json;
 mod pdf;
+mod words;
 
 pub use csv::csv;
 pub use json::{document_json, record_json};
 pub use pdf::pdf;
+
+#[cfg(test)]
+mod samples;

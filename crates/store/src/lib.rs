@@ -77,6 +77,7 @@ pub use client_traits::{
 };
 pub use entries::MAX_ENTRIES_PER_CLIENT;
 pub use error::StoreError;
+pub use keys::{KeyLabelError, MAX_KEY_LABEL_CHARS, key_label};
 pub use lease::LEASE;
 pub use postgres::PostgresStore;
 pub use provider_traits::{

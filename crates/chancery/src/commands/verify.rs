@@ -76,7 +76,7 @@ pub async fn run(place: &Place, options: &Verify) -> anyhow::Result<ExitCode> {
             grouped(total.input_tokens),
             grouped(total.output_tokens),
             total.cost,
-            config.currency,
+            config.billing.currency,
             if found.findings.is_empty() { "all agree" } else { "see above" }
         );
         say!(
