@@ -33,7 +33,11 @@ use chancery_store::{InvoiceRecord, StoreError};
 type Segments<T> = Result<Path<T>, PathRejection>;
 
 /// The document at such an address. Whoever may not read it learns nothing of the address either.
-async fn read_at(portal: &Portal, who: &SignedIn, number: Segments<String>) -> Result<InvoiceRecord, Refusal> {
+async fn read_at(
+    portal: &Portal,
+    who: &SignedIn,
+    number: Segments<String>,
+) -> Result<InvoiceRecord, Refusal> {
     let permit = portal.permit::<ReadInvoices>(who, TheFirm).await?;
     let found = portal.store.read_invoice(permit, number_in(number)?).await;
     found.map_err(|error| refused(&error))?.ok_or_else(no_such_invoice)

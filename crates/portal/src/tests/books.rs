@@ -78,8 +78,7 @@ impl Firm {
     pub(super) async fn bill_to(&self, payer: Payer, address: &str, email: &str) {
         let portal = &self.desk.portal;
         let permit = portal.policy.decide::<ManageAccounts>(&self.asking(), TheFirm).unwrap();
-        let billing =
-            BillingContact { address: address.parse().unwrap(), email: email.parse().unwrap() };
+        let billing = BillingContact { address: address.parse().unwrap(), email: email.parse().unwrap() };
         let deed = AccountDeed::SetBilling { account: payer.account, billing };
         portal.store.do_with_account(permit, deed).await.unwrap();
     }

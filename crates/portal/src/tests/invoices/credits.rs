@@ -21,10 +21,16 @@ async fn a_part_is_credited_with_its_tax_after_its_preview() {
     let blank = page(&mut firm, CREDIT).await;
     assert_has(
         &blank,
-        &["Credit note for invoice 2026-0001", "$100.00 of the subtotal is left.", "All that is left, $106.25", "so_far\" value=\"0\""],
+        &[
+            "Credit note for invoice 2026-0001",
+            "$100.00 of the subtotal is left.",
+            "All that is left, $106.25",
+            "so_far\" value=\"0\"",
+        ],
     );
     assert_has_not(&blank, &["Issue this credit note", " checked"]);
-    let fields = [("credit", "part"), ("amount", "40.00"), ("reason", "Two requests came twice."), ("so_far", "0")];
+    let fields =
+        [("credit", "part"), ("amount", "40.00"), ("reason", "Two requests came twice."), ("so_far", "0")];
     let looked = form(&[&fields[..], &[("look", "1")]].concat());
     let reply = firm.ruth.browser.post(CREDIT, &looked).await;
     refused(
@@ -85,7 +91,12 @@ async fn what_is_credited_as_a_whole_is_void_and_its_month_can_be_issued_again()
     let invoice = page(&mut firm, "/invoices/2026-0001").await;
     assert_has(
         &invoice,
-        &["badge-void\">Void", "nothing of it is to be paid", "Open the draft", "Credited as a whole, and void since by credit note"],
+        &[
+            "badge-void\">Void",
+            "nothing of it is to be paid",
+            "Open the draft",
+            "Credited as a whole, and void since by credit note",
+        ],
     );
     assert_has_not(&invoice, &["Mark as paid", "Make a credit note"]);
     for path in ["/invoices/2026-0001/paid", CREDIT] {
@@ -108,15 +119,30 @@ async fn mistakes_are_named_at_their_fields_and_what_was_typed_stays() {
     let mut firm = with_an_invoice().await;
     let long = "x".repeat(301);
     for (fields, parts) in [
-        (vec![], vec!["Choose how much to take back", "Say why, for whoever gets it", "Two things to put right"]),
-        (vec![("credit", "part"), ("reason", "Kept text")], vec!["Enter how much of the subtotal", "value=\"Kept text\""]),
-        (vec![("credit", "part"), ("amount", "40,00"), ("reason", "r")], vec!["like 50.00", "value=\"40,00\"", "id=\"amount-error\""]),
+        (
+            vec![],
+            vec!["Choose how much to take back", "Say why, for whoever gets it", "Two things to put right"],
+        ),
+        (
+            vec![("credit", "part"), ("reason", "Kept text")],
+            vec!["Enter how much of the subtotal", "value=\"Kept text\""],
+        ),
+        (
+            vec![("credit", "part"), ("amount", "40,00"), ("reason", "r")],
+            vec!["like 50.00", "value=\"40,00\"", "id=\"amount-error\""],
+        ),
         (vec![("credit", "part"), ("amount", "0.001"), ("reason", "r")], vec!["USD has 2 decimals at most"]),
         (vec![("credit", "part"), ("amount", "0"), ("reason", "r")], vec!["Write an amount above zero"]),
         (vec![("credit", "part"), ("amount", "-5"), ("reason", "r")], vec!["like 50.00"]),
-        (vec![("credit", "part"), ("amount", "100.01"), ("reason", "r")], vec!["$100.00 of the subtotal is left; write no more"]),
+        (
+            vec![("credit", "part"), ("amount", "100.01"), ("reason", "r")],
+            vec!["$100.00 of the subtotal is left; write no more"],
+        ),
         (vec![("credit", "part"), ("amount", "99999999999999999999"), ("reason", "r")], vec!["like 50.00"]),
-        (vec![("credit", "whole"), ("reason", &long)], vec!["The reason has 301 characters; 300 at most", " checked"]),
+        (
+            vec![("credit", "whole"), ("reason", &long)],
+            vec!["The reason has 301 characters; 300 at most", " checked"],
+        ),
         (vec![("credit", "whole"), ("reason", "a\nb")], vec!["The reason is one line"]),
         (vec![("credit", "all"), ("reason", "r")], vec!["Choose how much to take back"]),
     ] {
@@ -134,7 +160,11 @@ async fn a_form_that_is_sent_twice_credits_once() {
     let fields = form(&[("credit", "part"), ("amount", "10"), ("reason", "Once."), ("so_far", "0")]);
     done(&mut firm, CREDIT, &fields).await;
     let reply = firm.ruth.browser.post(CREDIT, &fields).await;
-    refused(&reply, StatusCode::CONFLICT, &["Credited meanwhile.", "value=\"Once.\"", "so_far\" value=\"1000\""]);
+    refused(
+        &reply,
+        StatusCode::CONFLICT,
+        &["Credited meanwhile.", "value=\"Once.\"", "so_far\" value=\"1000\""],
+    );
     assert_eq!(json(&mut firm, "/invoices").await["total"], 2);
 }
 
@@ -144,9 +174,17 @@ async fn a_credit_note_is_not_credited_and_not_paid() {
     let fields = form(&[("credit", "part"), ("amount", "10"), ("reason", "Once.")]);
     done(&mut firm, CREDIT, &fields).await;
     for path in ["/invoices/2026-0002/credit", "/invoices/2026-0002/paid", "/invoices/2026-0002/not-paid"] {
-        refused(&firm.ruth.browser.post(path, &fields).await, StatusCode::NOT_FOUND, &["There is no such invoice"]);
+        refused(
+            &firm.ruth.browser.post(path, &fields).await,
+            StatusCode::NOT_FOUND,
+            &["There is no such invoice"],
+        );
     }
-    refused(&firm.ruth.browser.get("/invoices/2026-0002/credit").await, StatusCode::NOT_FOUND, &["no such invoice"]);
+    refused(
+        &firm.ruth.browser.get("/invoices/2026-0002/credit").await,
+        StatusCode::NOT_FOUND,
+        &["no such invoice"],
+    );
 }
 
 #[tokio::test]

@@ -32,7 +32,10 @@ async fn the_sheet_has_every_figure_and_how_it_comes_about() {
     );
     let record = json(&mut firm, "/invoices/2026-0001").await;
     assert_eq!(record["number"], "2026-0001");
-    assert_eq!((&record["subtotal"], &record["total"], &record["exact"]), (&"28.08".into(), &"29.84".into(), &"28.0785025".into()));
+    assert_eq!(
+        (&record["subtotal"], &record["total"], &record["exact"]),
+        (&"28.08".into(), &"29.84".into(), &"28.0785025".into())
+    );
     assert_eq!(record["lines"].as_array().unwrap().len(), 4);
     assert_eq!(record["events"][0]["by"], "ruth@company.com");
 }

@@ -18,7 +18,10 @@ async fn hostile_names_addresses_and_reasons_are_text_on_every_page() {
     let fields = [("credit", "part"), ("amount", "0.01"), ("reason", HOSTILE)];
     let mut pages = vec![
         firm.ruth.browser.post(credit, &form(&[&fields[..], &[("look", "1")]].concat())).await,
-        firm.ruth.browser.post(credit, &form(&[("credit", "part"), ("amount", HOSTILE), ("reason", HOSTILE)])).await,
+        firm.ruth
+            .browser
+            .post(credit, &form(&[("credit", "part"), ("amount", HOSTILE), ("reason", HOSTILE)]))
+            .await,
     ];
     assert_eq!(firm.ruth.browser.post(credit, &form(&fields)).await.status, StatusCode::SEE_OTHER);
     for path in [

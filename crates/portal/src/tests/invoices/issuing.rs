@@ -91,8 +91,7 @@ async fn two_people_who_issue_at_once_make_one_invoice() {
     let mut firm = Firm::open().await;
     let payer = firm.used("Brightwater Claims", "2026-10").await;
     let path = format!("/invoices/drafts/{}/2026-10/issue", payer.account);
-    let (first, second) =
-        tokio::join!(firm.ruth.browser.post(&path, ""), firm.rob.browser.post(&path, ""));
+    let (first, second) = tokio::join!(firm.ruth.browser.post(&path, ""), firm.rob.browser.post(&path, ""));
     let mut places = [first.location(), second.location()];
     places.sort_unstable();
     assert_eq!(places, ["/invoices/2026-0001?done=already-issued", "/invoices/2026-0001?done=issued"]);

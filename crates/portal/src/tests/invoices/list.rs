@@ -49,7 +49,10 @@ async fn months_are_listed_with_their_exact_amounts_until_they_are_invoiced() {
 
     let number = firm.issued(brightwater, "2026-10").await;
     let list = page(&mut firm, "/invoices").await;
-    assert_has(&list, &[&format!("href=\"/invoices/{number}\""), "badge-issued\">Issued", "October 2026", "0.18"]);
+    assert_has(
+        &list,
+        &[&format!("href=\"/invoices/{number}\""), "badge-issued\">Issued", "October 2026", "0.18"],
+    );
     assert_has_not(&list, &[&format!("{drafts}/2026-10"), "ready to issue"]);
     let listed = json(&mut firm, "/invoices").await;
     assert_eq!(listed["drafts"].as_array().unwrap().len(), 1);
@@ -122,10 +125,15 @@ async fn filters_choose_by_account_state_and_year_and_the_sums_follow_them() {
     assert_has(&drafts, &["<h1>Months to invoice", "November 2026", "Preview </span>Two"]);
     let empty = page(&mut firm, "/invoices?year=2025").await;
     assert_has(&empty, &["Nothing fits these filters", "href=\"/invoices\">Show everything"]);
-    for (query, name) in [("account=x", "account"), ("state=late", "state"), ("year=26", "year"), ("page=0", "page")] {
+    for (query, name) in
+        [("account=x", "account"), ("state=late", "state"), ("year=26", "year"), ("page=0", "page")]
+    {
         let reply = firm.ruth.browser.get(&format!("/invoices?{query}")).await;
         refused(&reply, StatusCode::BAD_REQUEST, &[name, "Go to the invoices"]);
-        assert_eq!(firm.ruth.browser.get(&format!("/invoices.csv?{query}")).await.status, StatusCode::BAD_REQUEST);
+        assert_eq!(
+            firm.ruth.browser.get(&format!("/invoices.csv?{query}")).await.status,
+            StatusCode::BAD_REQUEST
+        );
     }
 }
 
@@ -162,7 +170,10 @@ async fn pages_have_every_invoice_once_and_the_file_has_them_all() {
     assert_eq!(second["invoices"].as_array().unwrap().len(), 2);
     let list = page(&mut firm, "/invoices?page=2").await;
     assert_has(&list, &["26–27 of 27", "rel=\"prev\"", "href=\"/invoices\""]);
-    assert_has(&page(&mut firm, "/invoices?page=9").await, &["There is no page 9", "The last page is page 2."]);
+    assert_has(
+        &page(&mut firm, "/invoices?page=9").await,
+        &["There is no page 9", "The last page is page 2."],
+    );
 
     let file = firm.ruth.browser.get("/invoices.csv?page=2").await;
     assert_eq!(file.status, StatusCode::OK);

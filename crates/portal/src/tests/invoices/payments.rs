@@ -26,7 +26,10 @@ async fn an_invoice_is_marked_as_paid_and_back_and_its_history_says_by_whom() {
 
     done(&mut firm, "/invoices/2026-0001/paid", "").await;
     let (_, shown) = done(&mut firm, "/invoices/2026-0001/not-paid", "").await;
-    assert_has(&shown, &["Taken back.", "badge-issued\">Issued", "Marked as not paid after all by ruth@<wbr>company.com"]);
+    assert_has(
+        &shown,
+        &["Taken back.", "badge-issued\">Issued", "Marked as not paid after all by ruth@<wbr>company.com"],
+    );
     assert_eq!(shown.matches("Marked as paid by").count(), 1, "doing it again changes nothing");
     let deeds: Vec<String> = json(&mut firm, "/invoices/2026-0001").await["events"]
         .as_array()

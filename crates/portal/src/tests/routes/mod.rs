@@ -69,9 +69,9 @@ impl Fresh {
     }
 
     pub(super) fn fill(&self, template: &str, client: ClientId) -> String {
-        let (account, number) = self.billed.map_or_else(Default::default, |(payer, number)| {
-            (payer.account.to_string(), number.to_string())
-        });
+        let (account, number) = self
+            .billed
+            .map_or_else(Default::default, |(payer, number)| (payer.account.to_string(), number.to_string()));
         let values = [
             ("{account}", account),
             ("{month}", TO_INVOICE.to_owned()),
