@@ -16,6 +16,7 @@ mod pages;
 mod routes;
 mod sessions;
 mod team;
+mod usage;
 
 use crate::arrival::{Proven, Visitor, arrive};
 use crate::{IdentitySettings, Portal, PortalSettings, SecondFactor, router};
