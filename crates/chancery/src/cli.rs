@@ -2,10 +2,10 @@
 
 use crate::client_file::Format;
 use chancery_domain::{
-    AccountName, AmountError, Bounds, ClientId, Day, EmailAddress, InvoiceNumber, InvoiceState, Lines, Month,
-    Nanos, Role, TextError,
+    AccountName, AmountError, Bounds, ClientId, ContactEmail, Day, EmailAddress, InvoiceNumber, InvoiceState, Lines,
+    Month, Nanos, PostalAddress, Role, TextError,
 };
-use chancery_store::{CapChange, UsageBy};
+use chancery_store::{CapChange, UsageBy, key_label};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -127,6 +127,19 @@ pub enum Account {
         #[arg(long, value_name = "AMOUNT", value_parser = cap_change)]
         spend_per_month: Option<CapChange>,
     },
+    /// Say where an account's invoices go
+    #[command(
+        after_help = "Example:\n  chancery account billing \"Hale & Ward\" --address \"12 Harbour Lane\nBoston\" --email bills@hale.example"
+    )]
+    Billing {
+        name: AccountName,
+        /// The postal address, with its lines; an empty text takes it away
+        #[arg(long, value_name = "TEXT", required_unless_present = "email")]
+        address: Option<PostalAddress>,
+        /// An e-mail address; an empty text takes it away
+        #[arg(long, value_name = "ADDRESS")]
+        email: Option<ContactEmail>,
+    },
     /// Close an account: its keys stop generating, its ledger stays
     #[command(after_help = "Example:\n  chancery account close \"Hale & Ward\"")]
     Close { name: AccountName },
@@ -151,7 +164,7 @@ pub enum Key {
         #[arg(long, value_name = "NAME")]
         account: Option<AccountName>,
         /// What it is for
-        #[arg(long, value_name = "TEXT", default_value = "", value_parser = label)]
+        #[arg(long, value_name = "TEXT", default_value = "", value_parser = key_label)]
         label: String,
     },
     /// Let a key bill an account
@@ -302,14 +315,6 @@ fn client_id(text: &str) -> Result<ClientId, String> {
 
 fn cap_change(text: &str) -> Result<CapChange, AmountError> {
     if text == "none" { Ok(CapChange::Remove) } else { text.parse().map(CapChange::Set) }
-}
-
-fn label(text: &str) -> Result<String, String> {
-    const MAX_LABEL_CHARS: usize = 100;
-    if text.chars().count() > MAX_LABEL_CHARS || text.chars().any(char::is_control) {
-        return Err(format!("a label is at most {MAX_LABEL_CHARS} visible characters"));
-    }
-    Ok(text.to_owned())
 }
 
 #[derive(Debug, Args)]

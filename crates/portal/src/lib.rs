@@ -68,6 +68,8 @@ const TYPED_FIELDS: &[TypedField] = &[
     TypedField { name: "text", label: "Text" },
     TypedField { name: "at", label: "When it happened" },
     TypedField { name: "purpose", label: "What the letter is for" },
+    TypedField { name: "amount", label: "Amount to credit" },
+    TypedField { name: "reason", label: "Reason" },
     TypedField { name: "former_text", label: "Your text from before the draft" },
 ];
 

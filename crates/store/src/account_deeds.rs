@@ -81,7 +81,12 @@ trait Deeds {
     /// The account, held so that nobody changes it meanwhile.
     async fn held_account(&mut self, id: AccountId) -> Result<Account, Stopped>;
     async fn held_key(&mut self, prefix: &KeyPrefix) -> Result<Key, Stopped>;
-    async fn add_line(&mut self, asked: &Asked, about: AboutLine, line: Line) -> Result<AccountEventId, Stopped>;
+    async fn add_line(
+        &mut self,
+        asked: &Asked,
+        about: AboutLine,
+        line: Line,
+    ) -> Result<AccountEventId, Stopped>;
 
     async fn make_account(&mut self, asked: &Asked, new: &NewAccount) -> Result<AccountDone, Stopped>;
     async fn set_limits_of(
@@ -98,7 +103,12 @@ trait Deeds {
     ) -> Result<AccountDone, Stopped>;
     async fn close_account_of(&mut self, asked: &Asked, id: AccountId) -> Result<AccountDone, Stopped>;
     async fn make_key(&mut self, asked: &Asked, new: &NewKey) -> Result<AccountDone, Stopped>;
-    async fn label_key(&mut self, asked: &Asked, key: &KeyPrefix, label: &str) -> Result<AccountDone, Stopped>;
+    async fn label_key(
+        &mut self,
+        asked: &Asked,
+        key: &KeyPrefix,
+        label: &str,
+    ) -> Result<AccountDone, Stopped>;
     async fn attach_key_to(
         &mut self,
         asked: &Asked,

@@ -118,8 +118,10 @@ const EVENTS_OF_NONE: &str = events!("e.account_id IS NULL");
 #[async_trait::async_trait]
 trait DeskReads {
     async fn account_page(&mut self, query: AccountQuery) -> Result<AccountPage, Stopped>;
-    async fn account_record(&mut self, id: AccountId, month: Month) -> Result<Option<AccountRecord>, Stopped>;
-    async fn sums_of(&mut self, accounts: &[i64], month: Month) -> Result<HashMap<i64, UsageTotals>, Stopped>;
+    async fn account_record(&mut self, id: AccountId, month: Month)
+    -> Result<Option<AccountRecord>, Stopped>;
+    async fn sums_of(&mut self, accounts: &[i64], month: Month)
+    -> Result<HashMap<i64, UsageTotals>, Stopped>;
     async fn open_accounts(&mut self) -> Result<Vec<AccountChoice>, Stopped>;
 }
 

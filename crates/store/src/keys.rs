@@ -168,6 +168,21 @@ for_both_connections! {
     }
 }
 
+/// Longest label of a key, in characters.
+pub const MAX_KEY_LABEL_CHARS: usize = 100;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a label is at most {MAX_KEY_LABEL_CHARS} visible characters")]
+pub struct KeyLabelError;
+
+/// What people may call a key. The store keeps labels that are older than this rule.
+pub fn key_label(text: &str) -> Result<String, KeyLabelError> {
+    match text.chars().count() > MAX_KEY_LABEL_CHARS || text.chars().any(char::is_control) {
+        true => Err(KeyLabelError),
+        false => Ok(text.to_owned()),
+    }
+}
+
 /// A label is kept as it is, but for what a database cannot keep.
 pub(crate) fn label_must_fit(label: &str) -> Result<(), StoreError> {
     match label.contains('\0') {

@@ -62,9 +62,11 @@ mod usage_reports;
 
 pub use billing_traits::{
     ACCOUNTS_PER_PAGE, AccountChoice, AccountDeed, AccountDesk, AccountDone, AccountEvent, AccountEventId,
-    AccountOverview, AccountPage, AccountQuery, AccountRecord, AccountSubject, AccountUsage, BillingChange, BillingContact, CreditOrder, INVOICES_PER_PAGE, InvoicePage, InvoiceQuery, InvoiceRecord, InvoiceSums,
-    Invoices, IssueOrder, Issued, KeyUsage, KeyUse, ListedInvoice, MAX_ACCOUNT_EVENTS, MAX_ACCOUNTS_OFFERED, MAX_KEYS_LISTED, MonthToBill,
-    PaymentDeed, PeakDay, RefusedDay, Render, UnbilledMonth, UsageMonth, UsageReport, UsageReports,
+    AccountOverview, AccountPage, AccountQuery, AccountRecord, AccountSubject, AccountUsage, BillingChange,
+    BillingContact, CreditOrder, INVOICES_PER_PAGE, InvoicePage, InvoiceQuery, InvoiceRecord, InvoiceSums,
+    Invoices, IssueOrder, Issued, KeyUsage, KeyUse, ListedInvoice, MAX_ACCOUNT_EVENTS, MAX_ACCOUNTS_OFFERED,
+    MAX_KEYS_LISTED, MonthToBill, PaymentDeed, PeakDay, RefusedDay, Render, UnbilledMonth, UsageMonth,
+    UsageReport, UsageReports,
 };
 pub use client_traits::{
     AUDIT_ROWS_PER_PAGE, Audit, AuditLine, AuditPlace, AuditQuery, AuditTurn, CLIENTS_PER_PAGE,
@@ -75,6 +77,7 @@ pub use client_traits::{
 };
 pub use entries::MAX_ENTRIES_PER_CLIENT;
 pub use error::StoreError;
+pub use keys::{KeyLabelError, MAX_KEY_LABEL_CHARS, key_label};
 pub use lease::LEASE;
 pub use postgres::PostgresStore;
 pub use provider_traits::{

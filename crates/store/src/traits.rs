@@ -2,8 +2,8 @@
 //! `provider_traits`.
 
 use crate::{
-    AccountDesk, Attempts, Audit, BillingContact, ClientRecords, DayUsage, Grants, Invoices, MailboxProofs, ProviderAccounts,
-    ProviderSessions, SigningKeys, StoreError, UsageQuery, UsageReports, UsageSum,
+    AccountDesk, Attempts, Audit, BillingContact, ClientRecords, DayUsage, Grants, Invoices, MailboxProofs,
+    ProviderAccounts, ProviderSessions, SigningKeys, StoreError, UsageQuery, UsageReports, UsageSum,
 };
 use async_trait::async_trait;
 use chancery_domain::{

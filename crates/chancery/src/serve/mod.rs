@@ -167,6 +167,8 @@ impl Server {
             listeners.push(tokio::spawn(listener.serve(chancery_api::router(state), closing.clone())));
             let keeps_tidy = Arc::clone(meter);
             tokio::spawn(async move { keeps_tidy.keep_tidy().await });
+            let notes_activity = Arc::clone(meter);
+            tokio::spawn(async move { notes_activity.keep_noting_activity().await });
         }
         if let Some(listener) = portal_listener {
             let (clock, randomness) = (ground.clock.as_ref(), ground.randomness.as_ref());
@@ -200,6 +202,9 @@ impl Server {
         for listener in self.listeners {
             // A listener only ends by returning; there is nothing to learn from how.
             let _ = listener.await;
+        }
+        if let Some(meter) = &self.meter {
+            shutdown::note_the_last(meter).await;
         }
         self.store.close().await;
         self.serving_lock.release().await;
