@@ -2,8 +2,8 @@
 
 use crate::client_file::Format;
 use chancery_domain::{
-    AccountName, AmountError, Bounds, ClientId, ContactEmail, Day, EmailAddress, InvoiceNumber, InvoiceState, Lines,
-    Month, Nanos, PostalAddress, Role, TextError,
+    AccountName, AmountError, Bounds, ClientId, ContactEmail, Day, EmailAddress, InvoiceNumber, InvoiceState,
+    Lines, Month, Nanos, PostalAddress, Role, TextError,
 };
 use chancery_store::{CapChange, UsageBy, key_label};
 use clap::{Args, Parser, Subcommand, ValueEnum};
