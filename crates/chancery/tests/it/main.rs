@@ -21,6 +21,7 @@ mod event_stream;
 mod faults;
 mod identity_clients;
 mod identity_providers;
+mod invoices_command;
 mod limits;
 mod office;
 mod openai_clients;
