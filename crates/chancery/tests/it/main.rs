@@ -6,6 +6,7 @@
     reason = "a test fails by panicking, in what it shares with others too"
 )]
 
+mod accounts_page;
 mod activity;
 mod bounds;
 mod browser;
@@ -20,6 +21,7 @@ mod event_stream;
 mod faults;
 mod identity_clients;
 mod identity_providers;
+mod invoices_command;
 mod limits;
 mod office;
 mod openai_clients;
