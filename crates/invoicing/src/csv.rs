@@ -3,8 +3,17 @@
 use chancery_domain::{Invoice, LineItem, csv_cell};
 
 const COLUMNS: [&str; 11] = [
-    "number", "account", "month", "model", "direction", "tokens", "price_per_million", "exact", "amount",
-    "currency", "row",
+    "number",
+    "account",
+    "month",
+    "model",
+    "direction",
+    "tokens",
+    "price_per_million",
+    "exact",
+    "amount",
+    "currency",
+    "row",
 ];
 
 /// What of a row is its own; the rest is the same on all.
@@ -25,7 +34,8 @@ pub fn csv(invoice: &Invoice) -> String {
     let bill = &invoice.bill;
     let amount = |amount| bill.currency.decimal(amount);
     let line = |line: &chancery_domain::InvoiceLine| {
-        let row = Row { exact: line.exact.to_string(), amount: amount(line.amount), row: "line", ..Row::default() };
+        let row =
+            Row { exact: line.exact.to_string(), amount: amount(line.amount), row: "line", ..Row::default() };
         match &line.item {
             LineItem::Part => row,
             LineItem::Tokens { model, direction, tokens, price } => Row {
@@ -68,8 +78,17 @@ fn written(invoice: &Invoice, rows: &[Row]) -> String {
         let Row { model, direction, tokens, price_per_million, exact, amount, row } = row;
         // Figures are never formulas, though negative ones begin like one.
         write([
-            &number, &account, &month, &csv_cell(model), direction, tokens, price_per_million, exact, amount,
-            currency.as_str(), row,
+            &number,
+            &account,
+            &month,
+            &csv_cell(model),
+            direction,
+            tokens,
+            price_per_million,
+            exact,
+            amount,
+            currency.as_str(),
+            row,
         ]);
     }
     writer.into_inner().ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()

@@ -14,9 +14,9 @@ pub fn document_json(invoice: &Invoice) -> Value {
         InvoiceKind::Invoice => ("invoice", None, None),
         InvoiceKind::CreditNote { of, reason } => ("credit_note", Some(of), Some(reason)),
     };
-    let tax = bill.tax.as_ref().map(|tax| {
-        json!({ "name": tax.name, "percent": tax.rate.to_string(), "amount": amount(tax.amount) })
-    });
+    let tax = bill.tax.as_ref().map(
+        |tax| json!({ "name": tax.name, "percent": tax.rate.to_string(), "amount": amount(tax.amount) }),
+    );
     json!({
         "number": number,
         "kind": kind,

@@ -1,8 +1,8 @@
 //! Invoices for the tests of this crate, the sample page's among them.
 
 use chancery_domain::{
-    AccountId, AccountName, Bill, Buyer, ContactEmail, CreditAmount, Credited, Invoice, InvoiceKind, InvoiceNumber,
-    InvoiceTerms, ModelUsage, Nanos, PostalAddress, Prices, Seller, TokenPrice, UnixMillis,
+    AccountId, AccountName, Bill, Buyer, ContactEmail, CreditAmount, Credited, Invoice, InvoiceKind,
+    InvoiceNumber, InvoiceTerms, ModelUsage, Nanos, PostalAddress, Prices, Seller, TokenPrice, UnixMillis,
 };
 
 pub fn used(model: &str, (input, output): (i64, i64), input_tokens: u64, output_tokens: u64) -> ModelUsage {
@@ -77,15 +77,22 @@ pub fn credit(of: &Invoice, amount: CreditAmount, reason: &str) -> Invoice {
 /// Names that try to leave their place.
 pub fn hostile() -> Invoice {
     let usage = [
-        used(&"pneumonoultramicroscopicsilicovolcanoconiosis".repeat(3), (999_999, 1_000_000), 9_000_000, 8_000_000),
+        used(
+            &"pneumonoultramicroscopicsilicovolcanoconiosis".repeat(3),
+            (999_999, 1_000_000),
+            9_000_000,
+            8_000_000,
+        ),
         used("mistralai/mixtral-8x22b-instruct-v0.1-long-context-preview", (100, 400), 1_284_310, 96_204),
         used("東京-モデル-7b", (100, 400), 12, 13),
         used("=SUM(A1:A9)", (100, 400), 1_000_000_000_000, 5),
     ];
     let mut terms = terms("CHF", Some("8.1"));
-    terms.seller.name = "Łukasiewicz, Þórðarson, Παπαδόπουλος & Щербаков Rechtsanwaltsgesellschaft mbH & Co. KG".into();
+    terms.seller.name =
+        "Łukasiewicz, Þórðarson, Παπαδόπουλος & Щербаков Rechtsanwaltsgesellschaft mbH & Co. KG".into();
     terms.seller.letterhead = "Große Bäckerstraße 14–16, Hinterhaus, dritter Aufgang, 20095 Hamburg\nTel. +49 40 000 00 00\nUSt-IdNr. DE000000000".into();
-    terms.tax = Some(("Mehrwertsteuer nach dem Bundesgesetz über die Mehrwertsteuer".into(), "8.1".parse().unwrap()));
+    terms.tax =
+        Some(("Mehrwertsteuer nach dem Bundesgesetz über die Mehrwertsteuer".into(), "8.1".parse().unwrap()));
     let mut invoice = invoice(&usage, &terms);
     invoice.buyer.name = AccountName::from_stored("Donaudampfschifffahrtselektrizitätenhauptbetriebswerkbauunterbeamtengesellschaft 東京支店 \u{202e}gnp.exe".into());
     invoice.buyer.address = PostalAddress::from_stored("Ω Αθήνα 🏦 שלום\nStraße\twith tab\n\u{e000}\u{feff}\u{0}\n東京都千代田区丸の内一丁目東京都千代田区丸の内一丁目東京都千代田区丸の内一丁目".into());

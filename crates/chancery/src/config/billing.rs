@@ -59,14 +59,21 @@ fn tax(reader: &mut Reader) -> Option<(String, TaxRate)> {
     let name = reader.optional_text(TAX_NAME);
     let percent = reader.optional_text(TAX_PERCENT);
     let name = name.and_then(|name| {
-        let bounds =
-            Bounds { what: "the tax's name", min_chars: 1, max_chars: bounds::TAX_NAME_CHARS, lines: Lines::One };
+        let bounds = Bounds {
+            what: "the tax's name",
+            min_chars: 1,
+            max_chars: bounds::TAX_NAME_CHARS,
+            lines: Lines::One,
+        };
         bounds.take(&name).map_err(|error| reader.problem(TAX_NAME, error)).ok()
     });
     let is_set = |reader: &Reader, key| reader.origin(key) != super::source::Origin::Default;
     match (is_set(reader, TAX_NAME), is_set(reader, TAX_PERCENT)) {
-        (true, false) => reader.problem(TAX_PERCENT, format!("it is needed where {TAX_NAME} is set, for example \"6.25\"")),
-        (false, true) => reader.problem(TAX_NAME, format!("it is needed where {TAX_PERCENT} is set, for example \"Sales tax\"")),
+        (true, false) => {
+            reader.problem(TAX_PERCENT, format!("it is needed where {TAX_NAME} is set, for example \"6.25\""))
+        }
+        (false, true) => reader
+            .problem(TAX_NAME, format!("it is needed where {TAX_PERCENT} is set, for example \"Sales tax\"")),
         _ => {}
     }
     let rate: TaxRate = percent?.parse().map_err(|error| reader.problem(TAX_PERCENT, error)).ok()?;

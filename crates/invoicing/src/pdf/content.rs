@@ -1,6 +1,6 @@
 //! What stands on an invoice or a credit note, and where.
 
-use super::sheet::{Elements, ElementId, Ink, LEFT, RIGHT, Rule, Running, Strip, Style, Text, WIDTH};
+use super::sheet::{ElementId, Elements, Ink, LEFT, RIGHT, Rule, Running, Strip, Style, Text, WIDTH};
 use super::typeface::{Line, Typeface, Typefaces};
 use crate::words;
 use chancery_domain::{Day, Invoice, InvoiceKind, InvoiceLine, InvoiceNumber, LineItem};
@@ -96,7 +96,8 @@ impl<'a> Composer<'a> {
         };
         let label = self.plain(8.0, Ink::SECOND);
         let (value, strong) = (self.plain(9.5, Ink::FIRST), self.strong(9.5));
-        let widest = |text: &str, style: Style<'_>, least: f32| style.face.width(text, style.size).max(least) + 1.0;
+        let widest =
+            |text: &str, style: Style<'_>, least: f32| style.face.width(text, style.size).max(least) + 1.0;
         let amount_width = widest(&total, strong, 78.0);
         let when_width = widest(&when.1, value, 84.0);
         let period_width = 116.0;
@@ -126,7 +127,13 @@ impl<'a> Composer<'a> {
         self.strips.push(Strip::rule(0.5, Ink::HAIRLINE));
     }
 
-    fn write_fact(&mut self, column: &mut Column<'a>, name: &str, label: Style<'a>, values: &[(&str, Style<'a>)]) {
+    fn write_fact(
+        &mut self,
+        column: &mut Column<'a>,
+        name: &str,
+        label: Style<'a>,
+        values: &[(&str, Style<'a>)],
+    ) {
         let fact = self.elements.add(None, Tag::Div);
         let element = self.elements.add(Some(fact), Tag::P);
         column.write(element, name, label);
@@ -141,7 +148,11 @@ impl<'a> Composer<'a> {
         let InvoiceKind::CreditNote { of, reason } = &self.invoice.kind else { return };
         let element = self.elements.add(None, Tag::P);
         let mut column = Column::new(Side::Left(LEFT), WIDTH);
-        column.write(element, &format!("Why invoice {of} is credited: {reason}"), self.plain(9.5, Ink::FIRST));
+        column.write(
+            element,
+            &format!("Why invoice {of} is credited: {reason}"),
+            self.plain(9.5, Ink::FIRST),
+        );
         self.strips.push(Strip::space(12.0));
         self.put_columns(vec![column]);
     }
@@ -150,7 +161,8 @@ impl<'a> Composer<'a> {
     fn table(&mut self) -> Vec<Strip<'a>> {
         let bill = &self.invoice.bill;
         let rows: Vec<Row> = bill.lines.iter().map(|line| Row::of(line, self.invoice)).collect();
-        let heads = ["Tokens", "Per million", "Exact", &format!("Amount, {}", bill.currency)].map(str::to_owned);
+        let heads =
+            ["Tokens", "Per million", "Exact", &format!("Amount, {}", bill.currency)].map(str::to_owned);
         let layout = TableLayout::of(&rows, &heads, self.faces);
         let summary = format!("The lines of {}, in {}", words::title(self.invoice), bill.currency);
         let table = self.elements.add(None, Tag::Table.with_summary(Some(summary)));
@@ -199,7 +211,11 @@ impl<'a> Composer<'a> {
             let Some(text) = text else { continue };
             let cell = self.elements.add(Some(tag_row), Tag::TD);
             let style = if place == EXACT { second } else { first };
-            let end = if place == EXACT { layout.ends[place] - layout.after_point(text) } else { layout.ends[place] };
+            let end = if place == EXACT {
+                layout.ends[place] - layout.after_point(text)
+            } else {
+                layout.ends[place]
+            };
             let mut column = Column::new(Side::Right(end), layout.widths[place]);
             column.write_line(cell, style.face.line(text), style);
             columns.push(column);
@@ -437,4 +453,3 @@ impl<'a> TableLayout<'a> {
 fn fraction(exact: &str) -> &str {
     exact.split_once('.').map_or("", |(_, fraction)| fraction)
 }
-

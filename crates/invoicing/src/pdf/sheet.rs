@@ -3,16 +3,14 @@
 //! structure, which is what screen readers read; what is on the page for the eye alone belongs to none.
 
 use super::typeface::{Line, Typeface};
+use krilla::Document;
 use krilla::color::rgb;
 use krilla::geom::{PathBuilder, Point};
 use krilla::num::NormalizedF32;
 use krilla::page::PageSettings;
 use krilla::paint::{Fill, Paint, Stroke};
 use krilla::surface::Surface;
-use krilla::tagging::{
-    Artifact, ArtifactType, ContentTag, Identifier, SpanTag, TagGroup, TagKind, TagTree,
-};
-use krilla::Document;
+use krilla::tagging::{Artifact, ArtifactType, ContentTag, Identifier, SpanTag, TagGroup, TagKind, TagTree};
 
 /// A4, in points.
 const PAGE_WIDTH: f32 = 595.28;
@@ -324,7 +322,11 @@ fn draw_running(surface: &mut Surface<'_>, running: &Running<'_>, index: usize, 
 
 fn draw_line(surface: &mut Surface<'_>, line: &Line, style: &Style<'_>, at: Point) {
     surface.set_stroke(None);
-    surface.set_fill(Some(Fill { paint: style.color.paint(), opacity: NormalizedF32::ONE, rule: Default::default() }));
+    surface.set_fill(Some(Fill {
+        paint: style.color.paint(),
+        opacity: NormalizedF32::ONE,
+        rule: Default::default(),
+    }));
     surface.draw_glyphs(at, &line.glyphs, style.face.font.clone(), &line.text, style.size, false);
 }
 
@@ -335,7 +337,11 @@ fn draw_rule(surface: &mut Surface<'_>, rule: &Rule, strip_top: f32) {
     path.line_to(rule.to, y);
     if let Some(path) = path.finish() {
         surface.set_fill(None);
-        surface.set_stroke(Some(Stroke { paint: rule.color.paint(), width: rule.width, ..Stroke::default() }));
+        surface.set_stroke(Some(Stroke {
+            paint: rule.color.paint(),
+            width: rule.width,
+            ..Stroke::default()
+        }));
         surface.draw_path(&path);
     }
 }

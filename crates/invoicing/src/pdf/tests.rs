@@ -17,7 +17,14 @@ fn show() {
     made("ordinary", &samples::ordinary());
     made("long", &samples::long(80));
     made("credit-whole", &samples::credit(&samples::ordinary(), CreditAmount::Whole, "Wrong prices."));
-    made("credit-part", &samples::credit(&samples::ordinary(), CreditAmount::Part(MinorUnits(5000)), "The outage of 14 October, as agreed with Mr Santangelo on the telephone."));
+    made(
+        "credit-part",
+        &samples::credit(
+            &samples::ordinary(),
+            CreditAmount::Part(MinorUnits(5000)),
+            "The outage of 14 October, as agreed with Mr Santangelo on the telephone.",
+        ),
+    );
     made("hostile", &samples::hostile());
     let yen = [samples::used("qwen2.5-7b", (45_000, 135_000), 182_640_275, 24_118_906)];
     made("yen", &samples::invoice(&yen, &samples::terms("JPY", Some("10"))));

@@ -59,7 +59,8 @@ impl Typeface {
         let mut glyphs = self.glyphs(&text);
         let blanks = text.len() - text.trim_end_matches(' ').len();
         let inked = text.len() - blanks;
-        let width_em = glyphs.iter().filter(|glyph| glyph.text_range.start < inked).map(|g| g.x_advance).sum();
+        let width_em =
+            glyphs.iter().filter(|glyph| glyph.text_range.start < inked).map(|g| g.x_advance).sum();
         glyphs.shrink_to_fit();
         Line { text, glyphs, width_em }
     }
@@ -165,7 +166,9 @@ fn drawable(text: &str) -> String {
     let one = |c: char| match c {
         '\t' => ' ',
         c if c.is_control() => UNKNOWN,
-        '\u{e000}'..='\u{f8ff}' | '\u{f0000}'..='\u{10ffff}' | '\u{feff}' | '\u{fff0}'..='\u{ffff}' => UNKNOWN,
+        '\u{e000}'..='\u{f8ff}' | '\u{f0000}'..='\u{10ffff}' | '\u{feff}' | '\u{fff0}'..='\u{ffff}' => {
+            UNKNOWN
+        }
         c if u32::from(c) & 0xfffe == 0xfffe => UNKNOWN,
         c => c,
     };
@@ -192,7 +195,12 @@ mod tests {
     fn latin_greek_and_cyrillic_are_drawn_and_other_scripts_are_marked() {
         let faces = Typefaces::load().unwrap();
         for face in [&faces.serif, &faces.sans, &faces.semibold] {
-            for text in ["Ærøskøbing Łódź Ťažká Nguyễn", "Ἀθῆναι Ελλάδα", "Київ Ўзбекистон Ђорђе", "€ £ ₴ ₽ ½ № “ ” – …"] {
+            for text in [
+                "Ærøskøbing Łódź Ťažká Nguyễn",
+                "Ἀθῆναι Ελλάδα",
+                "Київ Ўзбекистон Ђорђе",
+                "€ £ ₴ ₽ ½ № “ ” – …",
+            ] {
                 let line = face.line(text);
                 assert!(line.glyphs.iter().all(|glyph| glyph.glyph_id.to_u32() != face.unknown), "{text}");
             }
