@@ -7,6 +7,7 @@
 )]
 
 mod activity;
+mod accounts_page;
 mod bounds;
 mod browser;
 mod client_records;
@@ -20,6 +21,7 @@ mod event_stream;
 mod faults;
 mod identity_clients;
 mod identity_providers;
+mod invoices_command;
 mod limits;
 mod office;
 mod openai_clients;

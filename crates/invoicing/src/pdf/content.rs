@@ -196,7 +196,7 @@ impl<'a> Composer<'a> {
         head
     }
 
-    fn table_row(&mut self, row: &Row, layout: &TableLayout, body: ElementId, is_last: bool) {
+    fn table_row(&mut self, row: &Row, layout: &TableLayout<'_>, body: ElementId, is_last: bool) {
         let size = layout.size;
         let (first, second) = (self.plain(size, Ink::FIRST), self.plain(size, Ink::SECOND));
         let tag_row = self.elements.add(Some(body), Tag::TR);

@@ -10,9 +10,9 @@ use chancery_domain::{
 };
 use chancery_policy::{ManageAccounts, ReadAccounts, TheFirm};
 use chancery_store::{
-    ACCOUNTS_PER_PAGE, AccountDeed, AccountDone, AccountEvent, AccountPage, AccountQuery, AccountRecord,
-    AccountSubject, Accounts, BillingChange, CapChange, Keys, Ledger, LimitsChange, MAX_ACCOUNT_EVENTS,
-    MAX_KEYS_LISTED, NewKey, Store, StoreError,
+    ACCOUNTS_PER_PAGE, AccountDeed, AccountDesk, AccountDone, AccountEvent, AccountPage, AccountQuery,
+    AccountRecord, AccountSubject, Accounts, BillingChange, CapChange, Keys, Ledger, LimitsChange,
+    MAX_ACCOUNT_EVENTS, MAX_KEYS_LISTED, NewKey, Store, StoreError,
 };
 use std::sync::Arc;
 use tokio::task::JoinSet;
