@@ -7,7 +7,7 @@ use chancery_domain::{
     RequestId, Role, TokenPrice, UnixMillis, UsageRow,
 };
 use chancery_policy::{Asking, ManageAccounts, ManageInvoices, TheFirm};
-use chancery_store::{AccountDeed, BillingContact, IssueOrder, Issued, NewAccount, NewKey};
+use chancery_store::{AccountDeed, BillingChange, IssueOrder, Issued, NewAccount, NewKey};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Payer {
@@ -78,8 +78,8 @@ impl Firm {
     pub(super) async fn bill_to(&self, payer: Payer, address: &str, email: &str) {
         let portal = &self.desk.portal;
         let permit = portal.policy.decide::<ManageAccounts>(&self.asking(), TheFirm).unwrap();
-        let billing = BillingContact { address: address.parse().unwrap(), email: email.parse().unwrap() };
-        let deed = AccountDeed::SetBilling { account: payer.account, billing };
+        let change = BillingChange { address: address.parse().ok(), email: email.parse().ok() };
+        let deed = AccountDeed::SetBilling { account: payer.account, change };
         portal.store.do_with_account(permit, deed).await.unwrap();
     }
 
