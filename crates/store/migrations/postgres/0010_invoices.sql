@@ -258,3 +258,17 @@ CREATE TABLE account_events (
 
 CREATE INDEX account_events_account ON account_events (account_id, id);
 CREATE INDEX account_events_key ON account_events (key_id, id);
+
+-- The keys of an account, and those that bill none.
+CREATE INDEX api_keys_account ON api_keys (account_id);
+
+CREATE FUNCTION refuse_account_event_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'the history of accounts is never changed';
+END;
+$$;
+
+CREATE TRIGGER account_events_never_change BEFORE UPDATE OR DELETE ON account_events
+    FOR EACH ROW EXECUTE FUNCTION refuse_account_event_change();
+CREATE TRIGGER account_events_are_never_emptied BEFORE TRUNCATE ON account_events
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_account_event_change();

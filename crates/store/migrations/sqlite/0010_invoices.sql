@@ -273,3 +273,15 @@ CREATE TABLE account_events (
 
 CREATE INDEX account_events_account ON account_events (account_id, id);
 CREATE INDEX account_events_key ON account_events (key_id, id);
+
+-- The keys of an account, and those that bill none.
+CREATE INDEX api_keys_account ON api_keys (account_id);
+
+CREATE TRIGGER account_events_never_change BEFORE UPDATE ON account_events
+BEGIN
+    SELECT RAISE(ABORT, 'the history of accounts is never changed');
+END;
+CREATE TRIGGER account_events_never_go BEFORE DELETE ON account_events
+BEGIN
+    SELECT RAISE(ABORT, 'the history of accounts is never changed');
+END;
