@@ -9,8 +9,8 @@ use crate::{
     UsageTotals,
 };
 use chancery_domain::{
-    AccountId, AccountName, ChainHash, ChainHead, Day, HowEnded, KeyId, KeyPrefix, Nanos, Prices, RequestId, TokenPrice,
-    UnixMillis, UsageRow, WriterId,
+    AccountId, AccountName, ChainHash, ChainHead, Day, HowEnded, KeyId, KeyPrefix, Nanos, Prices, RequestId,
+    TokenPrice, UnixMillis, UsageRow, WriterId,
 };
 use sqlx::FromRow;
 
@@ -249,7 +249,10 @@ const DAY_PAGE: &str = "SELECT * FROM usage_days \
 #[async_trait::async_trait]
 pub(crate) trait UsageSums {
     /// In the order of their groups.
-    async fn usage_sums(&mut self, query: &UsageQuery) -> Result<Vec<Result<UsageSum, StoreError>>, sqlx::Error>;
+    async fn usage_sums(
+        &mut self,
+        query: &UsageQuery,
+    ) -> Result<Vec<Result<UsageSum, StoreError>>, sqlx::Error>;
 }
 
 for_both_connections! {

@@ -52,8 +52,7 @@ const REFUSALS: &str =
     "SELECT * FROM refusal_days WHERE day >= $1 AND day <= $2 ORDER BY day, account_id, key_id, code";
 const REFUSALS_OF_ONE: &str = "SELECT * FROM refusal_days WHERE day >= $1 AND day <= $2 AND account_id = $3 \
     ORDER BY day, key_id, code";
-const PEAKS: &str =
-    "SELECT * FROM peak_days WHERE day >= $1 AND day <= $2 AND account_id = $3 ORDER BY day";
+const PEAKS: &str = "SELECT * FROM peak_days WHERE day >= $1 AND day <= $2 AND account_id = $3 ORDER BY day";
 
 stored_row! {
     struct StoredKeyUsage named by prefix {

@@ -6,6 +6,8 @@
     reason = "a test fails by panicking, in what it shares with others too"
 )]
 
+mod activity;
+mod accounts_page;
 mod bounds;
 mod browser;
 mod client_records;
@@ -19,6 +21,7 @@ mod event_stream;
 mod faults;
 mod identity_clients;
 mod identity_providers;
+mod invoices_command;
 mod limits;
 mod office;
 mod openai_clients;

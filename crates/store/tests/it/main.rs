@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "the whole binary is tests: what fails to unwrap fails the test")]
 
+mod account_desk;
 mod accounts;
 mod audit;
 mod chains;
@@ -23,6 +24,7 @@ mod shared_secrets;
 mod spending;
 mod sqlite_only;
 mod sums;
+mod usage_reports;
 
 /// Runs every case on both databases, so that the list of names is the same under `sqlite::` and `postgres::`.
 macro_rules! conformance_suite {
@@ -57,6 +59,18 @@ conformance_suite! {
         closing_twice_keeps_the_first_time
         an_unknown_account_is_named_in_the_error
         of_many_racing_to_one_name_one_wins;
+    account_desk:
+        an_accounts_whole_life_is_in_its_history_with_who_and_when
+        what_is_refused_leaves_neither_a_decision_nor_a_line
+        what_is_so_already_is_decided_and_adds_no_line
+        a_key_that_moves_is_told_of_on_both_sides
+        accounts_are_listed_with_keys_and_the_months_sums_and_last_use
+        lists_of_accounts_keys_and_events_have_an_end
+        of_many_setting_limits_at_once_each_tells_what_was_before_it
+        a_key_is_not_attached_once_it_is_revoked_however_they_race
+        no_key_is_made_on_an_account_after_it_was_closed
+        raw_sql_cannot_change_or_remove_a_line_of_the_history
+        hostile_labels_and_names_in_the_history_come_back_unchanged;
     keys:
         a_created_key_is_found_with_its_account
         a_key_without_an_account_has_no_owner
@@ -230,4 +244,11 @@ conformance_suite! {
         a_killed_process_leaves_every_settled_row_once;
     sums:
         random_ledgers_sum_to_the_same_in_rust;
+    usage_reports:
+        a_months_report_equals_the_ledger_and_what_usage_gives
+        reading_usage_is_on_record_and_an_unknown_account_has_none
+        a_month_too_large_to_be_exact_is_an_error
+        refusals_add_up_by_day_key_and_code
+        a_peak_rises_and_never_falls_and_keeps_its_moment
+        nodes_that_note_at_once_add_up;
 }
