@@ -48,7 +48,7 @@ async fn use_tokens(store: &dyn Store, seed: u64, model: &str, prices: (i64, i64
     let at: UnixMillis = MIDDLE_OF_MONTH.parse().unwrap();
     let price = TokenPrice::from_nanos_per_token;
     let account = store.list_accounts().await.unwrap()[0].id;
-    let key = store.list_keys().await.unwrap()[0].id;
+    let key = store.list_keys().await.unwrap()[0].key.id;
     let mut row = UsageRow {
         request_id: RequestId::new(at, &SeededRandomness::new(seed)),
         account,
