@@ -41,9 +41,9 @@ mod when;
 pub use audit_verification::{AuditVerification, verify_audit};
 pub use client_lines::{write_csv_client, write_csv_head, write_jsonl_client};
 pub use csv_line::write_csv_line;
-pub use drafting::{DraftingError, DraftingSettings};
+pub use drafting::{DRAFTING_ACCOUNT, DraftingError, DraftingSettings};
 pub use identity::IdentityError;
-pub use state::{IdentitySettings, Portal, PortalError, PortalSettings, SecondFactor};
+pub use state::{IdentitySettings, Portal, PortalError, PortalSettings, PublicApi, SecondFactor};
 pub use upkeep::keep_tidy;
 
 use axum::Router;
@@ -70,6 +70,10 @@ const TYPED_FIELDS: &[TypedField] = &[
     TypedField { name: "purpose", label: "What the letter is for" },
     TypedField { name: "amount", label: "Amount to credit" },
     TypedField { name: "reason", label: "Reason" },
+    TypedField { name: "rpm", label: "Requests per minute" },
+    TypedField { name: "tpm", label: "Tokens per minute" },
+    TypedField { name: "cap", label: "Cap per month" },
+    TypedField { name: "label", label: "Label" },
     TypedField { name: "former_text", label: "Your text from before the draft" },
 ];
 

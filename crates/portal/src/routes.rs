@@ -3,7 +3,7 @@
 
 use crate::state::Portal;
 use crate::{
-    audit, callback, clients, code, code_resend, drafting, exports, home, invoices, scripts, session_end,
+    accounts, audit, callback, clients, code, code_resend, drafting, exports, home, invoices, scripts, session_end,
     sessions, sign_in, sign_out, team, usage,
 };
 use axum::Router;
@@ -65,6 +65,19 @@ routes! {
     POST "/invoices/{number}/credit" => invoices::credit::submit,
 
     GET "/usage" => usage::page::handle,
+
+    GET "/accounts" => accounts::list::handle,
+    POST "/accounts" => accounts::deeds::make,
+    POST "/accounts/keys" => accounts::key_deeds::make_unattached,
+    POST "/accounts/keys/{prefix}/label" => accounts::key_deeds::label,
+    POST "/accounts/keys/{prefix}/attach" => accounts::key_deeds::attach,
+    POST "/accounts/keys/{prefix}/revoke" => accounts::key_deeds::revoke,
+    GET "/accounts/{account}" => accounts::account::handle,
+    POST "/accounts/{account}/limits" => accounts::deeds::limits,
+    POST "/accounts/{account}/billing" => accounts::deeds::billing,
+    POST "/accounts/{account}/close" => accounts::deeds::close,
+    POST "/accounts/{account}/keys" => accounts::key_deeds::make_on_account,
+    POST "/accounts/{account}/attach" => accounts::key_deeds::attach_here,
 
     GET "/team" => team::page::handle,
     POST "/team/role" => team::role::handle,

@@ -121,7 +121,10 @@ impl Server {
         let auth_listener =
             for_browsers(bind(parts.auth, config.auth.listen, "auth.listen", shares.pages).await?);
         let ops_listener = Listener::bind(config.ops_listen, "ops.listen", MAX_OPS_CONNECTIONS).await?;
-        let addresses = Addresses::new(&config, portal_listener.as_ref(), auth_listener.as_ref());
+        let api_address = api_listener.as_ref().map_or(config.api.listen, Listener::address);
+        let api_url = config.api.public_url.clone().unwrap_or_else(|| local_url(api_address));
+        let addresses =
+            Addresses::new(&config, api_url.clone(), portal_listener.as_ref(), auth_listener.as_ref());
 
         let recorder = ops::install_metrics()?;
         tokio::spawn(ops::keep_metrics_small(recorder.clone()));
@@ -150,8 +153,7 @@ impl Server {
             true => Some(open_meter(&config, Arc::clone(&store), &serving_lock, demo).await?),
             false => None,
         };
-        let api_url =
-            listened.api.map(|address| config.api.public_url.clone().unwrap_or_else(|| local_url(address)));
+        let api_url = parts.api.then_some(api_url);
         let demo = match (demo, &api_url) {
             (true, Some(api_url)) => Some(demo::prepare(&data, &config, &ground, api_url, &addresses).await?),
             (true, None) => bail!("--demo shows the API too; leave --only out, or have api in it"),

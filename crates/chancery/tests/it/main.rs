@@ -7,6 +7,7 @@
 )]
 
 mod activity;
+mod accounts_page;
 mod bounds;
 mod browser;
 mod client_records;

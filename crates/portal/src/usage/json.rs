@@ -40,7 +40,7 @@ fn sum(sum: &UsageSum) -> Value {
         UsageGroup::Day(day) => json!({"day": day}),
         UsageGroup::Model(model) => json!({"model": model}),
         UsageGroup::Key(key) => json!({"key": key.as_str()}),
-        UsageGroup::Account(name) => json!({"account": name.as_str()}),
+        UsageGroup::Account(account) => json!({"account": account.as_str()}),
     };
     with(subject, &UsageTotals { requests, input_tokens, output_tokens, cost })
 }

@@ -10,7 +10,7 @@ mod daily;
 mod json;
 mod limits_card;
 mod meter;
-mod money;
+pub(crate) mod money;
 pub(crate) mod page;
 mod query;
 mod refusals;

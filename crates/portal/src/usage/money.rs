@@ -22,7 +22,7 @@ impl Aligned {
 }
 
 /// The exact amount with commas between thousands: `1,284.50`.
-pub(super) fn exact(amount: Nanos) -> String {
+pub(crate) fn exact(amount: Nanos) -> String {
     let plain = amount.to_string();
     let (sign, plain) = plain.strip_prefix('-').map_or(("", plain.as_str()), |rest| ("-", rest));
     let (units, decimals) = plain.split_once('.').unwrap_or((plain, "00"));

@@ -190,6 +190,27 @@ pub(in crate::tests) const CASES: &[Case] = &[
         done: 503,
     },
     read("/usage", Guard::Partner, Some(Action::ReadUsage)),
+    read("/accounts", Guard::Partner, Some(Action::ReadAccounts)),
+    post("/accounts", Guard::Partner, Some(Action::ManageAccounts), "name=Fresh+{prefix}&rpm=60&tpm=60000"),
+    // The key is on the reply itself.
+    Case { done: 200, ..post("/accounts/keys", Guard::Partner, Some(Action::ManageAccounts), "label=Fresh") },
+    post("/accounts/keys/{prefix}/label", Guard::Partner, Some(Action::ManageAccounts), "label=Renamed"),
+    post("/accounts/keys/{prefix}/attach", Guard::Partner, Some(Action::ManageAccounts), "account={account}"),
+    post("/accounts/keys/{prefix}/revoke", Guard::Partner, Some(Action::ManageAccounts), ""),
+    read("/accounts/{account}", Guard::Partner, Some(Action::ReadAccounts)),
+    post("/accounts/{account}/limits", Guard::Partner, Some(Action::ManageAccounts), "rpm=7&tpm=8&cap=9"),
+    post(
+        "/accounts/{account}/billing",
+        Guard::Partner,
+        Some(Action::ManageAccounts),
+        "address=Boston&email=",
+    ),
+    post("/accounts/{account}/close", Guard::Partner, Some(Action::ManageAccounts), ""),
+    Case {
+        done: 200,
+        ..post("/accounts/{account}/keys", Guard::Partner, Some(Action::ManageAccounts), "label=Fresh")
+    },
+    post("/accounts/{account}/attach", Guard::Partner, Some(Action::ManageAccounts), "key={prefix}"),
     read("/team", Guard::Partner, Some(Action::ReadTeam)),
     post("/team/role", Guard::Partner, Some(Action::ManageTeam), "person={person}&role=partner"),
     post("/team/reassign", Guard::Partner, Some(Action::ManageTeam), "from={owner}&to={person}"),

@@ -9,7 +9,8 @@ use super::database::Database;
 use super::firm::{Firm, Made, in_short};
 use crate::routes::table;
 use cases::{Asker, CASES, Case, Guard};
-use chancery_domain::{ClientId, Decision, PersonId};
+use chancery_domain::{AccountId, ApiKey, ClientId, Decision, KeyPrefix, OsRandomness, PersonId, RateLimits};
+use chancery_store::{NewAccount, NewKey};
 use std::collections::BTreeSet;
 
 pub(super) const HTML: &str = "text/html,application/xhtml+xml,*/*;q=0.8";
@@ -34,6 +35,9 @@ pub(super) struct Fresh {
     made: Made,
     person: PersonId,
     removed: PersonId,
+    account: AccountId,
+    /// Of a key that bills no account.
+    prefix: KeyPrefix,
 }
 
 impl Fresh {
@@ -43,7 +47,16 @@ impl Fresh {
         let now = firm.desk.portal.clock.now();
         firm.desk.portal.store.remove_person(removed, now).await.unwrap();
         let made = firm.client(firm.ann.id, "Calder & Sons").await;
-        Self { owner: firm.ann.id, made, person, removed }
+        let store = &firm.desk.portal.store;
+        let key = ApiKey::generate(&OsRandomness);
+        let (prefix, hash) = (key.prefix(), key.hash());
+        let limits = RateLimits { requests_per_min: 60, tokens_per_min: 60_000 };
+        let name = format!("Account of {prefix}").parse().unwrap();
+        let account = store.create_account(NewAccount { name, limits, created_at: now }).await.unwrap().id;
+        let new =
+            NewKey { prefix: prefix.clone(), hash, label: String::new(), account: None, created_at: now };
+        store.create_key(new).await.unwrap();
+        Self { owner: firm.ann.id, made, person, removed, account, prefix }
     }
 
     pub(super) fn client(&self) -> ClientId {
@@ -57,6 +70,8 @@ impl Fresh {
             ("{owner}", self.owner.to_string()),
             ("{person}", self.person.to_string()),
             ("{removed}", self.removed.to_string()),
+            ("{account}", self.account.to_string()),
+            ("{prefix}", self.prefix.to_string()),
         ];
         values.iter().fold(template.to_owned(), |text, (name, value)| text.replace(name, value))
     }
