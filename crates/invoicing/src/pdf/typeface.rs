@@ -112,7 +112,8 @@ impl Typeface {
         for c in piece.chars() {
             let longer = format!("{line}{c}");
             // A mark stays with its letter.
-            let may_break = !line.is_empty() && !is_mark(c) && !is_invisible(c);
+            let is_drawn_onto = is_mark(c) && self.shapes.glyph_index(c).is_some();
+            let may_break = !line.is_empty() && !is_drawn_onto && !is_invisible(c);
             if may_break && self.width(&longer, size) > width {
                 lines.push(self.line(&line));
                 line = c.to_string();
