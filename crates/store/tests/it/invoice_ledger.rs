@@ -32,7 +32,7 @@ pub async fn nothing_is_settled_into_an_invoiced_month_and_nobody_else_is_held_u
     let issued = read_invoice(&*store, invoice).await;
 
     // To sums that are there and to new ones; of the same account in other months, and of another account in this one.
-    let late = |number: usize| number % 3 == 0;
+    let late = |number: usize| number.is_multiple_of(3);
     let mut settling = JoinSet::new();
     for number in 0..ROWS {
         let (payer, day) = match number % 3 {
