@@ -3,8 +3,8 @@
 
 use crate::state::Portal;
 use crate::{
-    accounts, audit, callback, clients, code, code_resend, drafting, exports, home, invoices, scripts, session_end,
-    sessions, sign_in, sign_out, team, usage,
+    accounts, audit, callback, clients, code, code_resend, drafting, exports, home, invoices, scripts,
+    session_end, sessions, sign_in, sign_out, team, usage,
 };
 use axum::Router;
 use axum::routing::{MethodFilter, on};
