@@ -55,6 +55,8 @@ pub(crate) struct Activity {
 struct Counts {
     refusals: HashMap<RefusalLine, Refusals>,
     peaks: HashMap<(AccountId, Day), Peak>,
+    /// Whether some of the peaks are noted.
+    may_have_noted: bool,
     /// Refusals and admissions for which there was no room.
     left_out: u64,
 }
@@ -113,6 +115,7 @@ impl Activity {
             peak.highest
         });
         let peaks = unnoted.collect();
+        counts.may_have_noted = true;
         Taken { refusals, peaks, left_out }
     }
 
@@ -145,21 +148,27 @@ impl Counts {
                 known.last_at = known.last_at.max(more.last_at);
             }
             Entry::Vacant(_) if is_full => self.left_out = self.left_out.saturating_add(more.count),
-            Entry::Vacant(free) => drop(free.insert(more)),
+            Entry::Vacant(free) => {
+                free.insert(more);
+            }
         }
     }
 
     fn raise(&mut self, more: PeakDay) {
         if self.peaks.len() >= MAX_COUNTED_PEAKS && !self.peaks.contains_key(&(more.account, more.day)) {
-            // What is noted is remembered only to save work.
-            self.peaks.retain(|_, peak| !peak.is_noted);
+            // What is noted is remembered only to save work. Looking through all of it is done once between two notes.
+            if std::mem::take(&mut self.may_have_noted) {
+                self.peaks.retain(|_, peak| !peak.is_noted);
+            }
             if self.peaks.len() >= MAX_COUNTED_PEAKS {
                 self.left_out = self.left_out.saturating_add(1);
                 return;
             }
         }
         match self.peaks.entry((more.account, more.day)) {
-            Entry::Vacant(free) => drop(free.insert(Peak { highest: more, is_noted: false })),
+            Entry::Vacant(free) => {
+                free.insert(Peak { highest: more, is_noted: false });
+            }
             Entry::Occupied(known) => {
                 let Peak { highest, is_noted } = known.into_mut();
                 if more.requests > highest.requests {

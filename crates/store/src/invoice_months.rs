@@ -35,8 +35,7 @@ const BY_MODEL_AND_PRICES: &str = sums_of_month!(
 );
 const TOTALS: &str = sums_of_month!("", "");
 
-const BILLED_BY: &str =
-    "SELECT account_id, month, invoice_year, invoice_serial FROM account_months WHERE account_id = $1 AND month = $2";
+const BILLED_BY: &str = "SELECT account_id, month, invoice_year, invoice_serial FROM account_months WHERE account_id = $1 AND month = $2";
 const BILLED_AFTER: &str = "SELECT account_id, month, invoice_year, invoice_serial FROM account_months \
     WHERE (account_id, month) > ($1, $2) AND invoice_year IS NOT NULL ORDER BY account_id, month LIMIT $3";
 const LAST_NUMBERS: &str = "SELECT year, serial FROM invoice_serials WHERE serial > 0 ORDER BY year";
@@ -131,11 +130,8 @@ pub(crate) trait InvoiceMonths {
     async fn usage_of_month(&mut self, account: AccountId, month: Month) -> Result<Vec<ModelUsage>, Stopped>;
 
     /// The invoice that bills the month, if one does.
-    async fn billed_by(
-        &mut self,
-        account: AccountId,
-        month: Month,
-    ) -> Result<Option<InvoiceNumber>, Stopped>;
+    async fn billed_by(&mut self, account: AccountId, month: Month)
+    -> Result<Option<InvoiceNumber>, Stopped>;
 
     async fn billed_after(
         &mut self,

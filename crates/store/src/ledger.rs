@@ -232,6 +232,12 @@ const BY_ACCOUNT_OF_ONE: &str = usage_sums!(
     "accounts.name" as "name" from "usage_days u JOIN accounts ON accounts.id = u.account_id", of one account
 );
 
+/// What a month's report is made of.
+#[cfg(test)]
+pub(crate) const MONTH_SUMS: [&str; 2] = [BY_DAY, BY_MODEL];
+#[cfg(test)]
+pub(crate) const MONTH_SUMS_OF_ONE: [&str; 2] = [BY_DAY_OF_ONE, BY_MODEL_OF_ONE];
+
 const PAGE: &str = "SELECT * FROM ledger WHERE request_id > $1 ORDER BY request_id LIMIT $2";
 
 /// Two rows may stand at one place only where somebody put them there, but then none of them must be missed.

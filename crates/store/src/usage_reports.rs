@@ -335,3 +335,45 @@ for_both_stores! {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sqlite::SqliteStore;
+    use sqlx::{AssertSqlSafe, Row};
+
+    /// PostgreSQL is watched at work instead (`tests/it/postgres_only.rs`): it chooses anew for each size of a table.
+    #[tokio::test]
+    async fn sqlite_reads_a_month_by_an_index_that_begins_with_the_account_or_the_day() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&folder.path().join("chancery.db")).await.unwrap();
+        let of_all = ["(day>? AND day<?)", "u USING INDEX usage_days_day"];
+        let of_one = ["(account_id=? AND day>? AND day<?)", "u USING PRIMARY KEY"];
+        let mut cases = vec![
+            (BY_KEY, of_all),
+            (BY_KEY_OF_ONE, of_one),
+            (BY_ACCOUNT, of_all),
+            (REFUSALS, ["(day>? AND day<?)", "refusal_days USING INDEX refusal_days_day"]),
+            (REFUSALS_OF_ONE, [of_one[0], "refusal_days USING PRIMARY KEY"]),
+            (PEAKS, [of_one[0], "peak_days USING PRIMARY KEY"]),
+            (FIRST_DAY, ["", "SEARCH usage_days USING COVERING INDEX usage_days_day"]),
+        ];
+        cases.extend(crate::ledger::MONTH_SUMS.map(|sql| (sql, of_all)));
+        cases.extend(crate::ledger::MONTH_SUMS_OF_ONE.map(|sql| (sql, of_one)));
+        for (sql, expected) in cases {
+            let explain = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"));
+            let mut explain = sqlx::query(explain);
+            for _ in 0..sql.matches('$').count() {
+                explain = explain.bind(1);
+            }
+            let steps = explain.fetch_all(&store.reader).await.unwrap();
+            let steps: Vec<String> = steps.iter().map(|step| step.get("detail")).collect();
+            let is_met =
+                |step: &String| step.starts_with("SEARCH") && expected.iter().all(|part| step.contains(part));
+            assert!(steps.iter().any(is_met), "{sql}: {steps:#?}");
+            let sums = |step: &String| step.contains(" u") || step.contains("_days");
+            assert!(!steps.iter().any(|step| step.starts_with("SCAN") && sums(step)), "{sql}: {steps:#?}");
+        }
+        crate::Health::close(&store).await;
+    }
+}

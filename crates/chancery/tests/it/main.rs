@@ -6,8 +6,8 @@
     reason = "a test fails by panicking, in what it shares with others too"
 )]
 
-mod activity;
 mod accounts_page;
+mod activity;
 mod bounds;
 mod browser;
 mod client_records;

@@ -4,7 +4,7 @@
 use super::credit_form::{CreditTyped, MAX_REASON_CHARS, Wanted, left, refusal_words};
 use super::notice::Done;
 use super::sheet::{NO_NUMBER, Sheet};
-use super::{Segments, is_void, no_such_invoice, number_in, read, refused};
+use super::{Segments, is_void, no_such_invoice, number_in, read, read_at, refused};
 use crate::clients::notice::Notice;
 use crate::clients::posted::Posted;
 use crate::frame::{Frame, Section};
@@ -56,9 +56,10 @@ pub(crate) async fn show(
     who: SignedIn,
     number: Segments<String>,
 ) -> Result<Response, Refusal> {
+    let record = read_at(&portal, &who, number).await?;
     // Whoever may not make one has no use for its form.
     portal.permit::<ManageInvoices>(&who, TheFirm).await?;
-    let record = creditable(read(&portal, &who, number_in(number)?).await?)?;
+    let record = creditable(record)?;
     let form = Form { typed: CreditTyped::default(), problems: Problems::default(), notice: None };
     render(&portal, &who, &record, form, StatusCode::OK)
 }

@@ -32,7 +32,17 @@ use chancery_store::{InvoiceRecord, StoreError};
 /// What an address says, if it can be read at all. It is read after the policy was asked, so that a refusal tells nothing.
 type Segments<T> = Result<Path<T>, PathRejection>;
 
-/// The document of this number, which is on record as read.
+/// The document at such an address. Whoever may not read it learns nothing of the address either.
+async fn read_at(
+    portal: &Portal,
+    who: &SignedIn,
+    number: Segments<String>,
+) -> Result<InvoiceRecord, Refusal> {
+    let permit = portal.permit::<ReadInvoices>(who, TheFirm).await?;
+    let found = portal.store.read_invoice(permit, number_in(number)?).await;
+    found.map_err(|error| refused(&error))?.ok_or_else(no_such_invoice)
+}
+
 async fn read(portal: &Portal, who: &SignedIn, number: InvoiceNumber) -> Result<InvoiceRecord, Refusal> {
     let permit = portal.permit::<ReadInvoices>(who, TheFirm).await?;
     let found = portal.store.read_invoice(permit, number).await.map_err(|error| refused(&error))?;

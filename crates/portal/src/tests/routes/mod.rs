@@ -4,12 +4,15 @@
 pub(super) mod cases;
 mod document;
 
+use super::books::TOKENS;
 use super::browser::{Browser, Reply};
 use super::database::Database;
 use super::firm::{Firm, Made, in_short};
 use crate::routes::table;
 use cases::{Asker, CASES, Case, Guard};
-use chancery_domain::{AccountId, ApiKey, ClientId, Decision, KeyPrefix, OsRandomness, PersonId, RateLimits};
+use chancery_domain::{
+    AccountId, ApiKey, ClientId, Decision, InvoiceNumber, KeyPrefix, OsRandomness, PersonId, RateLimits,
+};
 use chancery_store::{NewAccount, NewKey};
 use std::collections::BTreeSet;
 
@@ -38,9 +41,27 @@ pub(super) struct Fresh {
     account: AccountId,
     /// Of a key that bills no account.
     prefix: KeyPrefix,
+    /// Of an invoice of the account's, for routes that are about one.
+    number: Option<InvoiceNumber>,
 }
 
+/// Months of which the first is invoiced, where the route is about invoices, and the second can be.
+const INVOICED: &str = "2026-09";
+const TO_INVOICE: &str = "2026-10";
+
 impl Fresh {
+    /// With what the route is about.
+    async fn for_case(firm: &mut Firm, case: &Case) -> Self {
+        let mut fresh = Self::make(firm).await;
+        if case.path.starts_with("/invoices/") {
+            let payer = firm.used(&format!("Account of {}", fresh.made.client), INVOICED).await;
+            firm.settle(payer, &format!("{TO_INVOICE}-02"), "smollm2-135m", TOKENS).await;
+            fresh.account = payer.account;
+            fresh.number = Some(firm.issued(payer, INVOICED).await);
+        }
+        fresh
+    }
+
     /// A client of Ann's.
     pub(super) async fn make(firm: &mut Firm) -> Self {
         let (person, removed) = (firm.newcomer().await.id, firm.newcomer().await.id);
@@ -56,7 +77,7 @@ impl Fresh {
         let new =
             NewKey { prefix: prefix.clone(), hash, label: String::new(), account: None, created_at: now };
         store.create_key(new).await.unwrap();
-        Self { owner: firm.ann.id, made, person, removed, account, prefix }
+        Self { owner: firm.ann.id, made, person, removed, account, prefix, number: None }
     }
 
     pub(super) fn client(&self) -> ClientId {
@@ -64,7 +85,11 @@ impl Fresh {
     }
 
     pub(super) fn fill(&self, template: &str, client: ClientId) -> String {
+        let number = self.number.map_or_else(String::new, |number| number.to_string());
         let values = [
+            ("{month}", TO_INVOICE.to_owned()),
+            ("{document}", number.clone()),
+            ("{number}", number),
             ("{id}", client.to_string()),
             ("{entry}", self.made.entry.to_string()),
             ("{owner}", self.owner.to_string()),
@@ -131,7 +156,7 @@ async fn every_route_answers_everybody_as_its_cases_say_and_a_refusal_changes_no
                 if !fits(asker, accept) {
                     continue;
                 }
-                let fresh = Fresh::make(&mut firm).await;
+                let fresh = Fresh::for_case(&mut firm, case).await;
                 let client = if asker.asks_for_nothing_there() { NOBODYS } else { fresh.made.client };
                 let mut browser = browser_of(&firm, asker).await;
                 browser.accept = accept;
