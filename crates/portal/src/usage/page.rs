@@ -86,7 +86,6 @@ struct Refused {
     chart: Chart,
     why: Vec<Why>,
     total: String,
-    heads: Vec<String>,
     days: Vec<DayLine>,
 }
 
@@ -221,7 +220,6 @@ impl Figures {
                 chart: daily.refusals_chart(refusals),
                 why: refusals.why(now),
                 total: grouped(refusals.total),
-                heads: refusals.heads(),
                 days: refusals.day_lines(),
             }),
             limits,
