@@ -93,3 +93,38 @@ fn written(invoice: &Invoice, rows: &[Row]) -> String {
     }
     writer.into_inner().ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+    use chancery_domain::CreditAmount;
+
+    #[test]
+    fn a_row_for_each_line_and_then_the_sums() {
+        let text = csv(&samples::ordinary());
+        let rows: Vec<&str> = text.split("\r\n").collect();
+        assert_eq!(rows.len(), 1 + 6 + 3 + 1, "{text}");
+        assert_eq!(
+            rows[0],
+            "number,account,month,model,direction,tokens,price_per_million,exact,amount,currency,row"
+        );
+        assert_eq!(
+            rows[3],
+            "2026-0031,Brightwater Claims,2026-10,qwen2.5-7b,input,182640275,0.30,54.7920825,54.79,USD,line"
+        );
+        assert_eq!(rows[7], "2026-0031,Brightwater Claims,2026-10,,,,,195.4781452,195.48,USD,subtotal");
+        assert_eq!(rows[8], "2026-0031,Brightwater Claims,2026-10,\"Sales tax, 6.25 %\",,,,,12.22,USD,tax");
+        assert_eq!(rows[9], "2026-0031,Brightwater Claims,2026-10,,,,,,207.70,USD,total");
+        assert_eq!(rows[10], "");
+    }
+
+    #[test]
+    fn a_name_is_no_formula_and_a_negative_amount_is_a_number() {
+        let text = csv(&samples::credit(&samples::hostile(), CreditAmount::Whole, "x"));
+        assert!(
+            text.contains(",'=SUM(A1:A9),input,1000000000000,0.10,-100000.00,-100000.00,CHF,line"),
+            "{text}"
+        );
+    }
+}

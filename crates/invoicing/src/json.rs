@@ -89,3 +89,62 @@ fn event_json(event: &InvoiceEvent) -> Value {
     let by = event.by.as_ref().map(|person| person.email.as_str());
     json!({ "deed": deed, "at": event.at.to_iso(), "by": by, "note": note })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+    use chancery_domain::{CreditAmount, Credited, UnixMillis};
+
+    fn record(invoice: Invoice, state: InvoiceState, credited: Credited) -> InvoiceRecord {
+        let note = invoice.number;
+        let event = |deed| InvoiceEvent { deed, at: UnixMillis(0), by: None };
+        let events = vec![event(InvoiceDeed::Issued), event(InvoiceDeed::Credited(note))];
+        InvoiceRecord { invoice, state, credited, events, document_hash: [0; 32] }
+    }
+
+    #[test]
+    fn amounts_are_decimals_in_strings_and_nothing_that_is_on_the_document_is_left_out() {
+        let credited = Credited { subtotal: MinorUnits(1000), total: MinorUnits(1062) };
+        let value = record_json(&record(samples::ordinary(), InvoiceState::Issued, credited));
+        assert_eq!(
+            (&value["number"], &value["kind"], &value["state"]),
+            (&json!("2026-0031"), &json!("invoice"), &json!("issued"))
+        );
+        assert_eq!(value["account"], json!({ "id": 7, "name": "Brightwater Claims" }));
+        assert_eq!(
+            (&value["issued_at"], &value["due"]),
+            (&json!("2026-11-02T09:12:00.000Z"), &json!("2026-12-02"))
+        );
+        assert_eq!(
+            value["lines"][2],
+            json!({
+                "model": "qwen2.5-7b", "direction": "input", "tokens": 182_640_275, "price_per_million": "0.30",
+                "exact": "54.7920825", "exact_nanos": 54_792_082_500_i64, "amount": "54.79", "amount_minor": 5479,
+            })
+        );
+        assert_eq!(value["tax"], json!({ "name": "Sales tax", "percent": "6.25", "amount": "12.22" }));
+        assert_eq!((&value["credited"], &value["outstanding"]), (&json!("10.62"), &json!("197.08")));
+        assert_eq!(value["credit_of"], Value::Null);
+        assert_eq!(
+            value["events"][1],
+            json!({ "deed": "credited", "at": "1970-01-01T00:00:00.000Z", "by": null, "note": "2026-0031" })
+        );
+    }
+
+    #[test]
+    fn nothing_is_outstanding_of_what_is_paid_void_or_a_credit_note() {
+        for state in [InvoiceState::Paid, InvoiceState::Void] {
+            let value = record_json(&record(samples::ordinary(), state, Credited::default()));
+            assert_eq!(value["outstanding"], "0.00");
+        }
+        let note = samples::credit(&samples::ordinary(), CreditAmount::Part(MinorUnits(1000)), "The outage");
+        let value = record_json(&record(note, InvoiceState::Issued, Credited::default()));
+        assert_eq!((&value["credit_of"], &value["reason"]), (&json!("2026-0031"), &json!("The outage")));
+        assert_eq!(
+            value["lines"][0],
+            json!({ "part": true, "exact": "-10.00", "exact_nanos": -10_000_000_000_i64, "amount": "-10.00", "amount_minor": -1000 })
+        );
+        assert_eq!((&value["total"], &value["outstanding"]), (&json!("-10.62"), &json!("0.00")));
+    }
+}

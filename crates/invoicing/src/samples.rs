@@ -98,3 +98,13 @@ pub fn hostile() -> Invoice {
     invoice.buyer.address = PostalAddress::from_stored("Ω Αθήνα 🏦 שלום\nStraße\twith tab\n\u{e000}\u{feff}\u{0}\n東京都千代田区丸の内一丁目東京都千代田区丸の内一丁目東京都千代田区丸の内一丁目".into());
     invoice
 }
+
+/// Figures as long as they can be.
+pub fn largest() -> Invoice {
+    let usage = [
+        used("tokens", (0, 0), i64::MAX as u64, 1),
+        used("money", (3_000_000_000, 3_000_000_001), 1_000_000_001, 1_000_000_003),
+        used("price", (9_000_000_000_000_007, 9_000_000_000_000_009), 7, 1),
+    ];
+    invoice(&usage, &terms("CHF", Some("99.9999")))
+}

@@ -1,6 +1,6 @@
 //! How documents put things: days, months, amounts of tokens, and the rule of rounding.
 
-use chancery_domain::{Currency, Day, Invoice, InvoiceKind, Month};
+use chancery_domain::{Currency, Day, Invoice, InvoiceKind, Month, Nanos};
 
 /// `2 November 2026`.
 pub fn day(day: Day) -> String {
@@ -40,6 +40,15 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
+/// `8,999.991`.
+pub fn exact(amount: Nanos) -> String {
+    let plain = amount.to_string();
+    let (units, fraction) = plain.split_once('.').unwrap_or((&plain, ""));
+    let sign = if amount.0 < 0 { "-" } else { "" };
+    let units = units.trim_start_matches('-').parse().map_or_else(|_| units.to_owned(), grouped);
+    format!("{sign}{units}.{fraction}")
+}
+
 /// What lines are rounded to: `the cent, halves to the even cent`.
 pub fn rounding(currency: &Currency) -> String {
     match (currency.as_str(), currency.minor_digits()) {
@@ -48,5 +57,23 @@ pub fn rounding(currency: &Currency) -> String {
         (code, 0) => format!("whole {code}, halves to the even one"),
         (code, 3) => format!("0.001 {code}, halves to the even one"),
         (code, _) => format!("0.01 {code}, halves to the even one"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exact_amounts_have_their_thousands_apart() {
+        for (nanos, text) in [
+            (0, "0.00"),
+            (-128_431_000, "-0.128431"),
+            (8_999_991_000_000, "8,999.991"),
+            (-1_234_567_000_000_001, "-1,234,567.000000001"),
+            (i64::MIN, "-9,223,372,036.854775808"),
+        ] {
+            assert_eq!(exact(Nanos(nanos)), text);
+        }
     }
 }

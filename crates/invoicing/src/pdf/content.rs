@@ -5,7 +5,7 @@ use super::typeface::{Line, Typeface, Typefaces};
 use crate::words;
 use chancery_domain::{Day, Invoice, InvoiceKind, InvoiceLine, InvoiceNumber, LineItem};
 use krilla::tagging::{TableHeaderScope, Tag};
-use std::num::{NonZeroU16, NonZeroU32};
+use std::num::NonZeroU16;
 
 /// Between columns.
 const GAP: f32 = 16.0;
@@ -178,8 +178,12 @@ impl<'a> Composer<'a> {
             column.write(cell, text, style);
             columns.push(column);
         };
-        head_cell(&mut self.elements, Side::Left(LEFT), layout.name_width, "Model and direction");
-        for (place, text) in heads.iter().enumerate() {
+        // A note over a part has no other lines.
+        let has_part = rows.iter().any(|row| row.is_part);
+        let first_head = if has_part { "What is credited" } else { "Model and direction" };
+        head_cell(&mut self.elements, Side::Left(LEFT), layout.name_width, first_head);
+        let first_figure = if has_part { EXACT } else { 0 };
+        for (place, text) in heads.iter().enumerate().skip(first_figure) {
             head_cell(&mut self.elements, Side::Right(layout.ends[place]), layout.widths[place], text);
         }
         let mut head = Strip::of_columns(columns.into_iter().flat_map(|column| column.texts).collect());
@@ -200,9 +204,8 @@ impl<'a> Composer<'a> {
         let size = layout.size;
         let (first, second) = (self.plain(size, Ink::FIRST), self.plain(size, Ink::SECOND));
         let tag_row = self.elements.add(Some(body), Tag::TR);
-        let span = if row.is_part { NonZeroU32::new(3) } else { None };
         let name_width = if row.is_part { layout.ends[1] - LEFT } else { layout.name_width };
-        let name_cell = self.elements.add(Some(tag_row), Tag::TH(TableHeaderScope::Row).with_col_span(span));
+        let name_cell = self.elements.add(Some(tag_row), Tag::TH(TableHeaderScope::Row));
         let mut name = Column::new(Side::Left(LEFT), name_width);
         name.write(name_cell, &row.name, first);
         let mut columns = vec![name];
@@ -211,11 +214,7 @@ impl<'a> Composer<'a> {
             let Some(text) = text else { continue };
             let cell = self.elements.add(Some(tag_row), Tag::TD);
             let style = if place == EXACT { second } else { first };
-            let end = if place == EXACT {
-                layout.ends[place] - layout.after_point(text)
-            } else {
-                layout.ends[place]
-            };
+            let end = layout.ends[place] - layout.after_point(place, text);
             let mut column = Column::new(Side::Right(end), layout.widths[place]);
             column.write_line(cell, style.face.line(text), style);
             columns.push(column);
@@ -377,7 +376,7 @@ struct Row {
 impl Row {
     fn of(line: &InvoiceLine, invoice: &Invoice) -> Self {
         let currency = &invoice.bill.currency;
-        let exact = Some(line.exact.to_string());
+        let exact = Some(words::exact(line.exact));
         let amount = Some(currency.figures(line.amount));
         match (&line.item, &invoice.kind) {
             (LineItem::Tokens { model, direction, tokens, price }, _) => Self {
@@ -404,8 +403,8 @@ struct TableLayout<'a> {
     widths: [f32; 4],
     /// Their right ends.
     ends: [f32; 4],
-    /// Width of the longest part of an exact amount that stands after the point, in the size of the font.
-    longest_fraction_em: f32,
+    /// Width of the longest part of a column's figures that stands after the point, in the size of the font.
+    longest_fractions_em: [f32; 4],
 }
 
 impl<'a> TableLayout<'a> {
@@ -421,17 +420,14 @@ impl<'a> TableLayout<'a> {
     }
 
     fn at_size(size: f32, rows: &[Row], heads: &[String; 4], face: &'a Typeface) -> Self {
-        let exact = || rows.iter().filter_map(|row| row.figures[EXACT].as_deref());
-        let widest = |texts: &mut dyn Iterator<Item = &str>| {
-            texts.map(|text| face.line(text).width_em).fold(0.0_f32, f32::max)
+        let longest_em = |place: usize, part: fn(&str) -> &str| {
+            let figures = rows.iter().filter_map(|row| row.figures[place].as_deref());
+            figures.map(|text| face.line(part(text)).width_em).fold(0.0_f32, f32::max)
         };
-        let longest_fraction_em = widest(&mut exact().map(fraction));
-        let longest_whole_em = widest(&mut exact().map(|text| &text[..text.len() - fraction(text).len()]));
-        let widths = [0, 1, 2, 3].map(|place| {
-            let figures_em = match place {
-                EXACT => longest_whole_em + longest_fraction_em,
-                _ => widest(&mut rows.iter().filter_map(|row| row.figures[place].as_deref())),
-            };
+        let places = [0, 1, 2, 3];
+        let longest_fractions_em = places.map(|place| longest_em(place, fraction));
+        let widths = places.map(|place| {
+            let figures_em = longest_em(place, whole) + longest_fractions_em[place];
             (figures_em * size).max(face.width(&heads[place], size - 1.0)) + 1.0
         });
         let gap = GAP * size / TABLE_SIZES[0];
@@ -440,16 +436,21 @@ impl<'a> TableLayout<'a> {
             ends[place] = ends[place + 1] - widths[place + 1] - gap;
         }
         let name_width = ends[0] - widths[0] - gap - LEFT;
-        Self { size, face, name_width, widths, ends, longest_fraction_em }
+        Self { size, face, name_width, widths, ends, longest_fractions_em }
     }
 
-    /// How far before the end of the column an exact amount ends, so that all of them have their points below each other.
-    fn after_point(&self, exact: &str) -> f32 {
-        (self.longest_fraction_em - self.face.line(fraction(exact)).width_em) * self.size
+    /// How far before the end of its column a figure ends, so that all of them have their points below each other.
+    fn after_point(&self, place: usize, figure: &str) -> f32 {
+        (self.longest_fractions_em[place] - self.face.line(fraction(figure)).width_em) * self.size
     }
 }
 
 /// What stands after the point.
-fn fraction(exact: &str) -> &str {
-    exact.split_once('.').map_or("", |(_, fraction)| fraction)
+fn fraction(figure: &str) -> &str {
+    figure.split_once('.').map_or("", |(_, fraction)| fraction)
+}
+
+/// What stands before it, and the point.
+fn whole(figure: &str) -> &str {
+    &figure[..figure.len() - fraction(figure).len()]
 }

@@ -186,7 +186,7 @@ pub struct Running<'a> {
     pub table_head: Vec<Strip<'a>>,
 }
 
-struct Page<'a> {
+pub struct Page<'a> {
     /// With the place of each strip's top.
     strips: Vec<(f32, Strip<'a>)>,
     bottom: f32,
@@ -206,7 +206,7 @@ impl<'a> Page<'a> {
     }
 }
 
-fn onto_pages<'a>(strips: Vec<Strip<'a>>, table_head: &[Strip<'a>]) -> Vec<Page<'a>> {
+pub fn onto_pages<'a>(strips: Vec<Strip<'a>>, table_head: &[Strip<'a>]) -> Vec<Page<'a>> {
     let later_top = TOP + RUNNING_HEAD_HEIGHT;
     let head_height: f32 = table_head.iter().map(|strip| strip.height).sum();
     let mut pages = Vec::new();
@@ -277,7 +277,7 @@ pub fn draw(
         texts.sort_by_key(|(_, text)| text.element);
         for (top, text) in &texts {
             let tag = match text.element {
-                Some(_) => ContentTag::Span(SpanTag::empty()),
+                Some(_) => ContentTag::Span(SpanTag::empty().with_actual_text(text.line.meant.as_deref())),
                 None => ContentTag::Artifact(Artifact::with_kind(ArtifactType::PaginationOther)),
             };
             let identifier = surface.start_tagged(tag);
@@ -344,4 +344,31 @@ fn draw_rule(surface: &mut Surface<'_>, rule: &Rule, strip_top: f32) {
         }));
         surface.draw_path(&path);
     }
+}
+
+/// A line at its place on the page.
+#[cfg(test)]
+#[derive(Debug)]
+pub struct PlacedText {
+    pub text: String,
+    pub left: f32,
+    pub right: f32,
+    pub top: f32,
+    pub bottom: f32,
+}
+
+/// What is on a page, in reading order.
+#[cfg(test)]
+pub fn placed(page: &Page<'_>) -> Vec<PlacedText> {
+    let texts = page.strips.iter().flat_map(|(top, strip)| strip.texts.iter().map(move |text| (*top, text)));
+    let mut texts: Vec<_> = texts.collect();
+    texts.sort_by_key(|(_, text)| text.element);
+    let place = |(top, text): (f32, &Text<'_>)| PlacedText {
+        text: text.line.meant.clone().unwrap_or_else(|| text.line.text.clone()),
+        left: text.x,
+        right: text.x + text.line.width_em * text.style.size,
+        top: top + text.top,
+        bottom: top + text.bottom(),
+    };
+    texts.into_iter().map(place).collect()
 }

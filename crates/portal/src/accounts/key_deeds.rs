@@ -98,9 +98,8 @@ pub(crate) async fn label(
 }
 
 /// The account that a key is to bill.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
-#[derive(Default)]
 pub(crate) struct Chosen {
     account: String,
 }
@@ -128,9 +127,8 @@ pub(crate) async fn attach(
 }
 
 /// A key that an account is to have.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
-#[derive(Default)]
 pub(crate) struct ChosenKey {
     key: String,
 }

@@ -62,12 +62,12 @@ impl Spend {
     }
 }
 
-/// `12 %`. Never 100 % of what is not reached.
+/// `12 %`, which does not break. Never 100 % of what is not reached.
 fn share(spent: Nanos, cap: Nanos) -> String {
     let percent = i128::from(spent.0) * 100 / i128::from(cap.0).max(1);
     match (percent, spent.0) {
-        (0, 1..) => "less than 1 %".to_owned(),
-        _ => format!("{percent} %"),
+        (0, 1..) => "less than 1\u{a0}%".to_owned(),
+        _ => format!("{percent}\u{a0}%"),
     }
 }
 
@@ -182,8 +182,8 @@ mod tests {
             format!("{} {}", spend.spent, spend.of_cap)
         };
         assert_eq!(words(0, None), "$0.00 no cap");
-        assert_eq!(words(128_431_000, Some(250_000_000_000)), "$0.128431 of $250.00, less than 1 %");
-        assert_eq!(words(249_999_999_999, Some(250_000_000_000)), "$249.999999999 of $250.00, 99 %");
+        assert_eq!(words(128_431_000, Some(250_000_000_000)), "$0.128431 of $250.00, less than 1\u{a0}%");
+        assert_eq!(words(249_999_999_999, Some(250_000_000_000)), "$249.999999999 of $250.00, 99\u{a0}%");
         assert_eq!(words(250_000_000_000, Some(250_000_000_000)), "$250.00 of $250.00: the cap is reached");
         assert_eq!(words(0, Some(0)), "$0.00 of $0.00: the cap is reached");
     }

@@ -342,7 +342,15 @@ async fn an_empty_month_and_an_empty_firm_say_what_will_be_there() {
     );
     assert!(!page.contains("<svg"));
     let page = books.page("?month=2019-05").await;
-    has(&page, &["Nothing was used in May 2019", "<option value=\"2019-05\" selected>May 2019</option>"]);
+    has(
+        &page,
+        &[
+            "Nothing was used in May 2019",
+            "No account sent a request that",
+            "href=\"/usage\">Show this month</a>",
+            "<option value=\"2019-05\" selected>May 2019</option>",
+        ],
+    );
     let store = books.firm.desk.portal.store.clone();
     store.note_activity(&[refused(hale, "2026-11-02", "rate_limited", 3)], &[]).await.unwrap();
     let page = books.page("").await;

@@ -4,8 +4,8 @@
 /// Lines above the base, of which the last is the axis' end.
 pub(super) const STEPS: u32 = 4;
 
-/// What a step may be, in tenths of a power of ten. The axis then ends on 4, 6, 8, 10, 12, 16, 20 or 30 of them.
-const ROUND_TENTHS: [u128; 8] = [10, 15, 20, 25, 30, 40, 50, 75];
+/// What a step may be, in tenths of a power of ten. The axis then ends on 4, 6, 8, 10, 12, 16, 20, 24 or 32 of them.
+const ROUND_TENTHS: [u128; 9] = [10, 15, 20, 25, 30, 40, 50, 60, 80];
 
 /// Where bars end, in hundredths of a percent of the plot.
 pub(super) const WHOLE: u32 = 10_000;
@@ -88,14 +88,14 @@ mod tests {
             (5, 8),
             (8, 12),
             (19, 20),
-            (20, 40),
+            (20, 24),
             (99, 100),
             (100, 120),
-            (250, 300),
+            (250, 320),
             (399, 400),
             (400, 600),
             (19_138_831, 20_000_000),
-            (20_000_000, 30_000_000),
+            (20_000_000, 24_000_000),
             (11_590_000_000, 12_000_000_000),
         ] {
             assert_eq!(Axis::above(largest).end(), end, "{largest}");

@@ -46,19 +46,19 @@ impl LimitsCard {
             Some(cap) => meters.push(spend_meter(spent, cap, calendar, currency)),
             None => notes.push("This account has no spending cap.".to_owned()),
         }
-        let (requests, tokens) = peaks(days);
         let limits = account.limits;
-        let minutes = [
-            ("requests-meter", "Requests, busiest minute", requests, limits.requests_per_min, "requests"),
-            ("tokens-meter", "Tokens, busiest minute", tokens, limits.tokens_per_min, "tokens"),
-        ];
-        for (id, label, peak, limit, unit) in minutes {
-            match peak {
-                Some(peak) => meters.push(minute_meter(id, label, peak, limit)),
-                None => {
-                    notes.push(format!("A minute may have {} {unit}; none was noted.", grouped(limit.into())))
-                }
+        match peaks(days) {
+            (Some(requests), Some(tokens)) => {
+                let (label, most) = ("Requests, busiest minute", limits.requests_per_min);
+                meters.push(minute_meter("requests-meter", label, requests, most));
+                let (label, most) = ("Tokens, busiest minute", limits.tokens_per_min);
+                meters.push(minute_meter("tokens-meter", label, tokens, most));
             }
+            _ => notes.push(format!(
+                "A minute may have {} requests and {} tokens. No busiest minute is on record for this month.",
+                grouped(limits.requests_per_min.into()),
+                grouped(limits.tokens_per_min.into())
+            )),
         }
         if !calendar.is_running() {
             notes.push("The limits are those of today.".to_owned());
@@ -198,8 +198,7 @@ mod tests {
             card.notes,
             [
                 "This account has no spending cap.",
-                "A minute may have 600 requests; none was noted.",
-                "A minute may have 400,000 tokens; none was noted.",
+                "A minute may have 600 requests and 400,000 tokens. No busiest minute is on record for this month.",
             ]
         );
     }

@@ -53,10 +53,10 @@ enum Body {
     /// What was asked for cannot be shown; the choosers say why.
     Nothing,
     NoAccounts,
-    /// Nothing was used or refused.
+    /// Nothing was used or refused: what to say of it, and one way on with its name.
     Empty {
-        whose: String,
-        previous: Option<(String, String)>,
+        words: String,
+        way_on: (String, String),
     },
     Figures(Box<Figures>),
 }
@@ -86,7 +86,6 @@ struct Refused {
     chart: Chart,
     why: Vec<Why>,
     total: String,
-    heads: Vec<String>,
     days: Vec<DayLine>,
 }
 
@@ -189,13 +188,27 @@ impl Body {
             return Self::NoAccounts;
         }
         if !is_used && !refusals.any() {
-            let previous = calendar.month.previous();
-            let account = report.account.as_ref();
-            let whose = account.map_or("No account".to_owned(), |account| account.name.to_string());
-            let link = || (address(account.map(|account| account.id), previous), month_words(previous));
-            return Self::Empty { whose, previous: (report.previous.requests > 0).then(link) };
+            return Self::empty(report, calendar);
         }
         Self::Figures(Box::new(Figures::new(report, total, &refusals, calendar, seen)))
+    }
+
+    fn empty(report: &UsageReport, calendar: Calendar) -> Self {
+        let account = report.account.as_ref();
+        let who = account.map_or("No account sent a request".to_owned(), |account| {
+            format!("{} sent no request", account.name)
+        });
+        let soon = if calendar.is_running() { " What is used stands here within a moment." } else { "" };
+        let previous = calendar.month.previous();
+        let way_on = match (report.previous.requests > 0, calendar.is_running()) {
+            (true, _) => (
+                address(account.map(|account| account.id), previous),
+                format!("Show {}", month_words(previous)),
+            ),
+            (false, true) => ("/accounts".to_owned(), "Go to the accounts".to_owned()),
+            (false, false) => ("/usage".to_owned(), "Show this month".to_owned()),
+        };
+        Self::Empty { words: format!("{who} that was billed or refused.{soon}"), way_on }
     }
 }
 
@@ -221,7 +234,6 @@ impl Figures {
                 chart: daily.refusals_chart(refusals),
                 why: refusals.why(now),
                 total: grouped(refusals.total),
-                heads: refusals.heads(),
                 days: refusals.day_lines(),
             }),
             limits,

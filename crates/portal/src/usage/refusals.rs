@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 /// In the order in which they stand on each other.
 pub(super) const SERIES: [Series; 2] = [
-    Series { colour: "slow", name: "Too much in a minute (429)" },
-    Series { colour: "unpaid", name: "Not to be billed (402)" },
+    Series { colour: "slow", name: "Slow down (429)" },
+    Series { colour: "unpaid", name: "Cannot be billed (402)" },
 ];
 
 /// Whether a refusal asked for payment; every other one asks to slow down.
@@ -38,13 +38,13 @@ pub(super) struct Why {
     pub(super) last: Moment,
 }
 
-/// One line of the table below the chart.
+/// One line of the table below the chart: a day and one of its codes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DayLine {
     pub(super) iso: String,
     pub(super) words: String,
-    /// One for each of `codes`.
-    pub(super) counts: Vec<String>,
+    pub(super) code: String,
+    pub(super) count: String,
 }
 
 /// The refusals of a month.
@@ -52,7 +52,7 @@ pub(super) struct DayLine {
 pub(super) struct Refusals {
     pub(super) total: u64,
     /// The most frequent first.
-    pub(super) codes: Vec<String>,
+    codes: Vec<String>,
     by_code: BTreeMap<String, (u64, UnixMillis)>,
     by_day: BTreeMap<Day, BTreeMap<String, u64>>,
 }
@@ -89,26 +89,18 @@ impl Refusals {
         self.codes.iter().filter_map(why).collect()
     }
 
-    /// The head of a column.
-    pub(super) fn heads(&self) -> Vec<String> {
-        self.codes.iter().map(|code| in_words(code).1).collect()
-    }
-
     /// Days with refusals, in order.
     pub(super) fn day_lines(&self) -> Vec<DayLine> {
-        let line = |(day, counts): (&Day, &BTreeMap<String, u64>)| DayLine {
+        let line = |(day, code, count): (Day, &str, u64)| DayLine {
             iso: day.to_string(),
-            words: short_day_words(*day),
-            counts: self
-                .codes
-                .iter()
-                .map(|code| grouped(counts.get(code).copied().unwrap_or_default()))
-                .collect(),
+            words: short_day_words(day),
+            code: in_words(code).1,
+            count: grouped(count),
         };
-        self.by_day.iter().map(line).collect()
+        self.by_day_and_code().map(line).collect()
     }
 
-    /// By day, day and code: as programs get them.
+    /// In the order of days and codes.
     pub(super) fn by_day_and_code(&self) -> impl Iterator<Item = (Day, &str, u64)> {
         self.by_day
             .iter()
@@ -197,9 +189,16 @@ mod tests {
         assert_eq!(bars[3].words, "6 with 429, 1 with 402");
         assert_eq!(sample().worst_day(), Some(("2026-11-02".parse().unwrap(), 8)));
         let lines = sample().day_lines();
+        let lines: Vec<_> =
+            lines.iter().map(|line| (line.words.as_str(), line.code.as_str(), line.count.as_str())).collect();
         assert_eq!(
-            (lines.len(), lines[1].counts.clone()),
-            (2, vec!["6".to_owned(), "0".to_owned(), "1".to_owned()])
+            lines,
+            [
+                ("Mon 2 Nov", "429 rate_limited", "5"),
+                ("Mon 2 Nov", "402 spending_cap_reached", "3"),
+                ("Wed 4 Nov", "402 no_billing_account", "1"),
+                ("Wed 4 Nov", "429 rate_limited", "6"),
+            ]
         );
         assert!(!Refusals::of(&[]).any() && Refusals::of(&[]).worst_day().is_none());
     }

@@ -7,7 +7,9 @@ use chancery_domain::{
     Prices, Seller, UnixMillis, UsageRow,
 };
 use chancery_policy::{Act, Permit, TheFirm};
-use chancery_store::{CreditOrder, InvoicePage, InvoiceQuery, InvoiceRecord, IssueOrder, Issued, Store, StoreError};
+use chancery_store::{
+    CreditOrder, InvoicePage, InvoiceQuery, InvoiceRecord, IssueOrder, Issued, Store, StoreError,
+};
 
 pub fn month(text: &str) -> Month {
     text.parse().unwrap()
@@ -64,12 +66,7 @@ pub fn order(account: AccountId, of: &str) -> IssueOrder {
     IssueOrder { account, month: month(of), terms: terms() }
 }
 
-pub async fn issue(
-    store: &impl Store,
-    account: AccountId,
-    of: &str,
-    on: &str,
-) -> Result<Issued, StoreError> {
+pub async fn issue(store: &impl Store, account: AccountId, of: &str, on: &str) -> Result<Issued, StoreError> {
     let permit = permit_at(Asker::Operator, noon_of(on));
     store.issue_invoice(permit, &order(account, of), &render).await
 }

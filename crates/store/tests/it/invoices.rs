@@ -30,7 +30,8 @@ pub async fn an_invoice_is_read_back_as_it_was_issued<D: TestDatabase>(database:
     let ruth = people(&*store).await.ruth;
     let payer = payer(&*store).await;
     let hostile = HOSTILE.join("\n").replace('\'', "''");
-    let address = format!("UPDATE accounts SET billing_address = '{hostile}', billing_email = 'bills@example.com'");
+    let address =
+        format!("UPDATE accounts SET billing_address = '{hostile}', billing_email = 'bills@example.com'");
     database.raw(&address).await.unwrap();
     // 0.0000205 and 0.0000008 in the first half of the month, then a price with which the nanos are odd.
     for (place, (day, prices, tokens)) in [
@@ -45,8 +46,11 @@ pub async fn an_invoice_is_read_back_as_it_was_issued<D: TestDatabase>(database:
     {
         store.settle(used(place, payer, noon_of(day), prices, tokens).into()).await.unwrap();
     }
-    let seller =
-        Seller { name: HOSTILE[5].to_owned(), letterhead: HOSTILE.join("\n"), payment: HOSTILE[0].to_owned() };
+    let seller = Seller {
+        name: HOSTILE[5].to_owned(),
+        letterhead: HOSTILE.join("\n"),
+        payment: HOSTILE[0].to_owned(),
+    };
     let mut terms = terms();
     terms.seller = seller.clone();
     let order = IssueOrder { account: payer.0, month: month("2026-10"), terms: terms.clone() };
@@ -190,7 +194,9 @@ pub async fn numbers_have_no_gaps_however_many_issue_at_once<D: TestDatabase>(da
                 let permit = permit_at(Asker::Operator, noon_of("2026-11-02"));
                 let error =
                     store.issue_invoice(permit, &order(account, "2026-10"), &failing).await.unwrap_err();
-                assert!(matches!(&error, StoreError::DocumentFailed { why, .. } if why == "there is no paper"));
+                assert!(
+                    matches!(&error, StoreError::DocumentFailed { why, .. } if why == "there is no paper")
+                );
             }
             // Every fourth in the next year, which has numbers of its own.
             let on = if place % 4 == 3 { "2027-01-03" } else { "2026-11-02" };
@@ -246,14 +252,19 @@ pub async fn of_many_issuing_one_month_one_makes_the_invoice<D: TestDatabase>(da
     assert_eq!(decisions(&*stores[0]).await.len(), TASKS, "each is on record");
 }
 
-pub async fn a_credit_note_takes_back_a_part_or_all_that_is_left_and_no_more<D: TestDatabase>(database: Arc<D>) {
+pub async fn a_credit_note_takes_back_a_part_or_all_that_is_left_and_no_more<D: TestDatabase>(
+    database: Arc<D>,
+) {
     let store = database.open().await;
     let ruth = people(&*store).await.ruth;
     let payer = payer(&*store).await;
     use_a_million(&*store, 1, payer, "2026-10-15").await;
     let invoice = issue_new(&*store, payer.0, "2026-10", "2026-11-02").await;
     let before = read_invoice(&*store, invoice).await;
-    assert_eq!((before.invoice.bill.subtotal, before.invoice.bill.total), (MinorUnits(1200), MinorUnits(1275)));
+    assert_eq!(
+        (before.invoice.bill.subtotal, before.invoice.bill.total),
+        (MinorUnits(1200), MinorUnits(1275))
+    );
     let part = |minor| CreditAmount::Part(MinorUnits(minor));
     for (amount, refusal) in [
         (part(1201), CreditError::MoreThanIsLeft),
@@ -261,7 +272,10 @@ pub async fn a_credit_note_takes_back_a_part_or_all_that_is_left_and_no_more<D: 
         (part(-1), CreditError::NotPositive),
     ] {
         let outcome = credit(&*store, invoice, amount, "2026-11-03").await;
-        assert!(matches!(outcome, Err(StoreError::CreditRefused { why, .. }) if why == refusal), "{outcome:?}");
+        assert!(
+            matches!(outcome, Err(StoreError::CreditRefused { why, .. }) if why == refusal),
+            "{outcome:?}"
+        );
     }
     assert_eq!(read_invoice(&*store, invoice).await, before, "a refusal changes nothing");
 
@@ -387,7 +401,8 @@ pub async fn raw_sql_cannot_change_remove_or_replace_what_was_issued<D: TestData
     let payer = payer(&*store).await;
     use_a_million(&*store, 1, payer, "2026-10-15").await;
     let invoice = issue_new(&*store, payer.0, "2026-10", "2026-11-02").await;
-    let (before, bytes) = (read_invoice(&*store, invoice).await, store.issued_document(invoice).await.unwrap());
+    let (before, bytes) =
+        (read_invoice(&*store, invoice).await, store.issued_document(invoice).await.unwrap());
     for sql in [
         "UPDATE invoices SET total_minor = 1, subtotal_minor = 1, tax_minor = 0",
         "UPDATE invoices SET buyer_name = 'Somebody else'",

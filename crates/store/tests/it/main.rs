@@ -5,6 +5,7 @@
 mod account_desk;
 mod accounts;
 mod audit;
+mod billing;
 mod chains;
 mod client_lists;
 mod clients;
@@ -12,6 +13,9 @@ mod databases;
 mod firm;
 mod grants;
 mod idempotency;
+mod invoice_ledger;
+mod invoice_lists;
+mod invoices;
 mod keys;
 mod killed;
 mod ledger;
@@ -226,6 +230,26 @@ conformance_suite! {
         raw_sql_cannot_change_remove_or_replace_a_decision
         the_team_is_told_with_its_clients_and_sessions
         a_killed_process_leaves_every_read_that_it_told_of_in_a_sound_chain;
+    invoices:
+        an_invoice_is_read_back_as_it_was_issued
+        what_is_not_there_is_not_found_and_the_look_is_on_record
+        a_month_is_issued_from_an_hour_after_its_end_and_not_before
+        without_usage_or_account_nothing_is_issued
+        numbers_have_no_gaps_however_many_issue_at_once
+        of_many_issuing_one_month_one_makes_the_invoice
+        a_credit_note_takes_back_a_part_or_all_that_is_left_and_no_more
+        a_month_that_was_credited_as_a_whole_is_open_again
+        a_payment_is_noted_once_and_can_be_taken_back
+        raw_sql_cannot_change_remove_or_replace_what_was_issued;
+    invoice_lists:
+        a_list_has_filters_pages_and_sums
+        sums_tell_what_is_billed_outstanding_and_overdue
+        months_to_invoice_are_listed_in_pages
+        what_is_used_after_the_year_9999_is_in_its_last_month;
+    invoice_ledger:
+        nothing_is_settled_into_an_invoiced_month_and_nobody_else_is_held_up
+        what_is_settled_while_an_invoice_is_issued_is_on_it_or_refused
+        invoices_and_open_months_are_the_ledger_exactly;
     opening:
         reopening_keeps_everything
         a_newer_schema_is_refused_by_number
@@ -235,6 +259,7 @@ conformance_suite! {
         looking_at_a_database_that_is_there_opens_it
         looking_at_an_older_schema_brings_it_up_to_date
         rows_from_before_the_chains_are_kept_and_summed
+        rows_from_before_invoices_are_summed_by_price_and_can_be_invoiced
         looking_at_a_newer_schema_is_refused
         two_stores_on_one_database_see_each_others_writes
         many_opening_an_empty_database_at_once_all_succeed

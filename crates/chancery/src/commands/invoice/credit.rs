@@ -4,7 +4,7 @@ use crate::cli::CreditInvoice as Options;
 use crate::operator::Operator;
 use crate::output::{print_json, say};
 use anyhow::bail;
-use chancery_domain::{CreditAmount, Currency, InvoiceTerms, MinorUnits, Nanos};
+use chancery_domain::{CreditAmount, Currency, InvoiceState, InvoiceTerms, MinorUnits, Nanos};
 use chancery_policy::{ManageInvoices, ReadInvoices, TheFirm};
 use chancery_store::{CreditOrder, Store, StoreError};
 use serde_json::json;
@@ -28,13 +28,15 @@ pub async fn run(store: &dyn Store, terms: InvoiceTerms, options: &Options) -> a
     if options.json {
         return print_json(&json!({ "number": note, "credit_of": number }));
     }
-    match amount {
-        CreditAmount::Whole => {
-            say!(
-                "credit note {note} issued: nothing is left of invoice {number}, which is void; its month can be invoiced again"
-            );
-        }
-        CreditAmount::Part(_) => say!("credit note {note} issued: a part of invoice {number}"),
+    let permit = operator.ask::<ReadInvoices>(store, TheFirm).await?;
+    let is_void =
+        store.read_invoice(permit, number).await?.is_some_and(|record| record.state == InvoiceState::Void);
+    if is_void {
+        say!(
+            "credit note {note} issued: nothing is left of invoice {number}, so it is void, and its month can be issued anew"
+        );
+    } else {
+        say!("credit note {note} issued: a part of invoice {number}");
     }
     say!("its PDF: chancery invoice show {note} --pdf {note}.pdf");
     Ok(())

@@ -4,7 +4,7 @@
 pub(super) mod cases;
 mod document;
 
-use super::books::{Payer, TOKENS};
+use super::books::TOKENS;
 use super::browser::{Browser, Reply};
 use super::database::Database;
 use super::firm::{Firm, Made, in_short};
@@ -41,8 +41,8 @@ pub(super) struct Fresh {
     account: AccountId,
     /// Of a key that bills no account.
     prefix: KeyPrefix,
-    /// Only for routes that are about one.
-    billed: Option<(Payer, InvoiceNumber)>,
+    /// Of an invoice of the account's, for routes that are about one.
+    number: Option<InvoiceNumber>,
 }
 
 /// Months of which the first is invoiced, where the route is about invoices, and the second can be.
@@ -56,7 +56,8 @@ impl Fresh {
         if case.path.starts_with("/invoices/") {
             let payer = firm.used(&format!("Account of {}", fresh.made.client), INVOICED).await;
             firm.settle(payer, &format!("{TO_INVOICE}-02"), "smollm2-135m", TOKENS).await;
-            fresh.billed = Some((payer, firm.issued(payer, INVOICED).await));
+            fresh.account = payer.account;
+            fresh.number = Some(firm.issued(payer, INVOICED).await);
         }
         fresh
     }
@@ -76,7 +77,7 @@ impl Fresh {
         let new =
             NewKey { prefix: prefix.clone(), hash, label: String::new(), account: None, created_at: now };
         store.create_key(new).await.unwrap();
-        Self { owner: firm.ann.id, made, person, removed, account, prefix, billed: None }
+        Self { owner: firm.ann.id, made, person, removed, account, prefix, number: None }
     }
 
     pub(super) fn client(&self) -> ClientId {
@@ -84,10 +85,8 @@ impl Fresh {
     }
 
     pub(super) fn fill(&self, template: &str, client: ClientId) -> String {
-        let account = self.billed.map_or(self.account, |(payer, _)| payer.account);
-        let number = self.billed.map_or_else(String::new, |(_, number)| number.to_string());
+        let number = self.number.map_or_else(String::new, |number| number.to_string());
         let values = [
-            ("{account}", account.to_string()),
             ("{month}", TO_INVOICE.to_owned()),
             ("{document}", number.clone()),
             ("{number}", number),
@@ -96,6 +95,7 @@ impl Fresh {
             ("{owner}", self.owner.to_string()),
             ("{person}", self.person.to_string()),
             ("{removed}", self.removed.to_string()),
+            ("{account}", self.account.to_string()),
             ("{prefix}", self.prefix.to_string()),
         ];
         values.iter().fold(template.to_owned(), |text, (name, value)| text.replace(name, value))
