@@ -132,6 +132,9 @@ pub struct CreditOrder {
     pub amount: CreditAmount,
     /// As the note gives it.
     pub reason: String,
+    /// What was credited when this was ordered; `CreditedMeanwhile` where it is not so any more, so that an order that is sent
+    /// twice counts once. None: whatever it is.
+    pub so_far: Option<Credited>,
     /// Who sends it, as it is now; currency and tax are those of the invoice.
     pub terms: InvoiceTerms,
 }

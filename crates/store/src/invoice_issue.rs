@@ -171,6 +171,10 @@ for_both_connections! {
             if state == InvoiceState::Void {
                 return Err(nothing_left(number).into());
             }
+            if order.so_far.is_some_and(|so_far| so_far != before) {
+                let why = chancery_domain::CreditError::CreditedMeanwhile;
+                return Err(StoreError::CreditRefused { number, why }.into());
+            }
             let Some(invoice) = self.whole_invoices(vec![held]).await?.pop() else {
                 return Err(StoreError::NoSuchInvoice(number).into());
             };

@@ -15,9 +15,9 @@ use askama::Template;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
-use chancery_domain::{Credited, Day, Invoice, InvoiceKind, InvoiceNumber, InvoiceState, MinorUnits};
+use chancery_domain::{Buyer, Day, Invoice, InvoiceKind, InvoiceNumber, InvoiceState, MinorUnits};
 use chancery_pages::{Problems, Refusal, page};
-use chancery_policy::{ManageInvoices, TheFirm};
+use chancery_policy::{ManageInvoices, ReadInvoices, TheFirm};
 use chancery_store::{CreditOrder, InvoiceRecord, StoreError};
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ pub(crate) async fn show(
     }
     let record = creditable(record)?;
     let form = Form { typed: CreditTyped::default(), problems: Problems::default(), notice: None };
-    render(&portal, &who, &record, form, StatusCode::OK)
+    render(&portal, &who, &record, form, StatusCode::OK).await
 }
 
 pub(crate) async fn submit(
@@ -79,19 +79,20 @@ pub(crate) async fn submit(
         Ok(wanted) => wanted,
         Err(problems) => {
             let form = Form { typed, problems, notice: None };
-            return render(&portal, &who, &record, form, StatusCode::UNPROCESSABLE_ENTITY);
+            return render(&portal, &who, &record, form, StatusCode::UNPROCESSABLE_ENTITY).await;
         }
     };
     let form = |typed, notice| Form { typed, problems: Problems::default(), notice };
     if typed.is_outdated(record.credited) {
         let form = form(typed, Some(credited_meanwhile()));
-        return render(&portal, &who, &record, form, StatusCode::CONFLICT);
+        return render(&portal, &who, &record, form, StatusCode::CONFLICT).await;
     }
     if !typed.look.is_empty() {
-        return render(&portal, &who, &record, form(typed, None), StatusCode::OK);
+        return render(&portal, &who, &record, form(typed, None), StatusCode::OK).await;
     }
     let terms = portal.settings.invoice_terms.clone();
-    let order = CreditOrder { invoice: record.invoice.number, amount, reason, terms };
+    let so_far = (!typed.so_far.is_empty()).then_some(record.credited);
+    let order = CreditOrder { invoice: number, amount, reason, so_far, terms };
     match portal.store.credit_invoice(permit, &order, &chancery_invoicing::pdf).await {
         Ok(note) => Ok(Redirect::to(&Done::Credited.href(note)).into_response()),
         Err(StoreError::CreditRefused { why, .. }) => {
@@ -101,7 +102,7 @@ pub(crate) async fn submit(
             let words = refusal_words(why, invoice.bill.currency, left(invoice, record.credited));
             let problems = Problems::one("amount", words);
             let form = Form { typed, problems, notice: Some(credited_meanwhile()) };
-            render(&portal, &who, &record, form, StatusCode::CONFLICT)
+            render(&portal, &who, &record, form, StatusCode::CONFLICT).await
         }
         Err(error) => Err(refused(&error)),
     }
@@ -129,7 +130,7 @@ struct Form {
     notice: Option<Notice>,
 }
 
-fn render(
+async fn render(
     portal: &Portal,
     who: &SignedIn,
     record: &InvoiceRecord,
@@ -140,7 +141,10 @@ fn render(
     let currency = invoice.bill.currency;
     let wanted = Some(&typed).filter(|typed| !typed.look.is_empty() && !problems.any());
     let wanted = wanted.and_then(|typed| typed.read(invoice, *credited).ok());
-    let preview = wanted.map(|wanted| Preview::of(portal, invoice, *credited, wanted)).transpose()?;
+    let preview = match wanted {
+        None => None,
+        Some(wanted) => Some(Preview::of(portal, record, wanted, buyer_now(portal, who, invoice).await?)?),
+    };
     let left_of_total = invoice.bill.total.checked_sub(credited.total).unwrap_or_default();
     let credit_page = CreditPage {
         frame: Frame::new(portal, who, Section::Invoices),
@@ -165,12 +169,20 @@ fn render(
     page(status, &credit_page)
 }
 
+/// Whoever was billed, as they are to be reached now: that is what the note will say.
+async fn buyer_now(portal: &Portal, who: &SignedIn, invoice: &Invoice) -> Result<Buyer, Refusal> {
+    let permit = portal.permit::<ReadInvoices>(who, TheFirm).await?;
+    let found = portal.store.month_to_bill(permit, invoice.buyer.account, invoice.month).await;
+    let found = found.map_err(|error| refused(&error))?;
+    Ok(found.map_or_else(|| invoice.buyer.clone(), |month| month.buyer))
+}
+
 impl Preview {
-    fn of(portal: &Portal, invoice: &Invoice, credited: Credited, wanted: Wanted) -> Result<Self, Refusal> {
-        let now = portal.clock.now();
+    fn of(portal: &Portal, record: &InvoiceRecord, wanted: Wanted, buyer: Buyer) -> Result<Self, Refusal> {
+        let (invoice, now) = (&record.invoice, portal.clock.now());
         let (bill, after) = invoice
             .bill
-            .credited(wanted.amount, credited)
+            .credited(wanted.amount, record.credited)
             .map_err(|error| Refusal::internal(error.to_string()))?;
         let currency = bill.currency;
         let taken = currency.to_read(MinorUnits(bill.total.0.saturating_abs()));
@@ -195,6 +207,7 @@ impl Preview {
             issued_at: now,
             due: Day::of(now),
             seller: portal.settings.invoice_terms.seller.clone(),
+            buyer,
             bill,
             ..invoice.clone()
         };

@@ -103,6 +103,7 @@ pub(super) fn refusal_words(why: CreditError, currency: Currency, left: MinorUni
         CreditError::MoreThanIsLeft => {
             format!("{} of the subtotal is left; write no more than that", currency.to_read(left))
         }
+        CreditError::CreditedMeanwhile => "Look at what is left, and preview it again".to_owned(),
         CreditError::Money(_) => "This amount is too large".to_owned(),
     }
 }

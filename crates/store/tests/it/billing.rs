@@ -85,7 +85,8 @@ pub async fn credit(
     amount: CreditAmount,
     on: &str,
 ) -> Result<InvoiceNumber, StoreError> {
-    let order = CreditOrder { invoice, amount, reason: "It was agreed.".to_owned(), terms: terms() };
+    let order =
+        CreditOrder { invoice, amount, reason: "It was agreed.".to_owned(), so_far: None, terms: terms() };
     store.credit_invoice(permit_at(Asker::Operator, noon_of(on)), &order, &render).await
 }
 

@@ -284,7 +284,7 @@ pub async fn a_credit_note_takes_back_a_part_or_all_that_is_left_and_no_more<D: 
     // Who sends it is as it is now; currency and tax are those of the invoice.
     terms.seller.name = "Marlow, Finch & Hale".to_owned();
     (terms.currency, terms.tax) = ("JPY".parse().unwrap(), None);
-    let order = CreditOrder { invoice, amount: part(333), reason: reason.clone(), terms };
+    let order = CreditOrder { invoice, amount: part(333), reason: reason.clone(), so_far: None, terms };
     let permit = || permit_at::<ManageInvoices>(asker(&ruth), noon_of("2026-11-04"));
     let failing = |_: &Invoice| Err("there is no paper".to_owned());
     let outcome = store.credit_invoice(permit(), &order, &failing).await;

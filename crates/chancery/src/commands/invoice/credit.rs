@@ -23,7 +23,7 @@ pub async fn run(store: &dyn Store, terms: InvoiceTerms, options: &Options) -> a
         }
     };
     let permit = operator.ask::<ManageInvoices>(store, TheFirm).await?;
-    let order = CreditOrder { invoice: number, amount, reason: options.reason.clone(), terms };
+    let order = CreditOrder { invoice: number, amount, reason: options.reason.clone(), so_far: None, terms };
     let note = store.credit_invoice(permit, &order, &chancery_invoicing::pdf).await?;
     if options.json {
         return print_json(&json!({ "number": note, "credit_of": number }));

@@ -169,6 +169,18 @@ async fn a_form_that_is_sent_twice_credits_once() {
 }
 
 #[tokio::test]
+async fn two_people_who_credit_the_same_page_at_once_credit_once() {
+    let mut firm = with_an_invoice().await;
+    let fields = form(&[("credit", "part"), ("amount", "10"), ("reason", "Once."), ("so_far", "0")]);
+    let (first, second) =
+        tokio::join!(firm.ruth.browser.post(CREDIT, &fields), firm.rob.browser.post(CREDIT, &fields));
+    let mut statuses = [first.status.as_u16(), second.status.as_u16()];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [303, 409], "{} {}", first.body, second.body);
+    assert_eq!(json(&mut firm, "/invoices").await["total"], 2);
+}
+
+#[tokio::test]
 async fn a_credit_note_is_not_credited_and_not_paid() {
     let mut firm = with_an_invoice().await;
     let fields = form(&[("credit", "part"), ("amount", "10"), ("reason", "Once.")]);
