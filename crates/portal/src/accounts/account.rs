@@ -91,12 +91,12 @@ impl AccountDetail<'_> {
 pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
     who: SignedIn,
-    AccountNumber(id): AccountNumber,
+    number: Result<AccountNumber, Refusal>,
     headers: HeaderMap,
     Query(query): Query<HashMap<String, String>>,
 ) -> Result<Response, Refusal> {
     let open = Open { key: query.get("key").cloned(), ..Open::default() };
-    show(&portal, &who, id, StatusCode::OK, &query, open, wants_json(&headers)).await
+    show(&portal, &who, number, StatusCode::OK, &query, open, wants_json(&headers)).await
 }
 
 /// The page again, with what was typed and what is wrong with it.
@@ -106,19 +106,21 @@ pub(super) async fn put_right(
     id: AccountId,
     open: Open,
 ) -> Result<Response, Refusal> {
-    show(portal, who, id, StatusCode::UNPROCESSABLE_ENTITY, &HashMap::new(), open, false).await
+    let number = Ok(AccountNumber(id));
+    show(portal, who, number, StatusCode::UNPROCESSABLE_ENTITY, &HashMap::new(), open, false).await
 }
 
 async fn show(
     portal: &Portal,
     who: &SignedIn,
-    id: AccountId,
+    number: Result<AccountNumber, Refusal>,
     status: StatusCode,
     query: &HashMap<String, String>,
     open: Open,
     as_json: bool,
 ) -> Result<Response, Refusal> {
     let permit = portal.permit::<ReadAccounts>(who, TheFirm).await?;
+    let AccountNumber(id) = number?;
     let now = portal.clock.now();
     let found = portal.store.read_account(permit, id, Month::of(now)).await;
     let record = found.map_err(|error| refused_by_store(&error))?.ok_or_else(no_such_account)?;

@@ -70,10 +70,10 @@ pub(crate) async fn submit(
     State(portal): State<Arc<Portal>>,
     who: SignedIn,
     number: Segments<String>,
-    Posted(typed): Posted<CreditTyped>,
+    form: Result<Posted<CreditTyped>, Refusal>,
 ) -> Result<Response, Refusal> {
     let permit = portal.permit::<ManageInvoices>(&who, TheFirm).await?;
-    let number = number_in(number)?;
+    let (number, Posted(typed)) = (number_in(number)?, form?);
     let record = creditable(read(&portal, &who, number).await?)?;
     let Wanted { amount, reason } = match typed.read(&record.invoice, record.credited) {
         Ok(wanted) => wanted,
