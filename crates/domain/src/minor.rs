@@ -29,12 +29,14 @@ impl MinorUnits {
     }
 }
 
-/// ISO 4217's currencies whose minor unit is not a hundredth: those without any, and those with thousandths.
-const WITHOUT_MINOR_UNIT: [&str; 16] = [
-    "BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "VND", "VUV", "XAF", "XOF",
-    "XPF",
+/// ISO 4217's currencies whose minor unit is not a hundredth: those without any, those with thousandths and those with four
+/// decimals.
+const WITHOUT_MINOR_UNIT: [&str; 17] = [
+    "BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "UYI", "VND", "VUV", "XAF",
+    "XOF", "XPF",
 ];
 const WITH_THOUSANDTHS: [&str; 7] = ["BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"];
+const WITH_FOUR_DECIMALS: [&str; 2] = ["CLF", "UYW"];
 
 const NANO_DIGITS: u32 = 9;
 
@@ -44,6 +46,7 @@ impl Currency {
         match self.as_str() {
             code if WITHOUT_MINOR_UNIT.contains(&code) => 0,
             code if WITH_THOUSANDTHS.contains(&code) => 3,
+            code if WITH_FOUR_DECIMALS.contains(&code) => 4,
             _ => 2,
         }
     }
@@ -162,6 +165,9 @@ mod tests {
             ("CHF", 100_000, "1000.00", "CHF\u{a0}1,000.00"),
             ("JPY", 1234, "1234", "JPY\u{a0}1,234"),
             ("KWD", 1, "0.001", "KWD\u{a0}0.001"),
+            ("CLF", 12_345, "1.2345", "CLF\u{a0}1.2345"),
+            ("UYW", 1, "0.0001", "UYW\u{a0}0.0001"),
+            ("UYI", 1234, "1234", "UYI\u{a0}1,234"),
         ];
         for (code, minor, decimal, read) in cases {
             let currency = currency(code);
@@ -173,7 +179,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rounding_never_moves_an_amount_by_more_than_half_a_minor_unit(nanos: i64, code in prop::sample::select(vec!["USD", "JPY", "KWD"])) {
+        fn rounding_never_moves_an_amount_by_more_than_half_a_minor_unit(nanos: i64, code in prop::sample::select(vec!["USD", "JPY", "KWD", "CLF"])) {
             let currency = currency(code);
             let per_unit = i128::from(currency.nanos_per_minor_unit());
             let off = i128::from(nanos) - i128::from(currency.round(Nanos(nanos)).0) * per_unit;
