@@ -46,7 +46,7 @@ pub use ids::{AccountId, KeyId, RequestId, WriterId};
 pub use invoice::{
     Bill, Buyer, CreditAmount, CreditError, Credited, Direction, ISSUE_GRACE_MIN, Invoice, InvoiceDeed,
     InvoiceEvent, InvoiceKind, InvoiceLine, InvoiceNumber, InvoiceNumberError, InvoiceState,
-    InvoiceStateError, InvoiceTerms, LineItem, ModelUsage, Seller, Tax,
+    InvoiceStateError, InvoiceTerms, LineItem, ModelUsage, Seller, Tax, left_of_total, outstanding,
 };
 pub use key::{ApiKey, ApiKeyError, Key, KeyHash, KeyPrefix, KeyState};
 pub use limits::{

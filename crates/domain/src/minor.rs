@@ -2,6 +2,7 @@
 //! units in one place, and always by the same rule: to the nearest, and halves to the even one.
 
 use crate::{Currency, MoneyError, Nanos};
+use std::cmp::Ordering;
 
 /// The smallest amounts that can be paid: cents, where the currency has cents.
 #[derive(
@@ -55,9 +56,11 @@ impl Currency {
         10_i64.pow(NANO_DIGITS - self.minor_digits())
     }
 
-    /// To the nearest minor unit, halves to the even one.
+    /// To the nearest minor unit, halves to the even one. It fits, for a minor unit is many nano-units.
     pub fn round(&self, exact: Nanos) -> MinorUnits {
-        MinorUnits(divided_half_even(i128::from(exact.0), self.nanos_per_minor_unit().into()))
+        let per_unit = self.nanos_per_minor_unit();
+        let (whole, rest) = (exact.0.div_euclid(per_unit), exact.0.rem_euclid(per_unit));
+        MinorUnits(whole + i64::from(is_nearer_to_next(whole % 2 != 0, rest.into(), per_unit.into())))
     }
 
     /// The same amount in nano-units.
@@ -115,16 +118,19 @@ fn grouped(number: u64, separator: &str) -> String {
 }
 
 /// The nearest whole number, and of two that are equally near the even one. The divisor is positive.
-pub(crate) fn divided_half_even(dividend: i128, divisor: i128) -> i64 {
+pub(crate) fn divided_half_even(dividend: i128, divisor: i128) -> Result<i64, MoneyError> {
     let (whole, rest) = (dividend.div_euclid(divisor), dividend.rem_euclid(divisor));
-    let is_up = match (rest * 2).cmp(&divisor) {
-        std::cmp::Ordering::Less => false,
-        std::cmp::Ordering::Equal => whole % 2 != 0,
-        std::cmp::Ordering::Greater => true,
-    };
-    let rounded = whole + i128::from(is_up);
-    // A quotient by at least one of what fits in 64 bits, or a share of it, fits too.
-    i64::try_from(rounded).unwrap_or(if rounded < 0 { i64::MIN } else { i64::MAX })
+    let rounded = whole.checked_add(is_nearer_to_next(whole % 2 != 0, rest, divisor).into());
+    rounded.and_then(|rounded| i64::try_from(rounded).ok()).ok_or(MoneyError::Overflow)
+}
+
+/// Whether a quotient with this rest is rounded up.
+fn is_nearer_to_next(is_odd: bool, rest: i128, divisor: i128) -> bool {
+    match rest.cmp(&(divisor - rest)) {
+        Ordering::Less => false,
+        Ordering::Equal => is_odd,
+        Ordering::Greater => true,
+    }
 }
 
 #[cfg(test)]
@@ -153,6 +159,15 @@ mod tests {
         }
         assert_eq!(currency("JPY").round(Nanos(2_500_000_000)), MinorUnits(2));
         assert_eq!(currency("KWD").round(Nanos(1_500_000)), MinorUnits(2));
+    }
+
+    #[test]
+    fn a_quotient_that_does_not_fit_is_an_error_and_none_of_a_currency_is() {
+        assert_eq!(divided_half_even(i128::from(i64::MAX) + 1, 1), Err(MoneyError::Overflow));
+        assert_eq!(divided_half_even(i128::MAX, 1), Err(MoneyError::Overflow));
+        assert_eq!(divided_half_even(i128::from(i64::MIN), 1), Ok(i64::MIN));
+        assert_eq!(currency("CLF").round(Nanos(i64::MAX)), MinorUnits(92_233_720_368_548));
+        assert_eq!(currency("CLF").round(Nanos(i64::MIN)), MinorUnits(-92_233_720_368_548));
     }
 
     #[test]

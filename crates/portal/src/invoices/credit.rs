@@ -1,10 +1,10 @@
 //! `GET` and `POST /invoices/{number}/credit`: a credit note, which takes back an invoice or a part of it. The page shows what the
 //! note will say before it is issued, for it cannot be changed afterwards.
 
-use super::credit_form::{CreditTyped, MAX_REASON_CHARS, Wanted, left, refusal_words};
+use super::credit_form::{CreditTyped, MAX_REASON_CHARS, Wanted, refusal_words};
 use super::notice::Done;
 use super::sheet::{NO_NUMBER, Sheet};
-use super::{Segments, is_void, no_such_invoice, number_in, read, read_at, refused};
+use super::{Segments, is_void, miscounted, no_such_invoice, number_in, read, read_at, refused};
 use crate::clients::notice::Notice;
 use crate::clients::posted::Posted;
 use crate::frame::{Frame, Section};
@@ -75,7 +75,7 @@ pub(crate) async fn submit(
     let permit = portal.permit::<ManageInvoices>(&who, TheFirm).await?;
     let (number, Posted(typed)) = (number_in(number)?, form?);
     let record = creditable(read(&portal, &who, number).await?)?;
-    let Wanted { amount, reason } = match typed.read(&record.invoice, record.credited) {
+    let Wanted { amount, reason } = match typed.read(&record.invoice, record.credited, record.left) {
         Ok(wanted) => wanted,
         Err(problems) => {
             let form = Form { typed, problems, notice: None };
@@ -98,7 +98,7 @@ pub(crate) async fn submit(
             // Somebody credited it in this very moment.
             let record = creditable(read(&portal, &who, number).await?)?;
             let invoice = &record.invoice;
-            let words = refusal_words(why, invoice.bill.currency, left(invoice, record.credited));
+            let words = refusal_words(why, invoice.bill.currency, record.left.subtotal);
             let problems = Problems::one("amount", words);
             let form = Form { typed, problems, notice: Some(credited_meanwhile()) };
             render(&portal, &who, &record, form, StatusCode::CONFLICT)
@@ -115,12 +115,24 @@ fn credited_meanwhile() -> Notice {
 }
 
 /// Only invoices are credited, and only while something is left of them.
-fn creditable(record: InvoiceRecord) -> Result<InvoiceRecord, Refusal> {
-    match (&record.invoice.kind, record.state) {
+fn creditable(record: InvoiceRecord) -> Result<Creditable, Refusal> {
+    let InvoiceRecord { invoice, state, credited, .. } = record;
+    match (&invoice.kind, state) {
         (InvoiceKind::CreditNote { .. }, _) => Err(no_such_invoice()),
-        (InvoiceKind::Invoice, InvoiceState::Void) => Err(is_void(record.invoice.number)),
-        (InvoiceKind::Invoice, _) => Ok(record),
+        (InvoiceKind::Invoice, InvoiceState::Void) => Err(is_void(invoice.number)),
+        (InvoiceKind::Invoice, _) => {
+            let left = credited.left_of(&invoice.bill).map_err(miscounted)?;
+            Ok(Creditable { invoice, state, credited, left })
+        }
     }
+}
+
+struct Creditable {
+    invoice: Invoice,
+    state: InvoiceState,
+    credited: Credited,
+    /// What can still be taken back.
+    left: Credited,
 }
 
 struct Form {
@@ -132,16 +144,15 @@ struct Form {
 fn render(
     portal: &Portal,
     who: &SignedIn,
-    record: &InvoiceRecord,
+    record: &Creditable,
     Form { typed, problems, notice }: Form,
     status: StatusCode,
 ) -> Result<Response, Refusal> {
-    let InvoiceRecord { invoice, credited, .. } = record;
+    let Creditable { invoice, state, credited, left } = record;
     let currency = invoice.bill.currency;
     let wanted = Some(&typed).filter(|typed| !typed.look.is_empty() && !problems.any());
-    let wanted = wanted.and_then(|typed| typed.read(invoice, *credited).ok());
+    let wanted = wanted.and_then(|typed| typed.read(invoice, *credited, *left).ok());
     let preview = wanted.map(|wanted| Preview::of(portal, invoice, *credited, wanted)).transpose()?;
-    let left_of_total = invoice.bill.total.checked_sub(credited.total).unwrap_or_default();
     let credit_page = CreditPage {
         frame: Frame::new(portal, who, Section::Invoices),
         number: invoice.number,
@@ -153,11 +164,11 @@ fn render(
         currency: currency.as_str().to_owned(),
         total: currency.to_read(invoice.bill.total),
         credited: (credited.total != MinorUnits(0)).then(|| currency.to_read(credited.total)),
-        left: currency.to_read(left_of_total),
-        left_of_subtotal: currency.to_read(left(invoice, *credited)),
-        example: currency.decimal(left(invoice, *credited)),
+        left: currency.to_read(left.total),
+        left_of_subtotal: currency.to_read(left.subtotal),
+        example: currency.decimal(left.subtotal),
         has_tax: invoice.bill.tax.is_some(),
-        is_paid: record.state == InvoiceState::Paid,
+        is_paid: *state == InvoiceState::Paid,
         so_far: credited.subtotal.0,
         max_reason_chars: MAX_REASON_CHARS,
         preview,
@@ -172,9 +183,10 @@ impl Preview {
             .bill
             .credited(wanted.amount, credited)
             .map_err(|error| Refusal::internal(error.to_string()))?;
+        let taken = bill.total.checked_neg().map_err(miscounted)?;
+        let left = after.left_of(&invoice.bill).map_err(miscounted)?;
         let currency = bill.currency;
-        let taken = currency.to_read(MinorUnits(bill.total.0.saturating_abs()));
-        let left = invoice.bill.total.checked_sub(after.total).unwrap_or_default();
+        let taken = currency.to_read(taken);
         let effect = match after.subtotal == invoice.bill.subtotal {
             true => format!(
                 "It takes back {taken}, which is all that is left. Invoice {} becomes void, and {} can be invoiced again.",
@@ -184,7 +196,7 @@ impl Preview {
             false => {
                 format!(
                     "It takes back {taken}, and {} is left of invoice {}.",
-                    currency.to_read(left),
+                    currency.to_read(left.total),
                     invoice.number
                 )
             }

@@ -5,7 +5,7 @@ use super::history::{Event, credit_notes, history};
 use super::notice::Done;
 use super::sheet::Sheet;
 use super::standing::{Badge, Standing};
-use super::{Segments, no_such_invoice, read, refused};
+use super::{Segments, miscounted, no_such_invoice, read, refused};
 use crate::clients::notice::Notice;
 use crate::file_reply::file_reply;
 use crate::frame::{Frame, Section};
@@ -84,9 +84,15 @@ pub(crate) async fn handle(
     let record = record.ok_or_else(no_such_invoice)?;
     match (is_csv, wants_json(&headers)) {
         (true, _) => Ok(csv_reply(&record)),
-        (false, true) => Ok(Json(chancery_invoicing::record_json(&record)).into_response()),
+        (false, true) => {
+            Ok(Json(chancery_invoicing::record_json(&record).map_err(miscounted)?).into_response())
+        }
         (false, false) => show(&portal, &who, &record, query.get("done").map(String::as_str)).await,
     }
+}
+
+fn standing(record: &InvoiceRecord) -> Result<Standing, Refusal> {
+    Standing::of(record).map_err(miscounted)
 }
 
 fn parse(number: &str) -> Result<InvoiceNumber, Refusal> {
@@ -100,8 +106,8 @@ async fn show(
     done: Option<&str>,
 ) -> Result<Response, Refusal> {
     let (invoice, now) = (&record.invoice, portal.clock.now());
-    let (standing, today, currency) = (Standing::of(record), Day::of(now), invoice.bill.currency);
-    let notice = match done.and_then(Done::parse).and_then(|done| done.notice(record)) {
+    let (standing, today, currency) = (standing(record)?, Day::of(now), invoice.bill.currency);
+    let notice = match done.and_then(Done::parse).and_then(|done| done.notice(record, &standing)) {
         Some(notice) => Some(with_what_became_of_the_invoice(portal, who, record, notice).await?),
         None => None,
     };
@@ -120,7 +126,7 @@ async fn show(
         state: record.state,
         total: currency.to_read(invoice.bill.total),
         credited: (record.credited.total.0 != 0).then(|| currency.to_read(record.credited.total)),
-        left: currency.to_read(standing.outstanding()),
+        left: currency.to_read(standing.outstanding),
         credit_notes: credit_notes(&record.events),
         history: history(&record.events, now),
         draft: (record.state == InvoiceState::Void).then(draft),
@@ -138,7 +144,7 @@ async fn with_what_became_of_the_invoice(
 ) -> Result<Notice, Refusal> {
     let InvoiceKind::CreditNote { of, .. } = record.invoice.kind else { return Ok(notice) };
     let invoice = read(portal, who, of).await?;
-    let left = invoice.invoice.bill.currency.to_read(Standing::of(&invoice).left());
+    let left = invoice.invoice.bill.currency.to_read(standing(&invoice)?.left);
     match invoice.state {
         InvoiceState::Void => {
             let month = long_month(invoice.invoice.month);

@@ -1,7 +1,7 @@
 //! `GET /invoices/drafts/{account}/{month}`: what the invoice of a month would say at this moment, and whether it can be issued.
 
 use super::sheet::{Sheet, not_issued_yet};
-use super::{Segments, month_in, no_such_account, refused};
+use super::{Segments, miscounted, month_in, no_such_account, refused};
 use crate::frame::{Frame, Section};
 use crate::session::SignedIn;
 use crate::state::Portal;
@@ -50,7 +50,7 @@ pub(crate) async fn handle(
         return Ok(Redirect::to(&format!("/invoices/{number}")).into_response());
     }
     let (terms, now) = (&portal.settings.invoice_terms, portal.clock.now());
-    let draft = not_issued_yet(&found, terms, now).map_err(|error| Refusal::internal(error.to_string()))?;
+    let draft = not_issued_yet(&found, terms, now).map_err(miscounted)?;
     if wants_json(&headers) {
         return Ok(Json(as_json(&draft)).into_response());
     }

@@ -3,7 +3,7 @@
 use super::figures::exact;
 use super::standing::{Badge, Standing};
 use crate::when::{Moment, day_or_time, long_day, long_month, short_day};
-use chancery_domain::{Currency, Day, InvoiceKind, InvoiceNumber, UnixMillis};
+use chancery_domain::{Currency, Day, InvoiceKind, InvoiceNumber, MoneyError, UnixMillis};
 use chancery_store::{InvoicePage, InvoiceSums, ListedInvoice, UnbilledMonth};
 use serde_json::{Value, json};
 
@@ -47,8 +47,12 @@ pub(super) fn one_currency(listed: &[ListedInvoice]) -> Option<Currency> {
 }
 
 impl Row {
-    pub(super) fn new(listed: &ListedInvoice, in_head: Option<Currency>, now: UnixMillis) -> Self {
-        let (standing, today) = (Standing::listed(listed), Day::of(now));
+    pub(super) fn new(
+        listed: &ListedInvoice,
+        in_head: Option<Currency>,
+        now: UnixMillis,
+    ) -> Result<Self, MoneyError> {
+        let (standing, today) = (Standing::listed(listed)?, Day::of(now));
         let amount = |amount| match in_head {
             Some(currency) => currency.figures(amount),
             None => listed.currency.to_read(amount),
@@ -58,9 +62,9 @@ impl Row {
             InvoiceKind::Invoice => None,
             InvoiceKind::CreditNote { of, .. } => Some(of),
         };
-        let left = standing.left();
+        let left = standing.left;
         let is_part_left = credits.is_none() && left != listed.total && left.0 != 0;
-        Self {
+        Ok(Self {
             number: listed.number,
             account: listed.buyer.to_string(),
             month: long_month(listed.month),
@@ -71,7 +75,7 @@ impl Row {
             total: amount(listed.total),
             credits,
             left: is_part_left.then(|| amount(left)),
-        }
+        })
     }
 }
 
@@ -102,8 +106,8 @@ impl SumsRow {
     }
 }
 
-pub(super) fn as_json(found: &InvoicePage, page: u32, pages: u32, total: u64) -> Value {
-    let invoices: Vec<_> = found.invoices.iter().map(invoice_json).collect();
+pub(super) fn as_json(found: &InvoicePage, page: u32, pages: u32, total: u64) -> Result<Value, MoneyError> {
+    let invoices = found.invoices.iter().map(invoice_json).collect::<Result<Vec<_>, _>>()?;
     let drafts: Vec<_> = found.unbilled.iter().map(draft_json).collect();
     let sums: Vec<_> = found
         .sums
@@ -117,19 +121,19 @@ pub(super) fn as_json(found: &InvoicePage, page: u32, pages: u32, total: u64) ->
             })
         })
         .collect();
-    json!({
+    Ok(json!({
         "invoices": invoices,
         "drafts": drafts,
         "sums": sums,
         "page": page,
         "pages": pages,
         "total": total,
-    })
+    }))
 }
 
-fn invoice_json(listed: &ListedInvoice) -> Value {
+fn invoice_json(listed: &ListedInvoice) -> Result<Value, MoneyError> {
     let currency = listed.currency;
-    json!({
+    Ok(json!({
         "number": listed.number,
         "kind": kind_name(&listed.kind),
         "state": listed.state.as_str(),
@@ -139,8 +143,8 @@ fn invoice_json(listed: &ListedInvoice) -> Value {
         "due": listed.due.to_string(),
         "currency": currency.as_str(),
         "total": currency.decimal(listed.total),
-        "outstanding": currency.decimal(Standing::listed(listed).outstanding()),
-    })
+        "outstanding": currency.decimal(Standing::listed(listed)?.outstanding),
+    }))
 }
 
 fn draft_json(unbilled: &UnbilledMonth) -> Value {

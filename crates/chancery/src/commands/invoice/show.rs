@@ -23,7 +23,7 @@ pub async fn run(store: &dyn Store, options: &Options) -> anyhow::Result<()> {
         return new_file::write(path, text.as_bytes(), options.force).context("the CSV was not written");
     }
     if options.json {
-        return print_json(&chancery_invoicing::record_json(&record));
+        return print_json(&chancery_invoicing::record_json(&record)?);
     }
     print(&record);
     Ok(())
