@@ -7,8 +7,8 @@
 //!    the two together.
 
 use crate::{
-    AccountId, AccountName, ContactEmail, Currency, Day, MinorUnits, MoneyError, Month, Nanos, PersonRef,
-    PostalAddress, Prices, TaxRate, TokenPrice, UnixMillis,
+    AccountId, AccountName, Bounds, ContactEmail, Currency, Day, Lines, MinorUnits, MoneyError, Month, Nanos,
+    PersonRef, PostalAddress, Prices, TaxRate, TokenPrice, UnixMillis,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,6 +16,10 @@ use std::str::FromStr;
 
 /// How long after its end a month is still open: longer than any request that was admitted in it can be under way.
 pub const ISSUE_GRACE_MIN: u32 = 60;
+
+/// Why an invoice is credited, as the note says it.
+pub const CREDIT_REASON: Bounds =
+    Bounds { what: "the reason", min_chars: 1, max_chars: 300, lines: Lines::One };
 
 /// The year in which the document was issued, and its place among those of that year. Places begin with 1 and have no gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,7 +1,7 @@
 //! Money as it is written on a document: whole minor units of a currency, which for most are hundredths. Nano-units become minor
 //! units in one place, and always by the same rule: to the nearest, and halves to the even one.
 
-use crate::{Currency, MoneyError, Nanos};
+use crate::{Currency, MoneyError, Nanos, grouped};
 use std::cmp::Ordering;
 
 /// The smallest amounts that can be paid: cents, where the currency has cents.
@@ -70,51 +70,30 @@ impl Currency {
 
     /// As tables and files have it, without the currency: `-1207.70`.
     pub fn decimal(&self, amount: MinorUnits) -> String {
-        self.with_groups(amount, "")
+        self.written(amount, |units| units.to_string())
     }
 
     /// As people read it where the currency is said elsewhere: `-1,207.70`.
     pub fn figures(&self, amount: MinorUnits) -> String {
-        self.with_groups(amount, ",")
+        self.written(amount, grouped)
     }
 
     /// As people read it: `$1,207.70`, `CHF 1,207.70`. A negative amount has its sign in front: `-$12.00`.
     pub fn to_read(&self, amount: MinorUnits) -> String {
-        let sign = if amount.0 < 0 { "-" } else { "" };
-        let figures = self.with_groups(amount, ",");
-        let figures = figures.trim_start_matches('-');
-        match self.as_str() {
-            "USD" => format!("{sign}${figures}"),
-            "EUR" => format!("{sign}€{figures}"),
-            "GBP" => format!("{sign}£{figures}"),
-            code => format!("{sign}{code}\u{a0}{figures}"),
-        }
+        self.with_name(&self.figures(amount))
     }
 
-    fn with_groups(&self, amount: MinorUnits, separator: &str) -> String {
+    fn written(&self, amount: MinorUnits, write_units: impl Fn(u64) -> String) -> String {
         let digits = self.minor_digits();
         let per_unit = 10_u64.pow(digits);
         let magnitude = amount.0.unsigned_abs();
         let sign = if amount.0 < 0 { "-" } else { "" };
-        let units = grouped(magnitude / per_unit, separator);
+        let units = write_units(magnitude / per_unit);
         match digits {
             0 => format!("{sign}{units}"),
             _ => format!("{sign}{units}.{:0width$}", magnitude % per_unit, width = digits as usize),
         }
     }
-}
-
-/// With a separator between thousands.
-fn grouped(number: u64, separator: &str) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push_str(separator);
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// The nearest whole number, and of two that are equally near the even one. The divisor is positive.

@@ -3,7 +3,7 @@
 use super::sheet::{ElementId, Elements, Ink, LEFT, RIGHT, Rule, Running, Strip, Style, Text, WIDTH};
 use super::typeface::{Line, Typeface, Typefaces};
 use crate::words;
-use chancery_domain::{Day, Invoice, InvoiceKind, InvoiceLine, InvoiceNumber, LineItem};
+use chancery_domain::{Day, Invoice, InvoiceKind, InvoiceLine, InvoiceNumber, LineItem, grouped};
 use krilla::tagging::{TableHeaderScope, Tag};
 use std::num::NonZeroU16;
 
@@ -376,13 +376,13 @@ struct Row {
 impl Row {
     fn of(line: &InvoiceLine, invoice: &Invoice) -> Self {
         let currency = &invoice.bill.currency;
-        let exact = Some(words::exact(line.exact));
+        let exact = Some(line.exact.figures());
         let amount = Some(currency.figures(line.amount));
         match (&line.item, &invoice.kind) {
             (LineItem::Tokens { model, direction, tokens, price }, _) => Self {
                 name: format!("{model}, {}", direction.as_str()),
                 is_part: false,
-                figures: [Some(words::grouped(*tokens)), Some(price.to_string()), exact, amount],
+                figures: [Some(grouped(*tokens)), Some(price.to_string()), exact, amount],
             },
             (LineItem::Part, kind) => {
                 let name = match kind {

@@ -3,19 +3,19 @@
 
 use super::forms::{BillingTyped, Form, LabelTyped, LimitsTyped};
 use super::list::KeyCard;
-use super::view::{EventRow, KeyRow, Made, Spend, is_drafting, long_moment, money, what_was_done};
+use super::view::{EventRow, KeyRow, Made, Spend, is_drafting, long_moment, what_was_done};
 use super::{AccountNumber, json, no_such_account};
 use crate::clients::notice::Notice;
 use crate::failure::refused_by_store;
 use crate::frame::{Frame, Section};
 use crate::session::SignedIn;
 use crate::state::Portal;
-use crate::when::{grouped, written_day};
+use crate::when::written_day;
 use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use chancery_domain::{AccountId, AccountState, KeyState, Month, UnixMillis};
+use chancery_domain::{AccountId, AccountState, KeyState, Month, UnixMillis, grouped};
 use chancery_pages::{Problems, Refusal, page, wants_json};
 use chancery_policy::{ReadAccounts, TheFirm};
 use chancery_store::{AccountRecord, MAX_ACCOUNT_EVENTS};
@@ -139,7 +139,7 @@ async fn show(
         name: account.name.to_string(),
         rpm: grouped(account.limits.requests_per_min.into()),
         tpm: grouped(account.limits.tokens_per_min.into()),
-        cap: account.spend_per_month.map(|cap| money(cap, currency)),
+        cap: account.spend_per_month.map(|cap| currency.exact_to_read(cap)),
         month: written_day(Month::of(now).first_day(), "%B"),
         spend: Spend::new(month.cost, account.spend_per_month, currency),
         address: billing.address.as_str().lines().map(str::to_owned).collect(),

@@ -4,9 +4,8 @@ use super::forms::first_letter_large;
 use crate::clients::notice::Notice;
 use crate::drafting::DRAFTING_ACCOUNT;
 use crate::state::Portal;
-use crate::usage::money::exact;
-use crate::when::{Moment, grouped, long_day, short_day};
-use chancery_domain::{Account, AccountState, Currency, Day, Key, KeyState, Nanos, UnixMillis};
+use crate::when::{Moment, long_day, short_day};
+use chancery_domain::{Account, AccountState, Currency, Day, Key, KeyState, Nanos, UnixMillis, grouped};
 use chancery_store::{AccountEvent, AccountOverview, KeyUse};
 use std::collections::HashMap;
 
@@ -55,10 +54,12 @@ impl Spend {
     pub(super) fn new(spent: Nanos, cap: Option<Nanos>, currency: Currency) -> Self {
         let (of_cap, is_reached) = match cap {
             None => ("no cap".to_owned(), false),
-            Some(cap) if spent >= cap => (format!("of {}: the cap is reached", money(cap, currency)), true),
-            Some(cap) => (format!("of {}, {}", money(cap, currency), share(spent, cap)), false),
+            Some(cap) if spent >= cap => {
+                (format!("of {}: the cap is reached", currency.exact_to_read(cap)), true)
+            }
+            Some(cap) => (format!("of {}, {}", currency.exact_to_read(cap), share(spent, cap)), false),
         };
-        Self { spent: money(spent, currency), of_cap, is_reached }
+        Self { spent: currency.exact_to_read(spent), of_cap, is_reached }
     }
 }
 
@@ -68,17 +69,6 @@ fn share(spent: Nanos, cap: Nanos) -> String {
     match (percent, spent.0) {
         (0, 1..) => "less than 1\u{a0}%".to_owned(),
         _ => format!("{percent}\u{a0}%"),
-    }
-}
-
-/// The exact amount with its currency: `$1,284.50`, `CHF 0.00024`.
-pub(super) fn money(amount: Nanos, currency: Currency) -> String {
-    let figures = exact(amount);
-    match currency.as_str() {
-        "USD" => format!("${figures}"),
-        "EUR" => format!("€{figures}"),
-        "GBP" => format!("£{figures}"),
-        code => format!("{code}\u{a0}{figures}"),
     }
 }
 

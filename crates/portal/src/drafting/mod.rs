@@ -9,6 +9,7 @@
 //! The key and the API's address stay on this side: a `Fault` has words for the person and a story for the log, apart.
 
 mod api;
+mod counts;
 pub(crate) mod endpoint;
 mod events;
 mod failure;
@@ -17,7 +18,6 @@ mod fit;
 mod form;
 mod job;
 mod limits;
-mod money;
 mod offer;
 mod page;
 mod panel;

@@ -1,7 +1,7 @@
 //! `GET` and `POST /invoices/{number}/credit`: a credit note, which takes back an invoice or a part of it. The page shows what the
 //! note will say before it is issued, for it cannot be changed afterwards.
 
-use super::credit_form::{CreditTyped, MAX_REASON_CHARS, Wanted, refusal_words};
+use super::credit_form::{CreditTyped, Wanted, refusal_words};
 use super::notice::Done;
 use super::sheet::{NO_NUMBER, Sheet};
 use super::{Segments, is_void, miscounted, no_such_invoice, number_in, read, read_at, refused};
@@ -15,7 +15,9 @@ use askama::Template;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
-use chancery_domain::{Credited, Day, Invoice, InvoiceKind, InvoiceNumber, InvoiceState, MinorUnits};
+use chancery_domain::{
+    CREDIT_REASON, Credited, Day, Invoice, InvoiceKind, InvoiceNumber, InvoiceState, MinorUnits,
+};
 use chancery_pages::{Problems, Refusal, page};
 use chancery_policy::{ManageInvoices, TheFirm};
 use chancery_store::{CreditOrder, InvoiceRecord, StoreError};
@@ -170,7 +172,7 @@ fn render(
         has_tax: invoice.bill.tax.is_some(),
         is_paid: *state == InvoiceState::Paid,
         so_far: credited.subtotal.0,
-        max_reason_chars: MAX_REASON_CHARS,
+        max_reason_chars: CREDIT_REASON.max_chars,
         preview,
     };
     page(status, &credit_page)

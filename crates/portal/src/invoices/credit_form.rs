@@ -2,16 +2,10 @@
 
 use crate::clients::entry_form::wording;
 use chancery_domain::{
-    Bounds, CreditAmount, CreditError, Credited, Currency, Invoice, Lines, MinorUnits, Nanos,
+    CREDIT_REASON, CreditAmount, CreditError, Credited, Currency, Invoice, MinorUnits, Nanos,
 };
 use chancery_pages::Problems;
 use serde::Deserialize;
-
-/// Longest reason, in characters: it stands on the document.
-pub(super) const MAX_REASON_CHARS: usize = 300;
-
-const REASON: Bounds =
-    Bounds { what: "the reason", min_chars: 1, max_chars: MAX_REASON_CHARS, lines: Lines::One };
 
 /// As typed.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -58,7 +52,7 @@ impl CreditTyped {
         if let Some(Err(error)) = amount.map(|amount| invoice.bill.credited(amount, credited)) {
             problems.add("amount", refusal_words(error, currency, left.subtotal));
         }
-        let reason = REASON.take(&self.reason);
+        let reason = CREDIT_REASON.take(&self.reason);
         let reason =
             reason.map_err(|error| problems.add("reason", wording(&error, "Say why, for whoever gets it")));
         match (amount, reason) {

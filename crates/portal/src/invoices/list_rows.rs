@@ -1,6 +1,5 @@
 //! The rows of the list, as its page shows them and as programs read them.
 
-use super::figures::exact;
 use super::standing::{Badge, Standing};
 use crate::when::{Moment, day_or_time, long_day, long_month, short_day};
 use chancery_domain::{Currency, Day, InvoiceKind, InvoiceNumber, MoneyError, UnixMillis};
@@ -87,7 +86,7 @@ impl DraftRow {
             href: format!("/invoices/drafts/{account}/{month}"),
             account: name.to_string(),
             month: long_month(*month),
-            exact: exact(totals.cost),
+            exact: totals.cost.figures(),
             from: (from > now).then(|| Moment { iso: from.to_iso(), words: long_day(Day::of(from)) }),
         }
     }

@@ -1,11 +1,11 @@
 //! A document as a page shows it, in the manner of the sheet of paper that is sent: letterhead, facts, lines, sums, how to pay and how
 //! it adds up. The same for an invoice, for a credit note and for what a month's invoice would say now.
 
-use super::figures::{Exact, exact, lined_up, rounding};
-use crate::when::{grouped, long_day, long_month};
+use super::figures::rounding;
+use crate::when::{long_day, long_month};
 use chancery_domain::{
-    Bill, Currency, Day, Invoice, InvoiceKind, InvoiceLine, InvoiceNumber, InvoiceTerms, LineItem,
-    MoneyError, UnixMillis,
+    Bill, Currency, Day, Invoice, InvoiceKind, InvoiceLine, InvoiceNumber, InvoiceTerms, LineItem, LinedUp,
+    MoneyError, UnixMillis, grouped, lined_up,
 };
 use chancery_store::MonthToBill;
 
@@ -55,7 +55,7 @@ pub(super) struct Credit {
 
 pub(super) struct Line {
     pub(super) item: Item,
-    pub(super) exact: Exact,
+    pub(super) exact: LinedUp,
     pub(super) amount: String,
 }
 
@@ -162,7 +162,7 @@ pub(super) const NO_NUMBER: InvoiceNumber = InvoiceNumber { year: 0, serial: 0 }
 
 fn lines(bill: &Bill) -> Vec<Line> {
     let exact = lined_up(bill.lines.iter().map(|line| line.exact));
-    let line = |(line, exact): (&InvoiceLine, Exact)| Line {
+    let line = |(line, exact): (&InvoiceLine, LinedUp)| Line {
         item: match &line.item {
             LineItem::Tokens { model, direction, tokens, price } => Item::Tokens {
                 what: format!("{model}, {}", direction.as_str()),
@@ -185,7 +185,7 @@ fn rule(bill: &Bill) -> String {
         true => "The amount is the part of the subtotal that is taken back.".to_owned(),
         false => format!(
             "Each line is tokens × price ÷ 1,000,000, rounded {rounding}. Before rounding, the lines come to {} {}.",
-            exact(bill.exact),
+            bill.exact.figures(),
             bill.currency.as_str()
         ),
     };

@@ -2,9 +2,8 @@
 
 use super::calendar::Calendar;
 use super::meter::{Level, Meter, Share};
-use super::money::exact;
-use crate::when::{clock_time, grouped, written_day};
-use chancery_domain::{Account, AccountState, Currency, Day, Nanos, UnixMillis};
+use crate::when::{clock_time, written_day};
+use chancery_domain::{Account, AccountState, Currency, Day, Nanos, UnixMillis, grouped};
 use chancery_store::PeakDay;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,8 +89,8 @@ fn spend_meter(spent: Nanos, cap: Nanos, calendar: Calendar, currency: Currency)
         id: "spend-meter",
         label: format!("Spend in {}", written_day(calendar.month.first_day(), "%B")),
         words: format!("{} of {}", to_read(spent), to_read(cap)),
-        now: exact(spent.min(cap)).replace(',', ""),
-        max: exact(cap).replace(',', ""),
+        now: spent.min(cap).to_string(),
+        max: cap.to_string(),
         fill: share.fill(),
         level: share.level(),
         hints,

@@ -3,9 +3,9 @@
 use crate::cli::ShowInvoice as Options;
 use crate::new_file;
 use crate::operator::Operator;
-use crate::output::{grouped, print_json, print_table, say};
+use crate::output::{print_json, print_table, say};
 use anyhow::Context;
-use chancery_domain::{Day, Invoice, InvoiceDeed, InvoiceEvent, InvoiceKind, InvoiceLine, LineItem};
+use chancery_domain::{Day, Invoice, InvoiceDeed, InvoiceEvent, InvoiceKind, InvoiceLine, LineItem, grouped};
 use chancery_policy::{ReadInvoices, TheFirm};
 use chancery_store::{InvoiceRecord, Store, StoreError};
 
