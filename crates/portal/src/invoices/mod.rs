@@ -5,7 +5,6 @@ pub(crate) mod credit;
 mod credit_form;
 pub(crate) mod document;
 pub(crate) mod draft;
-mod figures;
 mod history;
 pub(crate) mod issue;
 pub(crate) mod list;
