@@ -29,6 +29,14 @@ pub fn title(invoice: &Invoice) -> String {
     }
 }
 
+/// What a file of it is called, without its ending: `invoice-2026-0031`, `credit-note-2026-0032`.
+pub fn file_name(invoice: &Invoice) -> String {
+    match invoice.kind {
+        InvoiceKind::Invoice => format!("invoice-{}", invoice.number),
+        InvoiceKind::CreditNote { .. } => format!("credit-note-{}", invoice.number),
+    }
+}
+
 /// What a line is for: `qwen2.5-7b, input`, `Part of invoice 2026-0031`.
 pub fn item(item: &LineItem, kind: &InvoiceKind) -> String {
     match (item, kind) {

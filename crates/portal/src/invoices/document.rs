@@ -18,6 +18,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{Day, InvoiceKind, InvoiceNumber, InvoiceState};
+use chancery_invoicing::words::file_name;
 use chancery_pages::{Refusal, page, wants_json};
 use chancery_policy::{ManageInvoices, ReadInvoices, TheFirm};
 use chancery_store::InvoiceRecord;
@@ -74,7 +75,8 @@ pub(crate) async fn handle(
     if let Some(number) = document.strip_suffix(".pdf") {
         let number = parse(number)?;
         let pdf = portal.store.read_invoice_document(permit, number).await;
-        return pdf_reply(number, pdf.map_err(|error| refused(&error))?.ok_or_else(no_such_invoice)?);
+        let pdf = pdf.map_err(|error| refused(&error))?.ok_or_else(no_such_invoice)?;
+        return pdf_reply(&read(&portal, &who, number).await?, pdf);
     }
     let (number, is_csv) = match document.strip_suffix(".csv") {
         Some(number) => (parse(number)?, true),
@@ -83,7 +85,7 @@ pub(crate) async fn handle(
     let record = portal.store.read_invoice(permit, number).await.map_err(|error| refused(&error))?;
     let record = record.ok_or_else(no_such_invoice)?;
     match (is_csv, wants_json(&headers)) {
-        (true, _) => Ok(csv_reply(&record)),
+        (true, _) => csv_reply(&record),
         (false, true) => {
             Ok(Json(chancery_invoicing::record_json(&record).map_err(miscounted)?).into_response())
         }
@@ -161,8 +163,9 @@ async fn with_what_became_of_the_invoice(
     Ok(notice)
 }
 
-fn pdf_reply(number: InvoiceNumber, pdf: Vec<u8>) -> Result<Response, Refusal> {
-    let disposition = HeaderValue::from_str(&format!("inline; filename=\"invoice-{number}.pdf\""));
+fn pdf_reply(record: &InvoiceRecord, pdf: Vec<u8>) -> Result<Response, Refusal> {
+    let disposition =
+        HeaderValue::from_str(&format!("inline; filename=\"{}.pdf\"", file_name(&record.invoice)));
     let disposition = disposition.map_err(|error| Refusal::internal(error.to_string()))?;
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("application/pdf")),
@@ -172,8 +175,9 @@ fn pdf_reply(number: InvoiceNumber, pdf: Vec<u8>) -> Result<Response, Refusal> {
     Ok((headers, pdf).into_response())
 }
 
-fn csv_reply(record: &InvoiceRecord) -> Response {
-    let name = format!("invoice-{}.csv", record.invoice.number);
-    let file = chancery_invoicing::csv(&record.invoice).into_bytes();
-    file_reply("text/csv; charset=utf-8; header=present", &name, file, stream::empty())
+fn csv_reply(record: &InvoiceRecord) -> Result<Response, Refusal> {
+    let name = format!("{}.csv", file_name(&record.invoice));
+    let file =
+        chancery_invoicing::csv(&record.invoice).map_err(|error| Refusal::internal(error.to_string()))?;
+    Ok(file_reply("text/csv; charset=utf-8; header=present", &name, file, stream::empty()))
 }

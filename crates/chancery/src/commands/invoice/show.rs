@@ -19,8 +19,8 @@ pub async fn run(store: &dyn Store, options: &Options) -> anyhow::Result<()> {
     }
     let record = store.read_invoice(permit, number).await?.ok_or_else(no_such)?;
     if let Some(path) = &options.csv {
-        let text = chancery_invoicing::csv(&record.invoice);
-        return new_file::write(path, text.as_bytes(), options.force).context("the CSV was not written");
+        let file = chancery_invoicing::csv(&record.invoice).context("the CSV was not made")?;
+        return new_file::write(path, &file, options.force).context("the CSV was not written");
     }
     if options.json {
         return print_json(&chancery_invoicing::record_json(&record)?);
