@@ -3,9 +3,10 @@
 
 use super::forms::{BillingTyped, Form, LabelTyped, LimitsTyped};
 use super::list::KeyCard;
-use super::view::{EventRow, KeyRow, Made, Spend, is_drafting, long_moment, what_was_done};
+use super::view::{EventRow, KeyRow, Made, Spend, long_moment, what_was_done};
 use super::{AccountNumber, json, no_such_account};
 use crate::clients::notice::Notice;
+use crate::drafting::is_drafting;
 use crate::failure::refused_by_store;
 use crate::frame::{Frame, Section};
 use crate::session::SignedIn;
@@ -83,6 +84,11 @@ impl AccountDetail<'_> {
         grouped(self.keys_total)
     }
 
+    /// Active ones are listed first: where all that are listed are active, there may be more.
+    fn has_more_active_keys(&self) -> bool {
+        self.has_more_keys() && self.active_keys == self.keys.len()
+    }
+
     fn has_more_keys(&self) -> bool {
         self.keys_total > self.keys.len() as u64
     }
@@ -149,7 +155,7 @@ async fn show(
             AccountState::Open => None,
             AccountState::Closed { at } => Some(long_moment(at)),
         },
-        is_drafting: is_drafting(account),
+        is_drafting: is_drafting(&account.name),
         currency: currency.to_string(),
         limits: open.limits.unwrap_or_else(|| Form::of(LimitsTyped::of(account))),
         billing: open.billing.unwrap_or_else(|| Form::of(BillingTyped::of(billing))),
@@ -183,6 +189,6 @@ fn key_card(
         accounts: others.map(|choice| (choice.id.0, choice.name.to_string())).collect(),
         back: format!("/accounts/{}#keys", record.account.id),
         moves: true,
-        is_of_drafting_account: is_drafting(&record.account),
+        is_of_drafting_account: is_drafting(&record.account.name),
     })
 }

@@ -2,10 +2,10 @@
 
 use super::forms::first_letter_large;
 use crate::clients::notice::Notice;
-use crate::drafting::DRAFTING_ACCOUNT;
+use crate::drafting::is_drafting;
 use crate::state::Portal;
 use crate::when::{Moment, long_day, short_day};
-use chancery_domain::{Account, AccountState, Currency, Day, Key, KeyState, Nanos, UnixMillis, grouped};
+use chancery_domain::{AccountState, Currency, Day, Key, KeyState, Nanos, UnixMillis, grouped};
 use chancery_store::{AccountEvent, AccountOverview, KeyUse};
 use std::collections::HashMap;
 
@@ -28,18 +28,13 @@ impl AccountRow {
             id: account.id.0,
             name: account.name.to_string(),
             is_closed: account.state != AccountState::Open,
-            is_drafting: is_drafting(account),
+            is_drafting: is_drafting(&account.name),
             active_keys: overview.active_keys,
             rpm: grouped(account.limits.requests_per_min.into()),
             tpm: grouped(account.limits.tokens_per_min.into()),
             spend: Spend::new(overview.month.cost, account.spend_per_month, currency),
         }
     }
-}
-
-/// Whether this is the account that the program makes for the letters drafted in the portal.
-pub(super) fn is_drafting(account: &Account) -> bool {
-    account.name.as_str() == DRAFTING_ACCOUNT
 }
 
 /// What was spent in a month against the cap, in words.

@@ -138,9 +138,14 @@ impl<'a> ListPage<'a> {
         u64::try_from(self.drafts.len()).is_ok_and(|shown| shown < self.drafts_total)
     }
 
-    /// How many of the months that are shown can be issued now.
-    fn ready(&self) -> usize {
-        self.drafts.iter().filter(|draft| draft.from.is_none()).count()
+    /// How many months can be issued now. They are listed the newest first, so that those that are not shown here can be issued
+    /// where the last that is shown can; otherwise none that is shown can, and nothing is said.
+    fn ready(&self) -> u64 {
+        let not_yet = self.drafts.iter().filter(|draft| draft.from.is_some()).count();
+        match self.drafts.last() {
+            Some(DraftRow { from: None, .. }) => self.drafts_total.saturating_sub(not_yet as u64),
+            _ => 0,
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! The rows of the list, as its page shows them and as programs read them.
 
 use super::standing::{Badge, Standing};
-use crate::when::{Moment, day_or_time, long_day, long_month, short_day};
-use chancery_domain::{Currency, Day, InvoiceKind, InvoiceNumber, MoneyError, UnixMillis};
+use crate::drafting::is_drafting;
+use crate::when::{Moment, day_and_time, day_or_time, long_day, long_month, short_day};
+use chancery_domain::{Currency, Day, InvoiceKind, InvoiceNumber, MoneyError, Month, UnixMillis};
 use chancery_store::{InvoicePage, InvoiceSums, ListedInvoice, UnbilledMonth};
 use serde_json::{Value, json};
 
@@ -27,8 +28,12 @@ pub(super) struct DraftRow {
     pub(super) account: String,
     pub(super) month: String,
     pub(super) exact: String,
+    /// The portal’s own account.
+    pub(super) is_drafting: bool,
     /// None: it can be issued now.
     pub(super) from: Option<Moment>,
+    /// Otherwise it has ended, even if its last requests may be under way.
+    pub(super) is_running: bool,
 }
 
 pub(super) struct SumsRow {
@@ -81,13 +86,18 @@ impl Row {
 impl DraftRow {
     pub(super) fn new(unbilled: &UnbilledMonth, now: UnixMillis) -> Self {
         let UnbilledMonth { account, name, month, totals } = unbilled;
-        let from = month.can_be_issued_from();
+        let (from, is_running) = (month.can_be_issued_from(), Month::of(now) <= *month);
         Self {
             href: format!("/invoices/drafts/{account}/{month}"),
             account: name.to_string(),
             month: long_month(*month),
             exact: totals.cost.figures(),
-            from: (from > now).then(|| Moment { iso: from.to_iso(), words: long_day(Day::of(from)) }),
+            is_drafting: is_drafting(name),
+            from: (from > now).then(|| Moment {
+                iso: from.to_iso(),
+                words: if is_running { long_day(Day::of(from)) } else { day_and_time(from, now) },
+            }),
+            is_running,
         }
     }
 }
@@ -159,5 +169,38 @@ pub(super) fn kind_name(kind: &InvoiceKind) -> &'static str {
     match kind {
         InvoiceKind::Invoice => "invoice",
         InvoiceKind::CreditNote { .. } => "credit_note",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chancery_store::UsageTotals;
+
+    fn row(name: &str, now: &str) -> DraftRow {
+        let unbilled = UnbilledMonth {
+            account: chancery_domain::AccountId(7),
+            name: name.parse().unwrap(),
+            month: "2026-10".parse().unwrap(),
+            totals: UsageTotals::default(),
+        };
+        DraftRow::new(&unbilled, UnixMillis(now.parse::<jiff::Timestamp>().unwrap().as_millisecond()))
+    }
+
+    #[test]
+    fn a_month_is_running_then_ended_and_an_hour_later_ready() {
+        let states = ["2026-10-31T23:59:59Z", "2026-11-01T00:30:00Z", "2026-11-01T01:00:00Z"].map(|now| {
+            let DraftRow { from, is_running, .. } = row("Hale", now);
+            (is_running, from.map(|from| from.words))
+        });
+        let words = |words: &str| Some(words.to_owned());
+        let expected = [(true, words("1 November 2026")), (false, words("today, 01:00 UTC")), (false, None)];
+        assert_eq!(states, expected);
+    }
+
+    #[test]
+    fn the_portals_own_account_is_marked() {
+        let now = "2026-11-13T09:00:00Z";
+        assert!(row(crate::DRAFTING_ACCOUNT, now).is_drafting && !row("Hale", now).is_drafting);
     }
 }
