@@ -113,10 +113,10 @@ impl<'a> Composer<'a> {
             (buyer.address.as_str(), value),
             (buyer.email.as_str(), value),
         ];
-        let parts: [(&str, Vec<(&str, Style<'a>)>, f32); 3] = [
+        let parts = [
             ("To", to, to_width),
-            ("For", vec![(&period, value)], period_width),
-            (when.0, vec![(&when.1, value)], when_width),
+            ("For", vec![(period.as_str(), value)], period_width),
+            (when.0, vec![(when.1.as_str(), value)], when_width),
         ];
         for (name, values, width) in parts {
             let mut column = Column::new(Side::Left(x), width);
