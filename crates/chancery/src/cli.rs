@@ -2,8 +2,8 @@
 
 use crate::client_file::Format;
 use chancery_domain::{
-    AccountName, AmountError, Bounds, ClientId, ContactEmail, Day, EmailAddress, InvoiceNumber, InvoiceState,
-    Lines, Month, Nanos, PostalAddress, Role, TextError,
+    AccountName, AmountError, CREDIT_REASON, ClientId, ContactEmail, Day, EmailAddress, InvoiceNumber,
+    InvoiceState, Month, Nanos, PostalAddress, Role, TextError,
 };
 use chancery_store::{CapChange, UsageBy, key_label};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -437,8 +437,7 @@ pub struct CreditInvoice {
 }
 
 fn reason(text: &str) -> Result<String, TextError> {
-    const MAX_REASON_CHARS: usize = 300;
-    Bounds { what: "the reason", min_chars: 1, max_chars: MAX_REASON_CHARS, lines: Lines::One }.take(text)
+    CREDIT_REASON.take(text)
 }
 
 #[derive(Debug, Subcommand)]

@@ -64,19 +64,6 @@ pub fn with_causes(error: &anyhow::Error) -> String {
     text
 }
 
-/// Groups of three digits, for people.
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// Drawn on standard error when that is a terminal, and nowhere otherwise.
 pub fn byte_progress(total_bytes: u64, what: &'static str) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec}");
@@ -99,16 +86,4 @@ pub fn counting_progress(what: &'static str) -> ProgressBar {
     ProgressBar::new_spinner()
         .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
         .with_message(what)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn digits_are_grouped_by_three() {
-        for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (12_345_678, "12,345,678")] {
-            assert_eq!(grouped(number), text);
-        }
-    }
 }

@@ -7,8 +7,8 @@
 //!    the two together.
 
 use crate::{
-    AccountId, AccountName, ContactEmail, Currency, Day, MinorUnits, MoneyError, Month, Nanos, PersonRef,
-    PostalAddress, Prices, TaxRate, TokenPrice, UnixMillis,
+    AccountId, AccountName, Bounds, ContactEmail, Currency, Day, Lines, MinorUnits, MoneyError, Month, Nanos,
+    PersonRef, PostalAddress, Prices, TaxRate, TokenPrice, UnixMillis,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,6 +16,10 @@ use std::str::FromStr;
 
 /// How long after its end a month is still open: longer than any request that was admitted in it can be under way.
 pub const ISSUE_GRACE_MIN: u32 = 60;
+
+/// Why an invoice is credited, as the note says it.
+pub const CREDIT_REASON: Bounds =
+    Bounds { what: "the reason", min_chars: 1, max_chars: 300, lines: Lines::One };
 
 /// The year in which the document was issued, and its place among those of that year. Places begin with 1 and have no gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -248,6 +252,35 @@ pub struct Credited {
     pub total: MinorUnits,
 }
 
+impl Credited {
+    /// What is left of a bill: of its subtotal and of its total.
+    pub fn left_of(self, bill: &Bill) -> Result<Self, MoneyError> {
+        Ok(Self {
+            subtotal: bill.subtotal.checked_sub(self.subtotal)?,
+            total: left_of_total(bill.total, self)?,
+        })
+    }
+}
+
+/// The total less what was credited, paid or not.
+pub fn left_of_total(total: MinorUnits, credited: Credited) -> Result<MinorUnits, MoneyError> {
+    total.checked_sub(credited.total)
+}
+
+/// What is still to be paid. Nothing is ever due on a credit note.
+pub fn outstanding(
+    kind: &InvoiceKind,
+    state: InvoiceState,
+    total: MinorUnits,
+    credited: Credited,
+) -> Result<MinorUnits, MoneyError> {
+    match (kind, state) {
+        (InvoiceKind::Invoice, InvoiceState::Issued) => left_of_total(total, credited),
+        (InvoiceKind::CreditNote { .. }, _)
+        | (_, InvoiceState::Draft | InvoiceState::Paid | InvoiceState::Void) => Ok(MinorUnits(0)),
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CreditError {
     #[error("the amount to credit must be above zero")]
@@ -427,6 +460,19 @@ mod tests {
         let before = credit(part(60), Credited::default()).unwrap();
         assert_eq!(credit(part(41), before), Err(CreditError::MoreThanIsLeft));
         assert_eq!(credit(part(40), before), credit(CreditAmount::Whole, before));
+    }
+
+    #[test]
+    fn only_what_is_issued_and_not_paid_is_outstanding_and_a_sum_that_does_not_fit_is_an_error() {
+        let credited = Credited { subtotal: MinorUnits(500), total: MinorUnits(500) };
+        let note = InvoiceKind::CreditNote { of: "2026-0001".parse().unwrap(), reason: "x".to_owned() };
+        for state in InvoiceState::ALL {
+            let of = |kind| outstanding(kind, state, MinorUnits(2000), credited);
+            let expected = if state == InvoiceState::Issued { 1500 } else { 0 };
+            assert_eq!((of(&InvoiceKind::Invoice), of(&note)), (Ok(MinorUnits(expected)), Ok(MinorUnits(0))));
+        }
+        let issued = |total| outstanding(&InvoiceKind::Invoice, InvoiceState::Issued, total, credited);
+        assert_eq!(issued(MinorUnits(i64::MIN)), Err(MoneyError::Overflow));
     }
 
     #[test]

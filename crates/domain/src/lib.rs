@@ -9,6 +9,7 @@ mod clock;
 mod csv_cell;
 mod day;
 mod email;
+mod figures;
 mod idempotency;
 mod ids;
 mod invoice;
@@ -41,12 +42,13 @@ pub use clock::{Clock, ManualClock, MomentError, SystemClock, UnixMillis};
 pub use csv_cell::{csv_cell, from_csv_cell};
 pub use day::{Day, DayError};
 pub use email::{CompanyDomain, EmailAddress, EmailError};
+pub use figures::{LinedUp, grouped, lined_up};
 pub use idempotency::{Fingerprint, IdempotencyKey, IdempotencyKeyError};
 pub use ids::{AccountId, KeyId, RequestId, WriterId};
 pub use invoice::{
-    Bill, Buyer, CreditAmount, CreditError, Credited, Direction, ISSUE_GRACE_MIN, Invoice, InvoiceDeed,
-    InvoiceEvent, InvoiceKind, InvoiceLine, InvoiceNumber, InvoiceNumberError, InvoiceState,
-    InvoiceStateError, InvoiceTerms, LineItem, ModelUsage, Seller, Tax,
+    Bill, Buyer, CREDIT_REASON, CreditAmount, CreditError, Credited, Direction, ISSUE_GRACE_MIN, Invoice,
+    InvoiceDeed, InvoiceEvent, InvoiceKind, InvoiceLine, InvoiceNumber, InvoiceNumberError, InvoiceState,
+    InvoiceStateError, InvoiceTerms, LineItem, ModelUsage, Seller, Tax, left_of_total, outstanding,
 };
 pub use key::{ApiKey, ApiKeyError, Key, KeyHash, KeyPrefix, KeyState};
 pub use limits::{

@@ -1,7 +1,8 @@
 //! Money as it is written on a document: whole minor units of a currency, which for most are hundredths. Nano-units become minor
 //! units in one place, and always by the same rule: to the nearest, and halves to the even one.
 
-use crate::{Currency, MoneyError, Nanos};
+use crate::{Currency, MoneyError, Nanos, grouped};
+use std::cmp::Ordering;
 
 /// The smallest amounts that can be paid: cents, where the currency has cents.
 #[derive(
@@ -29,12 +30,14 @@ impl MinorUnits {
     }
 }
 
-/// ISO 4217's currencies whose minor unit is not a hundredth: those without any, and those with thousandths.
-const WITHOUT_MINOR_UNIT: [&str; 16] = [
-    "BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "VND", "VUV", "XAF", "XOF",
-    "XPF",
+/// ISO 4217's currencies whose minor unit is not a hundredth: those without any, those with thousandths and those with four
+/// decimals.
+const WITHOUT_MINOR_UNIT: [&str; 17] = [
+    "BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "UYI", "VND", "VUV", "XAF",
+    "XOF", "XPF",
 ];
 const WITH_THOUSANDTHS: [&str; 7] = ["BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"];
+const WITH_FOUR_DECIMALS: [&str; 2] = ["CLF", "UYW"];
 
 const NANO_DIGITS: u32 = 9;
 
@@ -44,6 +47,7 @@ impl Currency {
         match self.as_str() {
             code if WITHOUT_MINOR_UNIT.contains(&code) => 0,
             code if WITH_THOUSANDTHS.contains(&code) => 3,
+            code if WITH_FOUR_DECIMALS.contains(&code) => 4,
             _ => 2,
         }
     }
@@ -52,9 +56,11 @@ impl Currency {
         10_i64.pow(NANO_DIGITS - self.minor_digits())
     }
 
-    /// To the nearest minor unit, halves to the even one.
+    /// To the nearest minor unit, halves to the even one. It fits, for a minor unit is many nano-units.
     pub fn round(&self, exact: Nanos) -> MinorUnits {
-        MinorUnits(divided_half_even(i128::from(exact.0), self.nanos_per_minor_unit().into()))
+        let per_unit = self.nanos_per_minor_unit();
+        let (whole, rest) = (exact.0.div_euclid(per_unit), exact.0.rem_euclid(per_unit));
+        MinorUnits(whole + i64::from(is_nearer_to_next(whole % 2 != 0, rest.into(), per_unit.into())))
     }
 
     /// The same amount in nano-units.
@@ -64,33 +70,25 @@ impl Currency {
 
     /// As tables and files have it, without the currency: `-1207.70`.
     pub fn decimal(&self, amount: MinorUnits) -> String {
-        self.with_groups(amount, "")
+        self.written(amount, |units| units.to_string())
     }
 
     /// As people read it where the currency is said elsewhere: `-1,207.70`.
     pub fn figures(&self, amount: MinorUnits) -> String {
-        self.with_groups(amount, ",")
+        self.written(amount, grouped)
     }
 
     /// As people read it: `$1,207.70`, `CHF 1,207.70`. A negative amount has its sign in front: `-$12.00`.
     pub fn to_read(&self, amount: MinorUnits) -> String {
-        let sign = if amount.0 < 0 { "-" } else { "" };
-        let figures = self.with_groups(amount, ",");
-        let figures = figures.trim_start_matches('-');
-        match self.as_str() {
-            "USD" => format!("{sign}${figures}"),
-            "EUR" => format!("{sign}€{figures}"),
-            "GBP" => format!("{sign}£{figures}"),
-            code => format!("{sign}{code}\u{a0}{figures}"),
-        }
+        self.with_name(&self.figures(amount))
     }
 
-    fn with_groups(&self, amount: MinorUnits, separator: &str) -> String {
+    fn written(&self, amount: MinorUnits, write_units: impl Fn(u64) -> String) -> String {
         let digits = self.minor_digits();
         let per_unit = 10_u64.pow(digits);
         let magnitude = amount.0.unsigned_abs();
         let sign = if amount.0 < 0 { "-" } else { "" };
-        let units = grouped(magnitude / per_unit, separator);
+        let units = write_units(magnitude / per_unit);
         match digits {
             0 => format!("{sign}{units}"),
             _ => format!("{sign}{units}.{:0width$}", magnitude % per_unit, width = digits as usize),
@@ -98,30 +96,20 @@ impl Currency {
     }
 }
 
-/// With a separator between thousands.
-fn grouped(number: u64, separator: &str) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push_str(separator);
-        }
-        text.push(digit);
-    }
-    text
+/// The nearest whole number, and of two that are equally near the even one. The divisor is positive.
+pub(crate) fn divided_half_even(dividend: i128, divisor: i128) -> Result<i64, MoneyError> {
+    let (whole, rest) = (dividend.div_euclid(divisor), dividend.rem_euclid(divisor));
+    let rounded = whole.checked_add(is_nearer_to_next(whole % 2 != 0, rest, divisor).into());
+    rounded.and_then(|rounded| i64::try_from(rounded).ok()).ok_or(MoneyError::Overflow)
 }
 
-/// The nearest whole number, and of two that are equally near the even one. The divisor is positive.
-pub(crate) fn divided_half_even(dividend: i128, divisor: i128) -> i64 {
-    let (whole, rest) = (dividend.div_euclid(divisor), dividend.rem_euclid(divisor));
-    let is_up = match (rest * 2).cmp(&divisor) {
-        std::cmp::Ordering::Less => false,
-        std::cmp::Ordering::Equal => whole % 2 != 0,
-        std::cmp::Ordering::Greater => true,
-    };
-    let rounded = whole + i128::from(is_up);
-    // A quotient by at least one of what fits in 64 bits, or a share of it, fits too.
-    i64::try_from(rounded).unwrap_or(if rounded < 0 { i64::MIN } else { i64::MAX })
+/// Whether a quotient with this rest is rounded up.
+fn is_nearer_to_next(is_odd: bool, rest: i128, divisor: i128) -> bool {
+    match rest.cmp(&(divisor - rest)) {
+        Ordering::Less => false,
+        Ordering::Equal => is_odd,
+        Ordering::Greater => true,
+    }
 }
 
 #[cfg(test)]
@@ -153,6 +141,15 @@ mod tests {
     }
 
     #[test]
+    fn a_quotient_that_does_not_fit_is_an_error_and_none_of_a_currency_is() {
+        assert_eq!(divided_half_even(i128::from(i64::MAX) + 1, 1), Err(MoneyError::Overflow));
+        assert_eq!(divided_half_even(i128::MAX, 1), Err(MoneyError::Overflow));
+        assert_eq!(divided_half_even(i128::from(i64::MIN), 1), Ok(i64::MIN));
+        assert_eq!(currency("CLF").round(Nanos(i64::MAX)), MinorUnits(92_233_720_368_548));
+        assert_eq!(currency("CLF").round(Nanos(i64::MIN)), MinorUnits(-92_233_720_368_548));
+    }
+
+    #[test]
     fn amounts_are_written_as_their_currency_is() {
         let cases = [
             ("USD", 120_770, "1207.70", "$1,207.70"),
@@ -162,6 +159,9 @@ mod tests {
             ("CHF", 100_000, "1000.00", "CHF\u{a0}1,000.00"),
             ("JPY", 1234, "1234", "JPY\u{a0}1,234"),
             ("KWD", 1, "0.001", "KWD\u{a0}0.001"),
+            ("CLF", 12_345, "1.2345", "CLF\u{a0}1.2345"),
+            ("UYW", 1, "0.0001", "UYW\u{a0}0.0001"),
+            ("UYI", 1234, "1234", "UYI\u{a0}1,234"),
         ];
         for (code, minor, decimal, read) in cases {
             let currency = currency(code);
@@ -173,7 +173,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rounding_never_moves_an_amount_by_more_than_half_a_minor_unit(nanos: i64, code in prop::sample::select(vec!["USD", "JPY", "KWD"])) {
+        fn rounding_never_moves_an_amount_by_more_than_half_a_minor_unit(nanos: i64, code in prop::sample::select(vec!["USD", "JPY", "KWD", "CLF"])) {
             let currency = currency(code);
             let per_unit = i128::from(currency.nanos_per_minor_unit());
             let off = i128::from(nanos) - i128::from(currency.round(Nanos(nanos)).0) * per_unit;

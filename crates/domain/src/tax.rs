@@ -30,7 +30,7 @@ impl TaxRate {
 
     /// To the nearest minor unit, halves to the even one.
     pub fn of(self, net: MinorUnits) -> Result<MinorUnits, MoneyError> {
-        Ok(MinorUnits(divided_half_even(i128::from(net.0) * i128::from(self.0), i128::from(MAX_PPM))))
+        divided_half_even(i128::from(net.0) * i128::from(self.0), i128::from(MAX_PPM)).map(MinorUnits)
     }
 }
 

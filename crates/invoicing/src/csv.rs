@@ -30,7 +30,7 @@ struct Row {
 }
 
 /// One row for each line, then subtotal, tax and total. Cells are safe against formulas.
-pub fn csv(invoice: &Invoice) -> String {
+pub fn csv(invoice: &Invoice) -> Result<Vec<u8>, csv::Error> {
     let bill = &invoice.bill;
     let amount = |amount| bill.currency.decimal(amount);
     let line = |line: &chancery_domain::InvoiceLine| {
@@ -64,20 +64,16 @@ pub fn csv(invoice: &Invoice) -> String {
     written(invoice, &rows)
 }
 
-fn written(invoice: &Invoice, rows: &[Row]) -> String {
+fn written(invoice: &Invoice, rows: &[Row]) -> Result<Vec<u8>, csv::Error> {
     let (number, month) = (invoice.number.to_string(), invoice.month.to_string());
     let account = csv_cell(invoice.buyer.name.as_str());
     let currency = invoice.bill.currency;
     let mut writer = csv::WriterBuilder::new().terminator(csv::Terminator::CRLF).from_writer(Vec::new());
-    let mut write = |cells: [&str; 11]| {
-        // Into memory, and with as many cells in every row.
-        writer.write_record(cells).is_ok()
-    };
-    write(COLUMNS);
+    writer.write_record(COLUMNS)?;
     for row in rows {
         let Row { model, direction, tokens, price_per_million, exact, amount, row } = row;
         // Figures are never formulas, though negative ones begin like one.
-        write([
+        let cells: [&str; COLUMNS.len()] = [
             &number,
             &account,
             &month,
@@ -89,9 +85,10 @@ fn written(invoice: &Invoice, rows: &[Row]) -> String {
             amount,
             currency.as_str(),
             row,
-        ]);
+        ];
+        writer.write_record(cells)?;
     }
-    writer.into_inner().ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
+    writer.into_inner().map_err(|error| csv::Error::from(error.into_error()))
 }
 
 #[cfg(test)]
@@ -100,9 +97,13 @@ mod tests {
     use crate::samples;
     use chancery_domain::CreditAmount;
 
+    fn text(invoice: &Invoice) -> String {
+        String::from_utf8(csv(invoice).unwrap()).unwrap()
+    }
+
     #[test]
     fn a_row_for_each_line_and_then_the_sums() {
-        let text = csv(&samples::ordinary());
+        let text = text(&samples::ordinary());
         let rows: Vec<&str> = text.split("\r\n").collect();
         assert_eq!(rows.len(), 1 + 6 + 3 + 1, "{text}");
         assert_eq!(
@@ -121,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_name_is_no_formula_and_a_negative_amount_is_a_number() {
-        let text = csv(&samples::credit(&samples::hostile(), CreditAmount::Whole, "x"));
+        let text = text(&samples::credit(&samples::hostile(), CreditAmount::Whole, "x"));
         assert!(
             text.contains(",'=SUM(A1:A9),input,1000000000000,0.10,-100000.00,-100000.00,CHF,line"),
             "{text}"

@@ -1,7 +1,8 @@
 //! Invoices as JSON. Amounts are decimals in strings, so that no reader takes them for binary fractions.
 
 use chancery_domain::{
-    Invoice, InvoiceDeed, InvoiceEvent, InvoiceKind, InvoiceLine, InvoiceState, LineItem, MinorUnits,
+    Invoice, InvoiceDeed, InvoiceEvent, InvoiceKind, InvoiceLine, LineItem, MinorUnits, MoneyError,
+    outstanding,
 };
 use chancery_store::InvoiceRecord;
 use serde_json::{Value, json};
@@ -56,26 +57,16 @@ fn line_json(line: &InvoiceLine, amount: &impl Fn(MinorUnits) -> String) -> Valu
 }
 
 /// The document with what became of it.
-pub fn record_json(record: &InvoiceRecord) -> Value {
+pub fn record_json(record: &InvoiceRecord) -> Result<Value, MoneyError> {
     let InvoiceRecord { invoice, state, credited, events, .. } = record;
+    let outstanding = outstanding(&invoice.kind, *state, invoice.bill.total, *credited)?;
     let currency = &invoice.bill.currency;
     let mut value = document_json(invoice);
     value["state"] = json!(state.as_str());
     value["credited"] = json!(currency.decimal(credited.total));
-    value["outstanding"] = json!(currency.decimal(outstanding(record)));
+    value["outstanding"] = json!(currency.decimal(outstanding));
     value["events"] = events.iter().map(event_json).collect();
-    value
-}
-
-/// What is still to be paid of it. Nothing is ever due on a credit note.
-fn outstanding(record: &InvoiceRecord) -> MinorUnits {
-    match (&record.invoice.kind, record.state) {
-        (InvoiceKind::Invoice, InvoiceState::Issued) => {
-            // What was credited is never more than the total.
-            MinorUnits(record.invoice.bill.total.0.saturating_sub(record.credited.total.0))
-        }
-        _ => MinorUnits(0),
-    }
+    Ok(value)
 }
 
 fn event_json(event: &InvoiceEvent) -> Value {
@@ -94,7 +85,7 @@ fn event_json(event: &InvoiceEvent) -> Value {
 mod tests {
     use super::*;
     use crate::samples;
-    use chancery_domain::{CreditAmount, Credited, UnixMillis};
+    use chancery_domain::{CreditAmount, Credited, InvoiceState, UnixMillis};
 
     fn record(invoice: Invoice, state: InvoiceState, credited: Credited) -> InvoiceRecord {
         let note = invoice.number;
@@ -106,7 +97,7 @@ mod tests {
     #[test]
     fn amounts_are_decimals_in_strings_and_nothing_that_is_on_the_document_is_left_out() {
         let credited = Credited { subtotal: MinorUnits(1000), total: MinorUnits(1062) };
-        let value = record_json(&record(samples::ordinary(), InvoiceState::Issued, credited));
+        let value = record_json(&record(samples::ordinary(), InvoiceState::Issued, credited)).unwrap();
         assert_eq!(
             (&value["number"], &value["kind"], &value["state"]),
             (&json!("2026-0031"), &json!("invoice"), &json!("issued"))
@@ -135,11 +126,11 @@ mod tests {
     #[test]
     fn nothing_is_outstanding_of_what_is_paid_void_or_a_credit_note() {
         for state in [InvoiceState::Paid, InvoiceState::Void] {
-            let value = record_json(&record(samples::ordinary(), state, Credited::default()));
+            let value = record_json(&record(samples::ordinary(), state, Credited::default())).unwrap();
             assert_eq!(value["outstanding"], "0.00");
         }
         let note = samples::credit(&samples::ordinary(), CreditAmount::Part(MinorUnits(1000)), "The outage");
-        let value = record_json(&record(note, InvoiceState::Issued, Credited::default()));
+        let value = record_json(&record(note, InvoiceState::Issued, Credited::default())).unwrap();
         assert_eq!((&value["credit_of"], &value["reason"]), (&json!("2026-0031"), &json!("The outage")));
         assert_eq!(
             value["lines"][0],

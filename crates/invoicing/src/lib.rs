@@ -4,7 +4,7 @@ mod csv;
 mod json;
 mod pdf;
 mod verification;
-mod words;
+pub mod words;
 
 pub use csv::csv;
 pub use json::{document_json, record_json};

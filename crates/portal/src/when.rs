@@ -1,4 +1,4 @@
-//! Times and counts as people read them. The portal does not know where they are, so it says UTC.
+//! Times as people read them. The portal does not know where they are, so it says UTC.
 
 use chancery_domain::{Day, Month, UnixMillis};
 use jiff::Timestamp;
@@ -86,19 +86,6 @@ pub(crate) fn seconds_until(at: UnixMillis, now: UnixMillis) -> u32 {
     u32::try_from(wait_ms.div_ceil(1000)).unwrap_or(u32::MAX).max(1)
 }
 
-/// `1,234,567`
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 fn date(at: UnixMillis) -> Option<Date> {
     Timestamp::from_millisecond(at.0).ok().map(|at| at.to_zoned(TimeZone::UTC).date())
 }
@@ -129,13 +116,6 @@ mod tests {
         assert_eq!(short_day(now, now), "13 Nov");
         assert_eq!(short_day(at("2025-12-31T08:05:00Z"), now), "31 Dec 2025");
         assert_eq!(clock_time(at("2026-11-13T09:14:59Z")), "09:14 UTC");
-    }
-
-    #[test]
-    fn large_numbers_are_grouped() {
-        for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
-            assert_eq!(grouped(number), text);
-        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What an account's history says of a deed, in words. A deed that changes nothing says nothing.
 
 use crate::BillingContact;
-use chancery_domain::{Account, AccountName, Key, Nanos, RateLimits};
+use chancery_domain::{Account, AccountName, Key, Nanos, RateLimits, grouped};
 
 /// A line of the history as it is kept: what was done, for programs, and in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,8 +20,8 @@ pub(crate) fn account_made(limits: RateLimits) -> Line {
     let RateLimits { requests_per_min, tokens_per_min } = limits;
     let words = format!(
         "made the account, with {} requests and {} tokens per minute",
-        grouped(requests_per_min),
-        grouped(tokens_per_min)
+        grouped(requests_per_min.into()),
+        grouped(tokens_per_min.into())
     );
     Line::new("account_made", words)
 }
@@ -31,10 +31,14 @@ pub(crate) fn limits_set(before: &Account, after: &Account) -> Option<Line> {
     let changes = [
         (
             "requests per minute",
-            grouped(before.limits.requests_per_min),
-            grouped(after.limits.requests_per_min),
+            grouped(before.limits.requests_per_min.into()),
+            grouped(after.limits.requests_per_min.into()),
         ),
-        ("tokens per minute", grouped(before.limits.tokens_per_min), grouped(after.limits.tokens_per_min)),
+        (
+            "tokens per minute",
+            grouped(before.limits.tokens_per_min.into()),
+            grouped(after.limits.tokens_per_min.into()),
+        ),
         ("the cap per month", cap(before.spend_per_month), cap(after.spend_per_month)),
     ];
     let changed: Vec<String> = changes
@@ -103,19 +107,6 @@ pub(crate) fn key_revoked(key: &Key) -> Line {
 
 fn or_none(text: &str) -> &str {
     if text.is_empty() { "none" } else { text }
-}
-
-/// `1,234,567`
-fn grouped(number: u32) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use super::{Missing, open};
 use crate::cli::{Account as Command, Place};
 use crate::operator::Operator;
-use crate::output::{grouped, print_json, print_table, say};
-use chancery_domain::{Account, AccountId, AccountState, Clock, Currency, RateLimits, SystemClock};
+use crate::output::{print_json, print_table, say};
+use chancery_domain::{Account, AccountId, AccountState, Clock, Currency, RateLimits, SystemClock, grouped};
 use chancery_policy::{ManageAccounts, TheFirm};
 use chancery_store::{AccountDeed, BillingChange, BillingContact, LimitsChange, NewAccount};
 use std::collections::HashMap;

@@ -2,9 +2,9 @@
 
 use super::{Missing, open};
 use crate::cli::{Place, Usage};
-use crate::output::{grouped, print_json, print_table};
+use crate::output::{print_json, print_table};
 use anyhow::bail;
-use chancery_domain::{Currency, Nanos};
+use chancery_domain::{Currency, Nanos, grouped};
 use chancery_store::{UsageGroup, UsageQuery, UsageSum, UsageTotals};
 
 #[derive(serde::Serialize)]

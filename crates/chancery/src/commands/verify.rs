@@ -3,8 +3,8 @@
 use super::{Missing, open};
 use crate::cli::{Place, Verify};
 use crate::config::Config;
-use crate::output::{counting_progress, grouped, print_json, say};
-use chancery_domain::{ChainHead, Clock, SystemClock, WriterId};
+use crate::output::{counting_progress, print_json, say};
+use chancery_domain::{ChainHead, Clock, SystemClock, WriterId, grouped};
 use chancery_invoicing::verify_invoices;
 use chancery_metering::{LimitStoreUrl, LimitVerification, open_limiter, verify_ledger, verify_limits};
 use chancery_portal::verify_audit;

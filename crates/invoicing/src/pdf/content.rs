@@ -3,7 +3,7 @@
 use super::sheet::{ElementId, Elements, Ink, LEFT, RIGHT, Rule, Running, Strip, Style, Text, WIDTH};
 use super::typeface::{Line, Typeface, Typefaces};
 use crate::words;
-use chancery_domain::{Day, Invoice, InvoiceKind, InvoiceLine, InvoiceNumber, LineItem};
+use chancery_domain::{Day, Invoice, InvoiceKind, InvoiceLine, LineItem, grouped};
 use krilla::tagging::{TableHeaderScope, Tag};
 use std::num::NonZeroU16;
 
@@ -90,9 +90,9 @@ impl<'a> Composer<'a> {
         let invoice = self.invoice;
         let total = invoice.bill.currency.to_read(invoice.bill.total);
         let period = format!("Text generation,\n{} (UTC)", words::month(invoice.month));
-        let (when, how_much) = match &invoice.kind {
-            InvoiceKind::Invoice => (("Due", words::day(invoice.due)), "Amount due"),
-            InvoiceKind::CreditNote { of, .. } => (("Credits", format!("Invoice {of}")), "Amount credited"),
+        let when = match &invoice.kind {
+            InvoiceKind::Invoice => ("Due", words::day(invoice.due)),
+            InvoiceKind::CreditNote { of, .. } => ("Credits", format!("Invoice {of}")),
         };
         let label = self.plain(8.0, Ink::SECOND);
         let (value, strong) = (self.plain(9.5, Ink::FIRST), self.strong(9.5));
@@ -108,10 +108,15 @@ impl<'a> Composer<'a> {
         let mut columns = Vec::new();
         let mut x = LEFT;
         let buyer = &invoice.buyer;
-        let parts: [(&str, Vec<(&str, Style<'a>)>, f32); 3] = [
-            ("To", vec![(buyer.name.as_str(), strong), (buyer.address.as_str(), value)], to_width),
-            ("For", vec![(&period, value)], period_width),
-            (when.0, vec![(&when.1, value)], when_width),
+        let to = vec![
+            (buyer.name.as_str(), strong),
+            (buyer.address.as_str(), value),
+            (buyer.email.as_str(), value),
+        ];
+        let parts = [
+            ("To", to, to_width),
+            ("For", vec![(period.as_str(), value)], period_width),
+            (when.0, vec![(when.1.as_str(), value)], when_width),
         ];
         for (name, values, width) in parts {
             let mut column = Column::new(Side::Left(x), width);
@@ -120,7 +125,7 @@ impl<'a> Composer<'a> {
             x += width + GAP;
         }
         let mut amount = Column::new(Side::Right(RIGHT), amount_width);
-        self.write_fact(&mut amount, how_much, label, &[(&total, strong)]);
+        self.write_fact(&mut amount, words::amount(&invoice.kind), label, &[(&total, strong)]);
         columns.push(amount);
         self.put_columns(columns);
         self.strips.push(Strip::space(14.0));
@@ -150,7 +155,7 @@ impl<'a> Composer<'a> {
         let mut column = Column::new(Side::Left(LEFT), WIDTH);
         column.write(
             element,
-            &format!("Why invoice {of} is credited: {reason}"),
+            &format!("{}: {reason}", words::why_credited(*of)),
             self.plain(9.5, Ink::FIRST),
         );
         self.strips.push(Strip::space(12.0));
@@ -180,8 +185,7 @@ impl<'a> Composer<'a> {
         };
         // A note over a part has no other lines.
         let has_part = rows.iter().any(|row| row.is_part);
-        let first_head = if has_part { "What is credited" } else { "Model and direction" };
-        head_cell(&mut self.elements, Side::Left(LEFT), layout.name_width, first_head);
+        head_cell(&mut self.elements, Side::Left(LEFT), layout.name_width, words::items(bill));
         let first_figure = if has_part { EXACT } else { 0 };
         for (place, text) in heads.iter().enumerate().skip(first_figure) {
             head_cell(&mut self.elements, Side::Right(layout.ends[place]), layout.widths[place], text);
@@ -238,8 +242,7 @@ impl<'a> Composer<'a> {
         let (plain, strong) = (self.plain(9.5, Ink::FIRST), self.strong(11.0));
         let mut rows = vec![("Subtotal".to_owned(), currency.figures(bill.subtotal), plain)];
         if let Some(tax) = &bill.tax {
-            let name = format!("{}, {}\u{a0}%", tax.name, tax.rate);
-            rows.push((name, currency.figures(tax.amount), plain));
+            rows.push((words::tax(tax), currency.figures(tax.amount), plain));
         }
         rows.push(("Total".to_owned(), currency.to_read(bill.total), strong));
         let summary = format!("The sums of {}", words::title(self.invoice));
@@ -272,9 +275,9 @@ impl<'a> Composer<'a> {
     /// How to pay, and how the figures come about.
     fn foot(&mut self) {
         let half = (WIDTH - 2.0 * GAP) / 2.0;
-        let (first, second) = self.foot_texts();
         let mut columns = Vec::new();
-        for (x, (heading, text)) in [(LEFT, first), (LEFT + half + 2.0 * GAP, second)] {
+        let mut x = LEFT;
+        for words::Paragraph { heading, text } in words::foot(self.invoice, Some(self.invoice.number)) {
             let level = NonZeroU16::MIN.saturating_add(1);
             let title = self.elements.add(None, Tag::Hn(level, Some(heading.to_owned())));
             let body = self.elements.add(None, Tag::P);
@@ -283,45 +286,12 @@ impl<'a> Composer<'a> {
             column.skip(2.0);
             column.write(body, &text, self.plain(8.5, Ink::FIRST));
             columns.push(column);
+            x += half + 2.0 * GAP;
         }
         self.strips.push(Strip { is_kept_with_next: true, ..Strip::space(26.0) });
         self.strips.push(Strip { is_kept_with_next: true, ..Strip::rule(0.5, Ink::HAIRLINE) });
         self.strips.push(Strip { is_kept_with_next: true, ..Strip::space(12.0) });
         self.put_columns(columns);
-    }
-
-    fn foot_texts(&self) -> ((&'static str, String), (&'static str, String)) {
-        let Invoice { number, kind, seller, bill, .. } = self.invoice;
-        let rounding = words::rounding(&bill.currency);
-        let taxed = bill.tax.is_some();
-        match kind {
-            InvoiceKind::Invoice => {
-                let payment = format!("{}\nPlease quote {number}.", seller.payment);
-                let total = match taxed {
-                    true => "The tax is rounded the same way; the total is the sum of the lines and the tax.",
-                    false => "The total is the sum of the lines.",
-                };
-                let rule = format!("Each line is tokens × price ÷ 1,000,000, rounded to {rounding}. {total}");
-                (("How to pay", payment.trim_start().to_owned()), ("How it adds up", rule))
-            }
-            InvoiceKind::CreditNote { of, .. } => {
-                let use_of_it = format!(
-                    "It is taken off what is owed for invoice {of}, or paid back where that invoice has been paid. Please \
-                     quote {number}."
-                );
-                (("What becomes of it", use_of_it), ("How it adds up", self.credit_rule(*of, taxed)))
-            }
-        }
-    }
-
-    fn credit_rule(&self, of: InvoiceNumber, is_taxed: bool) -> String {
-        let is_whole = self.invoice.bill.lines.iter().all(|line| !matches!(line.item, LineItem::Part));
-        let what = match is_whole {
-            true => format!("Each line takes back the same line of invoice {of}."),
-            false => format!("The amount is a part of the subtotal of invoice {of}."),
-        };
-        let tax = "The tax is that on everything credited so far, less what earlier credit notes took back.";
-        if is_taxed { format!("{what} {tax}") } else { what }
     }
 
     fn put_columns(&mut self, columns: Vec<Column<'a>>) {
@@ -376,21 +346,16 @@ struct Row {
 impl Row {
     fn of(line: &InvoiceLine, invoice: &Invoice) -> Self {
         let currency = &invoice.bill.currency;
-        let exact = Some(words::exact(line.exact));
+        let exact = Some(line.exact.figures());
         let amount = Some(currency.figures(line.amount));
-        match (&line.item, &invoice.kind) {
-            (LineItem::Tokens { model, direction, tokens, price }, _) => Self {
-                name: format!("{model}, {}", direction.as_str()),
+        let name = words::item(&line.item, &invoice.kind);
+        match &line.item {
+            LineItem::Tokens { tokens, price, .. } => Self {
+                name,
                 is_part: false,
-                figures: [Some(words::grouped(*tokens)), Some(price.to_string()), exact, amount],
+                figures: [Some(grouped(*tokens)), Some(price.to_string()), exact, amount],
             },
-            (LineItem::Part, kind) => {
-                let name = match kind {
-                    InvoiceKind::CreditNote { of, .. } => format!("Part of invoice {of}"),
-                    InvoiceKind::Invoice => "Part".to_owned(),
-                };
-                Self { name, is_part: true, figures: [None, None, exact, amount] }
-            }
+            LineItem::Part => Self { name, is_part: true, figures: [None, None, exact, amount] },
         }
     }
 }

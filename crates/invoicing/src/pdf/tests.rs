@@ -101,6 +101,7 @@ fn an_invoice_says_all_that_it_must() {
         "BrightwaterClaims",
         "RobSantangelo",
         "Salem,MA01970",
+        "accounts@brightwater.example",
         "Textgeneration,October2026(UTC)",
         "2December2026",
         "Amountdue$207.70",
@@ -132,6 +133,15 @@ fn a_credit_note_names_its_invoice_and_its_reason_and_is_negative() {
         assert!(text.contains(expected), "{expected} is not in {text}");
     }
     assert!(!text.contains("Howtopay"), "nobody pays a credit note");
+}
+
+#[test]
+fn a_firm_that_does_not_say_how_to_pay_has_no_such_paragraph() {
+    let mut invoice = samples::ordinary();
+    invoice.seller.payment = String::new();
+    let text = text(&invoice);
+    assert!(text.contains("Howitaddsup"), "{text}");
+    assert!(!text.contains("Howtopay") && !text.contains("quote"), "{text}");
 }
 
 #[test]

@@ -3,19 +3,20 @@
 
 use super::forms::{BillingTyped, Form, LabelTyped, LimitsTyped};
 use super::list::KeyCard;
-use super::view::{EventRow, KeyRow, Made, Spend, is_drafting, long_moment, money, what_was_done};
+use super::view::{EventRow, KeyRow, Made, Spend, long_moment, what_was_done};
 use super::{AccountNumber, json, no_such_account};
 use crate::clients::notice::Notice;
+use crate::drafting::is_drafting;
 use crate::failure::refused_by_store;
 use crate::frame::{Frame, Section};
 use crate::session::SignedIn;
 use crate::state::Portal;
-use crate::when::{grouped, written_day};
+use crate::when::written_day;
 use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use chancery_domain::{AccountId, AccountState, KeyState, Month, UnixMillis};
+use chancery_domain::{AccountId, AccountState, KeyState, Month, UnixMillis, grouped};
 use chancery_pages::{Problems, Refusal, page, wants_json};
 use chancery_policy::{ReadAccounts, TheFirm};
 use chancery_store::{AccountRecord, MAX_ACCOUNT_EVENTS};
@@ -83,6 +84,11 @@ impl AccountDetail<'_> {
         grouped(self.keys_total)
     }
 
+    /// Active ones are listed first: where all that are listed are active, there may be more.
+    fn has_more_active_keys(&self) -> bool {
+        self.has_more_keys() && self.active_keys == self.keys.len()
+    }
+
     fn has_more_keys(&self) -> bool {
         self.keys_total > self.keys.len() as u64
     }
@@ -91,12 +97,12 @@ impl AccountDetail<'_> {
 pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
     who: SignedIn,
-    AccountNumber(id): AccountNumber,
+    number: Result<AccountNumber, Refusal>,
     headers: HeaderMap,
     Query(query): Query<HashMap<String, String>>,
 ) -> Result<Response, Refusal> {
     let open = Open { key: query.get("key").cloned(), ..Open::default() };
-    show(&portal, &who, id, StatusCode::OK, &query, open, wants_json(&headers)).await
+    show(&portal, &who, number, StatusCode::OK, &query, open, wants_json(&headers)).await
 }
 
 /// The page again, with what was typed and what is wrong with it.
@@ -106,19 +112,21 @@ pub(super) async fn put_right(
     id: AccountId,
     open: Open,
 ) -> Result<Response, Refusal> {
-    show(portal, who, id, StatusCode::UNPROCESSABLE_ENTITY, &HashMap::new(), open, false).await
+    let number = Ok(AccountNumber(id));
+    show(portal, who, number, StatusCode::UNPROCESSABLE_ENTITY, &HashMap::new(), open, false).await
 }
 
 async fn show(
     portal: &Portal,
     who: &SignedIn,
-    id: AccountId,
+    number: Result<AccountNumber, Refusal>,
     status: StatusCode,
     query: &HashMap<String, String>,
     open: Open,
     as_json: bool,
 ) -> Result<Response, Refusal> {
     let permit = portal.permit::<ReadAccounts>(who, TheFirm).await?;
+    let AccountNumber(id) = number?;
     let now = portal.clock.now();
     let found = portal.store.read_account(permit, id, Month::of(now)).await;
     let record = found.map_err(|error| refused_by_store(&error))?.ok_or_else(no_such_account)?;
@@ -137,7 +145,7 @@ async fn show(
         name: account.name.to_string(),
         rpm: grouped(account.limits.requests_per_min.into()),
         tpm: grouped(account.limits.tokens_per_min.into()),
-        cap: account.spend_per_month.map(|cap| money(cap, currency)),
+        cap: account.spend_per_month.map(|cap| currency.exact_to_read(cap)),
         month: written_day(Month::of(now).first_day(), "%B"),
         spend: Spend::new(month.cost, account.spend_per_month, currency),
         address: billing.address.as_str().lines().map(str::to_owned).collect(),
@@ -147,7 +155,7 @@ async fn show(
             AccountState::Open => None,
             AccountState::Closed { at } => Some(long_moment(at)),
         },
-        is_drafting: is_drafting(account),
+        is_drafting: is_drafting(&account.name),
         currency: currency.to_string(),
         limits: open.limits.unwrap_or_else(|| Form::of(LimitsTyped::of(account))),
         billing: open.billing.unwrap_or_else(|| Form::of(BillingTyped::of(billing))),
@@ -181,6 +189,6 @@ fn key_card(
         accounts: others.map(|choice| (choice.id.0, choice.name.to_string())).collect(),
         back: format!("/accounts/{}#keys", record.account.id),
         moves: true,
-        is_of_drafting_account: is_drafting(&record.account),
+        is_of_drafting_account: is_drafting(&record.account.name),
     })
 }

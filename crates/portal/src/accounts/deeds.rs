@@ -49,11 +49,11 @@ pub(crate) async fn make(
 pub(crate) async fn limits(
     State(portal): State<Arc<Portal>>,
     who: SignedIn,
-    AccountNumber(id): AccountNumber,
+    number: Result<AccountNumber, Refusal>,
     form: Result<Posted<LimitsTyped>, Refusal>,
 ) -> Result<Response, Refusal> {
     let permit = manage(&portal, &who).await?;
-    let Posted(typed) = form?;
+    let (AccountNumber(id), Posted(typed)) = (number?, form?);
     match typed.read() {
         Ok(change) => {
             let deed = AccountDeed::SetLimits { account: id, change };
@@ -69,11 +69,11 @@ pub(crate) async fn limits(
 pub(crate) async fn billing(
     State(portal): State<Arc<Portal>>,
     who: SignedIn,
-    AccountNumber(id): AccountNumber,
+    number: Result<AccountNumber, Refusal>,
     form: Result<Posted<BillingTyped>, Refusal>,
 ) -> Result<Response, Refusal> {
     let permit = manage(&portal, &who).await?;
-    let Posted(typed) = form?;
+    let (AccountNumber(id), Posted(typed)) = (number?, form?);
     match typed.read() {
         Ok(change) => {
             let deed = AccountDeed::SetBilling { account: id, change };
@@ -89,9 +89,10 @@ pub(crate) async fn billing(
 pub(crate) async fn close(
     State(portal): State<Arc<Portal>>,
     who: SignedIn,
-    AccountNumber(id): AccountNumber,
+    number: Result<AccountNumber, Refusal>,
 ) -> Result<Response, Refusal> {
     let permit = manage(&portal, &who).await?;
+    let AccountNumber(id) = number?;
     changed(id, portal.store.do_with_account(permit, AccountDeed::Close(id)).await)
 }
 

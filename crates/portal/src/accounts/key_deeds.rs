@@ -23,10 +23,10 @@ use std::sync::Arc;
 pub(crate) async fn make_on_account(
     State(portal): State<Arc<Portal>>,
     who: SignedIn,
-    AccountNumber(id): AccountNumber,
+    number: Result<AccountNumber, Refusal>,
     form: Result<Posted<LabelTyped>, Refusal>,
 ) -> Result<Response, Refusal> {
-    make(&portal, &who, Some(id), form).await
+    make(&portal, &who, number.map(|AccountNumber(id)| Some(id)), form).await
 }
 
 /// A key that bills no account yet.
@@ -35,18 +35,18 @@ pub(crate) async fn make_unattached(
     who: SignedIn,
     form: Result<Posted<LabelTyped>, Refusal>,
 ) -> Result<Response, Refusal> {
-    make(&portal, &who, None, form).await
+    make(&portal, &who, Ok(None), form).await
 }
 
 /// Two keys with the same public part are unlikely, not impossible; then another is drawn, for a decision of its own.
 async fn make(
     portal: &Portal,
     who: &SignedIn,
-    account: Option<AccountId>,
+    account: Result<Option<AccountId>, Refusal>,
     form: Result<Posted<LabelTyped>, Refusal>,
 ) -> Result<Response, Refusal> {
     let mut permit = manage(portal, who).await?;
-    let Posted(typed) = form?;
+    let (account, Posted(typed)) = (account?, form?);
     let label = match typed.read("label") {
         Ok(label) => label,
         Err(problems) => {
@@ -80,11 +80,11 @@ async fn make(
 pub(crate) async fn label(
     State(portal): State<Arc<Portal>>,
     who: SignedIn,
-    KeyName(prefix): KeyName,
+    name: Result<KeyName, Refusal>,
     form: Result<Posted<LabelTyped>, Refusal>,
 ) -> Result<Response, Refusal> {
     let permit = manage(&portal, &who).await?;
-    let Posted(typed) = form?;
+    let (KeyName(prefix), Posted(typed)) = (name?, form?);
     match typed.read("key-label") {
         Ok(label) => {
             let deed = AccountDeed::LabelKey { key: prefix, label };
@@ -107,11 +107,11 @@ pub(crate) struct Chosen {
 pub(crate) async fn attach(
     State(portal): State<Arc<Portal>>,
     who: SignedIn,
-    KeyName(prefix): KeyName,
+    name: Result<KeyName, Refusal>,
     form: Result<Posted<Chosen>, Refusal>,
 ) -> Result<Response, Refusal> {
     let permit = manage(&portal, &who).await?;
-    let Posted(Chosen { account }) = form?;
+    let (KeyName(prefix), Posted(Chosen { account })) = (name?, form?);
     let Some(account) = account.parse().ok().map(AccountId) else {
         let problems = Problems::one("to", "Choose the account that the key is to bill");
         return put_right(&portal, &who, &prefix, None, problems).await;
@@ -137,11 +137,11 @@ pub(crate) struct ChosenKey {
 pub(crate) async fn attach_here(
     State(portal): State<Arc<Portal>>,
     who: SignedIn,
-    AccountNumber(id): AccountNumber,
+    number: Result<AccountNumber, Refusal>,
     form: Result<Posted<ChosenKey>, Refusal>,
 ) -> Result<Response, Refusal> {
     let permit = manage(&portal, &who).await?;
-    let Posted(ChosenKey { key }) = form?;
+    let (AccountNumber(id), Posted(ChosenKey { key })) = (number?, form?);
     if key.is_empty() {
         let attach = Problems::one("key", "Choose the key that is to bill this account");
         return account::put_right(&portal, &who, id, OpenAccount { attach, ..OpenAccount::default() }).await;
@@ -153,9 +153,10 @@ pub(crate) async fn attach_here(
 pub(crate) async fn revoke(
     State(portal): State<Arc<Portal>>,
     who: SignedIn,
-    KeyName(prefix): KeyName,
+    name: Result<KeyName, Refusal>,
 ) -> Result<Response, Refusal> {
     let permit = manage(&portal, &who).await?;
+    let KeyName(prefix) = name?;
     changed(portal.store.do_with_account(permit, AccountDeed::RevokeKey(prefix)).await)
 }
 

@@ -28,7 +28,8 @@ async fn manage(portal: &Portal, who: &SignedIn) -> Result<Permit<ManageAccounts
     portal.permit::<ManageAccounts>(who, TheFirm).await
 }
 
-/// The number in a path `/accounts/{account}…`. What is no integer is no account's address.
+/// The number in a path `/accounts/{account}…`. What is no integer is no account's address; handlers say so only after the policy
+/// was asked, so that a refusal tells nothing.
 pub(crate) struct AccountNumber(pub(crate) AccountId);
 
 impl<S: Send + Sync> FromRequestParts<S> for AccountNumber {

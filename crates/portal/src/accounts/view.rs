@@ -2,11 +2,10 @@
 
 use super::forms::first_letter_large;
 use crate::clients::notice::Notice;
-use crate::drafting::DRAFTING_ACCOUNT;
+use crate::drafting::is_drafting;
 use crate::state::Portal;
-use crate::usage::money::exact;
-use crate::when::{Moment, grouped, long_day, short_day};
-use chancery_domain::{Account, AccountState, Currency, Day, Key, KeyState, Nanos, UnixMillis};
+use crate::when::{Moment, long_day, short_day};
+use chancery_domain::{AccountState, Currency, Day, Key, KeyState, Nanos, UnixMillis, grouped};
 use chancery_store::{AccountEvent, AccountOverview, KeyUse};
 use std::collections::HashMap;
 
@@ -29,18 +28,13 @@ impl AccountRow {
             id: account.id.0,
             name: account.name.to_string(),
             is_closed: account.state != AccountState::Open,
-            is_drafting: is_drafting(account),
+            is_drafting: is_drafting(&account.name),
             active_keys: overview.active_keys,
             rpm: grouped(account.limits.requests_per_min.into()),
             tpm: grouped(account.limits.tokens_per_min.into()),
             spend: Spend::new(overview.month.cost, account.spend_per_month, currency),
         }
     }
-}
-
-/// Whether this is the account that the program makes for the letters drafted in the portal.
-pub(super) fn is_drafting(account: &Account) -> bool {
-    account.name.as_str() == DRAFTING_ACCOUNT
 }
 
 /// What was spent in a month against the cap, in words.
@@ -55,10 +49,12 @@ impl Spend {
     pub(super) fn new(spent: Nanos, cap: Option<Nanos>, currency: Currency) -> Self {
         let (of_cap, is_reached) = match cap {
             None => ("no cap".to_owned(), false),
-            Some(cap) if spent >= cap => (format!("of {}: the cap is reached", money(cap, currency)), true),
-            Some(cap) => (format!("of {}, {}", money(cap, currency), share(spent, cap)), false),
+            Some(cap) if spent >= cap => {
+                (format!("of {}: the cap is reached", currency.exact_to_read(cap)), true)
+            }
+            Some(cap) => (format!("of {}, {}", currency.exact_to_read(cap), share(spent, cap)), false),
         };
-        Self { spent: money(spent, currency), of_cap, is_reached }
+        Self { spent: currency.exact_to_read(spent), of_cap, is_reached }
     }
 }
 
@@ -68,17 +64,6 @@ fn share(spent: Nanos, cap: Nanos) -> String {
     match (percent, spent.0) {
         (0, 1..) => "less than 1\u{a0}%".to_owned(),
         _ => format!("{percent}\u{a0}%"),
-    }
-}
-
-/// The exact amount with its currency: `$1,284.50`, `CHF 0.00024`.
-pub(super) fn money(amount: Nanos, currency: Currency) -> String {
-    let figures = exact(amount);
-    match currency.as_str() {
-        "USD" => format!("${figures}"),
-        "EUR" => format!("€{figures}"),
-        "GBP" => format!("£{figures}"),
-        code => format!("{code}\u{a0}{figures}"),
     }
 }
 

@@ -2,14 +2,14 @@
 //! fit is named to the person, who chooses; nothing is ever cut silently.
 
 use super::api::{Drafter, Prompt};
+use super::counts::tokens;
 use super::failure::Failure;
 use super::fault::{Fault, Trouble};
 use super::limits::OUTPUT_TOKENS;
-use super::money::{grouped, tokens};
 use super::offer::Offer;
 use super::prompt::{Brief, prompt};
 use crate::when::short_day;
-use chancery_domain::Entry;
+use chancery_domain::{Entry, grouped};
 
 /// The whole prompt, or which entries are too much.
 pub(crate) async fn fitted(drafter: &Drafter, brief: &Brief<'_>) -> Result<Prompt, Failure> {
@@ -84,8 +84,8 @@ fn too_many(offer: &Offer, brief: &Brief<'_>, left: &[Entry]) -> Failure {
     let words = format!(
         "The model holds {} tokens at once, and beside a reply of {} {it} not fit: {names}. Your text is untouched and \
          nothing was billed; untick {them}, or shorten the longest reply.",
-        grouped(offer.context_tokens),
-        grouped(brief.max_output_tokens),
+        grouped(offer.context_tokens.into()),
+        grouped(brief.max_output_tokens.into()),
     );
     Failure::of_field("entries", words)
 }

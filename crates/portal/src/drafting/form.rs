@@ -5,8 +5,7 @@ use super::failure::Failure;
 use super::limits::{
     DEFAULT_OUTPUT_TOKENS, MAX_ENTRIES_READ, MAX_FORMER_TEXTS, MAX_PURPOSE_CHARS, OUTPUT_TOKENS,
 };
-use super::money::grouped;
-use chancery_domain::{EntryId, Version};
+use chancery_domain::{EntryId, Version, grouped};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DraftForm {
@@ -95,7 +94,8 @@ impl DraftForm {
                 Ok(Wanted { purpose: purpose.to_owned(), max_output_tokens })
             }
             _ => {
-                let (least, most) = (grouped(*OUTPUT_TOKENS.start()), grouped(*OUTPUT_TOKENS.end()));
+                let (least, most) =
+                    (grouped((*OUTPUT_TOKENS.start()).into()), grouped((*OUTPUT_TOKENS.end()).into()));
                 let words = format!("Write a whole number from {least} to {most}.");
                 Err(Failure::of_field("max_output_tokens", words))
             }

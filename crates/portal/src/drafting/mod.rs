@@ -9,6 +9,7 @@
 //! The key and the API's address stay on this side: a `Fault` has words for the person and a story for the log, apart.
 
 mod api;
+mod counts;
 pub(crate) mod endpoint;
 mod events;
 mod failure;
@@ -17,7 +18,6 @@ mod fit;
 mod form;
 mod job;
 mod limits;
-mod money;
 mod offer;
 mod page;
 mod panel;
@@ -32,10 +32,16 @@ pub use api::DraftingError;
 pub(crate) use limits::MAX_FORMER_TEXTS;
 pub(crate) use panel::{Beside, DraftPanel};
 
+use chancery_domain::AccountName;
 use std::fmt;
 
 /// The account that the program makes at its first start for the letters drafted here, unless the configuration names a key.
 pub const DRAFTING_ACCOUNT: &str = "portal-drafting";
+
+/// Whether this is that account.
+pub(crate) fn is_drafting(name: &AccountName) -> bool {
+    name.as_str() == DRAFTING_ACCOUNT
+}
 
 /// Where letters are drafted.
 #[derive(Clone)]

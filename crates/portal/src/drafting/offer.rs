@@ -1,8 +1,8 @@
 //! What the API offers to draft with: the model, how much it holds, and its prices. Asked of the API and not of the
 //! configuration, because the API may be another's.
 
+use super::counts::tokens;
 use super::fault::{Fault, Trouble};
-use super::money::{exact, tokens};
 use chancery_domain::{Currency, MoneyError, Prices};
 use serde::Deserialize;
 
@@ -59,7 +59,7 @@ impl Offer {
     /// `600 tokens cost at most $0.00024.`
     pub(crate) fn longest_reply_words(&self, max_output_tokens: u32) -> Result<String, MoneyError> {
         let cost = self.prices.output.cost(max_output_tokens)?;
-        Ok(format!("{} cost at most {}.", tokens(max_output_tokens), exact(cost, self.currency)))
+        Ok(format!("{} cost at most {}.", tokens(max_output_tokens), self.currency.exact_to_read(cost)))
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a draft took and cost, as the person reads it beside the letter.
 
-use super::money::{exact, tokens};
+use super::counts::tokens;
 use super::offer::Offer;
 use chancery_domain::{MoneyError, Nanos};
 use serde::Serialize;
@@ -42,10 +42,10 @@ impl Receipt {
         let cost = offer.prices.cost(input_tokens, output_tokens)?;
         let words = ReceiptWords {
             read: format!("Read {}", tokens(input_tokens)),
-            read_cost: exact(input_cost, offer.currency),
+            read_cost: offer.currency.exact_to_read(input_cost),
             wrote: format!("Wrote {}", tokens(output_tokens)),
-            wrote_cost: exact(output_cost, offer.currency),
-            cost: exact(cost, offer.currency),
+            wrote_cost: offer.currency.exact_to_read(output_cost),
+            cost: offer.currency.exact_to_read(cost),
             note: format!(
                 "{}, {}. Check every fact before you send it.",
                 offer.model,

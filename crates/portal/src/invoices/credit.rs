@@ -1,10 +1,10 @@
 //! `GET` and `POST /invoices/{number}/credit`: a credit note, which takes back an invoice or a part of it. The page shows what the
 //! note will say before it is issued, for it cannot be changed afterwards.
 
-use super::credit_form::{CreditTyped, MAX_REASON_CHARS, Wanted, left, refusal_words};
+use super::credit_form::{CreditTyped, Wanted, refusal_words};
 use super::notice::Done;
 use super::sheet::{NO_NUMBER, Sheet};
-use super::{Segments, is_void, no_such_invoice, number_in, read, read_at, refused};
+use super::{Segments, is_void, miscounted, no_such_invoice, number_in, read, read_at, refused};
 use crate::clients::notice::Notice;
 use crate::clients::posted::Posted;
 use crate::frame::{Frame, Section};
@@ -15,7 +15,9 @@ use askama::Template;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
-use chancery_domain::{Buyer, Day, Invoice, InvoiceKind, InvoiceNumber, InvoiceState, MinorUnits};
+use chancery_domain::{
+    Buyer, CREDIT_REASON, Credited, Day, Invoice, InvoiceKind, InvoiceNumber, InvoiceState, MinorUnits,
+};
 use chancery_pages::{Problems, Refusal, page};
 use chancery_policy::{ManageInvoices, ReadInvoices, TheFirm};
 use chancery_store::{CreditOrder, InvoiceRecord, StoreError};
@@ -70,12 +72,12 @@ pub(crate) async fn submit(
     State(portal): State<Arc<Portal>>,
     who: SignedIn,
     number: Segments<String>,
-    Posted(typed): Posted<CreditTyped>,
+    form: Result<Posted<CreditTyped>, Refusal>,
 ) -> Result<Response, Refusal> {
     let permit = portal.permit::<ManageInvoices>(&who, TheFirm).await?;
-    let number = number_in(number)?;
+    let (number, Posted(typed)) = (number_in(number)?, form?);
     let record = creditable(read(&portal, &who, number).await?)?;
-    let Wanted { amount, reason } = match typed.read(&record.invoice, record.credited) {
+    let Wanted { amount, reason } = match typed.read(&record.invoice, record.credited, record.left) {
         Ok(wanted) => wanted,
         Err(problems) => {
             let form = Form { typed, problems, notice: None };
@@ -91,15 +93,14 @@ pub(crate) async fn submit(
         return render(&portal, &who, &record, form(typed, None), StatusCode::OK).await;
     }
     let terms = portal.settings.invoice_terms.clone();
-    let so_far = (!typed.so_far.is_empty()).then_some(record.credited);
-    let order = CreditOrder { invoice: number, amount, reason, so_far, terms };
+    let order = CreditOrder { invoice: number, amount, reason, so_far: Some(record.credited), terms };
     match portal.store.credit_invoice(permit, &order, &chancery_invoicing::pdf).await {
         Ok(note) => Ok(Redirect::to(&Done::Credited.href(note)).into_response()),
         Err(StoreError::CreditRefused { why, .. }) => {
             // Somebody credited it in this very moment.
             let record = creditable(read(&portal, &who, number).await?)?;
             let invoice = &record.invoice;
-            let words = refusal_words(why, invoice.bill.currency, left(invoice, record.credited));
+            let words = refusal_words(why, invoice.bill.currency, record.left.subtotal);
             let problems = Problems::one("amount", words);
             let form = Form { typed, problems, notice: Some(credited_meanwhile()) };
             render(&portal, &who, &record, form, StatusCode::CONFLICT).await
@@ -116,12 +117,24 @@ fn credited_meanwhile() -> Notice {
 }
 
 /// Only invoices are credited, and only while something is left of them.
-fn creditable(record: InvoiceRecord) -> Result<InvoiceRecord, Refusal> {
-    match (&record.invoice.kind, record.state) {
+fn creditable(record: InvoiceRecord) -> Result<Creditable, Refusal> {
+    let InvoiceRecord { invoice, state, credited, .. } = record;
+    match (&invoice.kind, state) {
         (InvoiceKind::CreditNote { .. }, _) => Err(no_such_invoice()),
-        (InvoiceKind::Invoice, InvoiceState::Void) => Err(is_void(record.invoice.number)),
-        (InvoiceKind::Invoice, _) => Ok(record),
+        (InvoiceKind::Invoice, InvoiceState::Void) => Err(is_void(invoice.number)),
+        (InvoiceKind::Invoice, _) => {
+            let left = credited.left_of(&invoice.bill).map_err(miscounted)?;
+            Ok(Creditable { invoice, state, credited, left })
+        }
     }
+}
+
+struct Creditable {
+    invoice: Invoice,
+    state: InvoiceState,
+    credited: Credited,
+    /// What can still be taken back.
+    left: Credited,
 }
 
 struct Form {
@@ -133,19 +146,18 @@ struct Form {
 async fn render(
     portal: &Portal,
     who: &SignedIn,
-    record: &InvoiceRecord,
+    record: &Creditable,
     Form { typed, problems, notice }: Form,
     status: StatusCode,
 ) -> Result<Response, Refusal> {
-    let InvoiceRecord { invoice, credited, .. } = record;
+    let Creditable { invoice, state, credited, left } = record;
     let currency = invoice.bill.currency;
     let wanted = Some(&typed).filter(|typed| !typed.look.is_empty() && !problems.any());
-    let wanted = wanted.and_then(|typed| typed.read(invoice, *credited).ok());
+    let wanted = wanted.and_then(|typed| typed.read(invoice, *credited, *left).ok());
     let preview = match wanted {
         None => None,
         Some(wanted) => Some(Preview::of(portal, record, wanted, buyer_now(portal, who, invoice).await?)?),
     };
-    let left_of_total = invoice.bill.total.checked_sub(credited.total).unwrap_or_default();
     let credit_page = CreditPage {
         frame: Frame::new(portal, who, Section::Invoices),
         number: invoice.number,
@@ -157,13 +169,13 @@ async fn render(
         currency: currency.as_str().to_owned(),
         total: currency.to_read(invoice.bill.total),
         credited: (credited.total != MinorUnits(0)).then(|| currency.to_read(credited.total)),
-        left: currency.to_read(left_of_total),
-        left_of_subtotal: currency.to_read(left(invoice, *credited)),
-        example: currency.decimal(left(invoice, *credited)),
+        left: currency.to_read(left.total),
+        left_of_subtotal: currency.to_read(left.subtotal),
+        example: currency.decimal(left.subtotal),
         has_tax: invoice.bill.tax.is_some(),
-        is_paid: record.state == InvoiceState::Paid,
+        is_paid: *state == InvoiceState::Paid,
         so_far: credited.subtotal.0,
-        max_reason_chars: MAX_REASON_CHARS,
+        max_reason_chars: CREDIT_REASON.max_chars,
         preview,
     };
     page(status, &credit_page)
@@ -178,15 +190,16 @@ async fn buyer_now(portal: &Portal, who: &SignedIn, invoice: &Invoice) -> Result
 }
 
 impl Preview {
-    fn of(portal: &Portal, record: &InvoiceRecord, wanted: Wanted, buyer: Buyer) -> Result<Self, Refusal> {
+    fn of(portal: &Portal, record: &Creditable, wanted: Wanted, buyer: Buyer) -> Result<Self, Refusal> {
         let (invoice, now) = (&record.invoice, portal.clock.now());
         let (bill, after) = invoice
             .bill
             .credited(wanted.amount, record.credited)
             .map_err(|error| Refusal::internal(error.to_string()))?;
+        let taken = bill.total.checked_neg().map_err(miscounted)?;
+        let left = after.left_of(&invoice.bill).map_err(miscounted)?;
         let currency = bill.currency;
-        let taken = currency.to_read(MinorUnits(bill.total.0.saturating_abs()));
-        let left = invoice.bill.total.checked_sub(after.total).unwrap_or_default();
+        let taken = currency.to_read(taken);
         let effect = match after.subtotal == invoice.bill.subtotal {
             true => format!(
                 "It takes back {taken}, which is all that is left. Invoice {} becomes void, and {} can be invoiced again.",
@@ -196,7 +209,7 @@ impl Preview {
             false => {
                 format!(
                     "It takes back {taken}, and {} is left of invoice {}.",
-                    currency.to_read(left),
+                    currency.to_read(left.total),
                     invoice.number
                 )
             }

@@ -2,16 +2,10 @@
 
 use crate::clients::entry_form::wording;
 use chancery_domain::{
-    Bounds, CreditAmount, CreditError, Credited, Currency, Invoice, Lines, MinorUnits, Nanos,
+    CREDIT_REASON, CreditAmount, CreditError, Credited, Currency, Invoice, MinorUnits, Nanos,
 };
 use chancery_pages::Problems;
 use serde::Deserialize;
-
-/// Longest reason, in characters: it stands on the document.
-pub(super) const MAX_REASON_CHARS: usize = 300;
-
-const REASON: Bounds =
-    Bounds { what: "the reason", min_chars: 1, max_chars: MAX_REASON_CHARS, lines: Lines::One };
 
 /// As typed.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -35,13 +29,18 @@ pub(super) struct Wanted {
 }
 
 impl CreditTyped {
-    pub(super) fn read(&self, invoice: &Invoice, credited: Credited) -> Result<Wanted, Problems> {
+    pub(super) fn read(
+        &self,
+        invoice: &Invoice,
+        credited: Credited,
+        left: Credited,
+    ) -> Result<Wanted, Problems> {
         let mut problems = Problems::default();
         let currency = invoice.bill.currency;
         let amount = match self.credit.as_str() {
             "whole" => Some(CreditAmount::Whole),
             "part" => {
-                let part = part(self.amount.trim(), invoice, credited);
+                let part = part(self.amount.trim(), currency, left.subtotal);
                 part.map_err(|why| problems.add("amount", why)).ok().map(CreditAmount::Part)
             }
             _ => {
@@ -51,9 +50,9 @@ impl CreditTyped {
         };
         // What the rule itself refuses, such as a sum that is too large to count.
         if let Some(Err(error)) = amount.map(|amount| invoice.bill.credited(amount, credited)) {
-            problems.add("amount", refusal_words(error, currency, left(invoice, credited)));
+            problems.add("amount", refusal_words(error, currency, left.subtotal));
         }
-        let reason = REASON.take(&self.reason);
+        let reason = CREDIT_REASON.take(&self.reason);
         let reason =
             reason.map_err(|error| problems.add("reason", wording(&error, "Say why, for whoever gets it")));
         match (amount, reason) {
@@ -68,13 +67,8 @@ impl CreditTyped {
     }
 }
 
-/// What can still be credited of the subtotal.
-pub(super) fn left(invoice: &Invoice, credited: Credited) -> MinorUnits {
-    invoice.bill.subtotal.checked_sub(credited.subtotal).unwrap_or_default()
-}
-
-fn part(text: &str, invoice: &Invoice, credited: Credited) -> Result<MinorUnits, String> {
-    let currency = invoice.bill.currency;
+/// At most what is left of the subtotal.
+fn part(text: &str, currency: Currency, left: MinorUnits) -> Result<MinorUnits, String> {
     let example = currency.decimal(MinorUnits(10_i64.pow(currency.minor_digits()) * 50));
     let like = || format!("Write the amount like {example}, without currency and grouping");
     if text.is_empty() {
@@ -89,10 +83,8 @@ fn part(text: &str, invoice: &Invoice, credited: Credited) -> Result<MinorUnits,
         });
     }
     match amount {
-        MinorUnits(..=0) => Err(refusal_words(CreditError::NotPositive, currency, left(invoice, credited))),
-        amount if amount > left(invoice, credited) => {
-            Err(refusal_words(CreditError::MoreThanIsLeft, currency, left(invoice, credited)))
-        }
+        MinorUnits(..=0) => Err(refusal_words(CreditError::NotPositive, currency, left)),
+        amount if amount > left => Err(refusal_words(CreditError::MoreThanIsLeft, currency, left)),
         amount => Ok(amount),
     }
 }

@@ -5,7 +5,7 @@ use super::history::{Event, credit_notes, history};
 use super::notice::Done;
 use super::sheet::Sheet;
 use super::standing::{Badge, Standing};
-use super::{Segments, no_such_invoice, read, refused};
+use super::{Segments, miscounted, no_such_invoice, read, refused};
 use crate::clients::notice::Notice;
 use crate::file_reply::file_reply;
 use crate::frame::{Frame, Section};
@@ -18,6 +18,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{Day, InvoiceKind, InvoiceNumber, InvoiceState};
+use chancery_invoicing::words::file_name;
 use chancery_pages::{Refusal, page, wants_json};
 use chancery_policy::{ManageInvoices, ReadInvoices, TheFirm};
 use chancery_store::InvoiceRecord;
@@ -74,7 +75,8 @@ pub(crate) async fn handle(
     if let Some(number) = document.strip_suffix(".pdf") {
         let number = parse(number)?;
         let pdf = portal.store.read_invoice_document(permit, number).await;
-        return pdf_reply(number, pdf.map_err(|error| refused(&error))?.ok_or_else(no_such_invoice)?);
+        let pdf = pdf.map_err(|error| refused(&error))?.ok_or_else(no_such_invoice)?;
+        return pdf_reply(&read(&portal, &who, number).await?, pdf);
     }
     let (number, is_csv) = match document.strip_suffix(".csv") {
         Some(number) => (parse(number)?, true),
@@ -83,10 +85,16 @@ pub(crate) async fn handle(
     let record = portal.store.read_invoice(permit, number).await.map_err(|error| refused(&error))?;
     let record = record.ok_or_else(no_such_invoice)?;
     match (is_csv, wants_json(&headers)) {
-        (true, _) => Ok(csv_reply(&record)),
-        (false, true) => Ok(Json(chancery_invoicing::record_json(&record)).into_response()),
+        (true, _) => csv_reply(&record),
+        (false, true) => {
+            Ok(Json(chancery_invoicing::record_json(&record).map_err(miscounted)?).into_response())
+        }
         (false, false) => show(&portal, &who, &record, query.get("done").map(String::as_str)).await,
     }
+}
+
+fn standing(record: &InvoiceRecord) -> Result<Standing, Refusal> {
+    Standing::of(record).map_err(miscounted)
 }
 
 fn parse(number: &str) -> Result<InvoiceNumber, Refusal> {
@@ -100,8 +108,8 @@ async fn show(
     done: Option<&str>,
 ) -> Result<Response, Refusal> {
     let (invoice, now) = (&record.invoice, portal.clock.now());
-    let (standing, today, currency) = (Standing::of(record), Day::of(now), invoice.bill.currency);
-    let notice = match done.and_then(Done::parse).and_then(|done| done.notice(record)) {
+    let (standing, today, currency) = (standing(record)?, Day::of(now), invoice.bill.currency);
+    let notice = match done.and_then(Done::parse).and_then(|done| done.notice(record, &standing)) {
         Some(notice) => Some(with_what_became_of_the_invoice(portal, who, record, notice).await?),
         None => None,
     };
@@ -120,7 +128,7 @@ async fn show(
         state: record.state,
         total: currency.to_read(invoice.bill.total),
         credited: (record.credited.total.0 != 0).then(|| currency.to_read(record.credited.total)),
-        left: currency.to_read(standing.outstanding()),
+        left: currency.to_read(standing.outstanding),
         credit_notes: credit_notes(&record.events),
         history: history(&record.events, now),
         draft: (record.state == InvoiceState::Void).then(draft),
@@ -138,7 +146,7 @@ async fn with_what_became_of_the_invoice(
 ) -> Result<Notice, Refusal> {
     let InvoiceKind::CreditNote { of, .. } = record.invoice.kind else { return Ok(notice) };
     let invoice = read(portal, who, of).await?;
-    let left = invoice.invoice.bill.currency.to_read(Standing::of(&invoice).left());
+    let left = invoice.invoice.bill.currency.to_read(standing(&invoice)?.left);
     match invoice.state {
         InvoiceState::Void => {
             let month = long_month(invoice.invoice.month);
@@ -155,8 +163,9 @@ async fn with_what_became_of_the_invoice(
     Ok(notice)
 }
 
-fn pdf_reply(number: InvoiceNumber, pdf: Vec<u8>) -> Result<Response, Refusal> {
-    let disposition = HeaderValue::from_str(&format!("inline; filename=\"invoice-{number}.pdf\""));
+fn pdf_reply(record: &InvoiceRecord, pdf: Vec<u8>) -> Result<Response, Refusal> {
+    let disposition =
+        HeaderValue::from_str(&format!("inline; filename=\"{}.pdf\"", file_name(&record.invoice)));
     let disposition = disposition.map_err(|error| Refusal::internal(error.to_string()))?;
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("application/pdf")),
@@ -166,8 +175,9 @@ fn pdf_reply(number: InvoiceNumber, pdf: Vec<u8>) -> Result<Response, Refusal> {
     Ok((headers, pdf).into_response())
 }
 
-fn csv_reply(record: &InvoiceRecord) -> Response {
-    let name = format!("invoice-{}.csv", record.invoice.number);
-    let file = chancery_invoicing::csv(&record.invoice).into_bytes();
-    file_reply("text/csv; charset=utf-8; header=present", &name, file, stream::empty())
+fn csv_reply(record: &InvoiceRecord) -> Result<Response, Refusal> {
+    let name = format!("{}.csv", file_name(&record.invoice));
+    let file =
+        chancery_invoicing::csv(&record.invoice).map_err(|error| Refusal::internal(error.to_string()))?;
+    Ok(file_reply("text/csv; charset=utf-8; header=present", &name, file, stream::empty()))
 }

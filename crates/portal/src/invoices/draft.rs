@@ -1,7 +1,8 @@
 //! `GET /invoices/drafts/{account}/{month}`: what the invoice of a month would say at this moment, and whether it can be issued.
 
 use super::sheet::{Sheet, not_issued_yet};
-use super::{Segments, month_in, no_such_account, refused};
+use super::{Segments, miscounted, month_in, no_such_account, refused};
+use crate::drafting::is_drafting;
 use crate::frame::{Frame, Section};
 use crate::session::SignedIn;
 use crate::state::Portal;
@@ -32,6 +33,9 @@ struct DraftPage<'a> {
     is_running: bool,
     has_address: bool,
     has_email: bool,
+    has_letterhead: bool,
+    has_payment: bool,
+    is_drafting: bool,
     may_manage: bool,
 }
 
@@ -50,7 +54,7 @@ pub(crate) async fn handle(
         return Ok(Redirect::to(&format!("/invoices/{number}")).into_response());
     }
     let (terms, now) = (&portal.settings.invoice_terms, portal.clock.now());
-    let draft = not_issued_yet(&found, terms, now).map_err(|error| Refusal::internal(error.to_string()))?;
+    let draft = not_issued_yet(&found, terms, now).map_err(miscounted)?;
     if wants_json(&headers) {
         return Ok(Json(as_json(&draft)).into_response());
     }
@@ -66,6 +70,9 @@ pub(crate) async fn handle(
         is_running: Month::of(now) <= month,
         has_address: !found.buyer.address.as_str().is_empty(),
         has_email: !found.buyer.email.as_str().is_empty(),
+        has_letterhead: !terms.seller.letterhead.trim().is_empty(),
+        has_payment: !terms.seller.payment.trim().is_empty(),
+        is_drafting: is_drafting(&found.buyer.name),
         may_manage: portal.policy.would_allow::<ManageInvoices>(who.asker(), TheFirm),
     };
     page(StatusCode::OK, &draft_page)

@@ -3,7 +3,7 @@
 
 use super::list_query::{self, href, is_filtered, is_of_drafts};
 use super::list_rows::{DraftRow, Row, SumsRow, as_json, one_currency};
-use super::refused;
+use super::{miscounted, refused};
 use crate::clients::pagination::{PageLink, page_links};
 use crate::failure::refused_by_store;
 use crate::frame::{Frame, Section};
@@ -14,7 +14,7 @@ use axum::Json;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use chancery_domain::{Account, AccountState, Currency, Day, InvoiceState, Month, UnixMillis};
+use chancery_domain::{Account, AccountState, Currency, Day, InvoiceState, MoneyError, Month, UnixMillis};
 use chancery_pages::{Refusal, page, wants_json};
 use chancery_policy::{ReadInvoices, TheFirm};
 use chancery_store::{INVOICES_PER_PAGE, InvoicePage, InvoiceQuery};
@@ -84,12 +84,15 @@ pub(crate) async fn handle(
     let found = portal.store.list_invoices(permit, &query).await.map_err(|error| refused(&error))?;
     let total = if is_of_drafts(&query) { found.unbilled_total } else { found.total };
     if wants_json(&headers) {
-        return Ok(Json(as_json(&found, query.page, pages_of(total), total)).into_response());
+        return Ok(
+            Json(as_json(&found, query.page, pages_of(total), total).map_err(miscounted)?).into_response()
+        );
     }
     let choices = Choices::read(&portal, &query).await?;
     let frame = Frame::new(&portal, &who, Section::Invoices);
     let currency = portal.settings.invoice_terms.currency;
-    page(StatusCode::OK, &ListPage::new(frame, &query, &found, choices, (currency, now)))
+    let list = ListPage::new(frame, &query, &found, choices, (currency, now)).map_err(miscounted)?;
+    page(StatusCode::OK, &list)
 }
 
 pub(super) fn pages_of(total: u64) -> u32 {
@@ -103,21 +106,22 @@ impl<'a> ListPage<'a> {
         found: &InvoicePage,
         choices: Choices,
         (currency, now): (Currency, UnixMillis),
-    ) -> Self {
+    ) -> Result<Self, MoneyError> {
         let is_of_drafts = is_of_drafts(query);
         let (total, shown) = match is_of_drafts {
             true => (found.unbilled_total, found.unbilled.len()),
             false => (found.total, found.invoices.len()),
         };
         let in_head = one_currency(&found.invoices);
-        Self {
+        let rows = found.invoices.iter().map(|listed| Row::new(listed, in_head, now));
+        Ok(Self {
             frame,
             choices,
             is_filtered: is_filtered(query),
             is_of_drafts,
             csv: href("/invoices.csv", &InvoiceQuery { page: 1, ..query.clone() }),
             sums: found.sums.iter().map(SumsRow::new).collect(),
-            rows: found.invoices.iter().map(|listed| Row::new(listed, in_head, now)).collect(),
+            rows: rows.collect::<Result<_, _>>()?,
             in_head: in_head.map(|currency| currency.as_str().to_owned()),
             drafts: found.unbilled.iter().map(|unbilled| DraftRow::new(unbilled, now)).collect(),
             currency: currency.as_str().to_owned(),
@@ -127,16 +131,21 @@ impl<'a> ListPage<'a> {
                 &InvoiceQuery { state: Some(InvoiceState::Draft), page: 1, ..query.clone() },
             ),
             pages: Pages::new(query, total, shown),
-        }
+        })
     }
 
     fn has_more_drafts(&self) -> bool {
         u64::try_from(self.drafts.len()).is_ok_and(|shown| shown < self.drafts_total)
     }
 
-    /// How many of the months that are shown can be issued now.
-    fn ready(&self) -> usize {
-        self.drafts.iter().filter(|draft| draft.from.is_none()).count()
+    /// How many months can be issued now. They are listed the newest first, so that those that are not shown here can be issued
+    /// where the last that is shown can; otherwise none that is shown can, and nothing is said.
+    fn ready(&self) -> u64 {
+        let not_yet = self.drafts.iter().filter(|draft| draft.from.is_some()).count();
+        match self.drafts.last() {
+            Some(DraftRow { from: None, .. }) => self.drafts_total.saturating_sub(not_yet as u64),
+            _ => 0,
+        }
     }
 }
 

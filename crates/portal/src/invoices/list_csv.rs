@@ -124,7 +124,7 @@ fn documents(listed: &[ListedInvoice]) -> io::Result<Chunk> {
             currency.as_str().to_owned(),
             currency.decimal(row.total),
             currency.decimal(row.credited.total),
-            currency.decimal(Standing::listed(row).outstanding()),
+            currency.decimal(Standing::listed(row).map_err(io::Error::other)?.outstanding),
         ];
         write_csv_cells(&mut file, cells.map(Cow::Owned))?;
     }

@@ -1,9 +1,9 @@
 //! The rows of the list, as its page shows them and as programs read them.
 
-use super::figures::exact;
 use super::standing::{Badge, Standing};
-use crate::when::{Moment, day_or_time, long_day, long_month, short_day};
-use chancery_domain::{Currency, Day, InvoiceKind, InvoiceNumber, UnixMillis};
+use crate::drafting::is_drafting;
+use crate::when::{Moment, day_and_time, day_or_time, long_day, long_month, short_day};
+use chancery_domain::{Currency, Day, InvoiceKind, InvoiceNumber, MoneyError, Month, UnixMillis};
 use chancery_store::{InvoicePage, InvoiceSums, ListedInvoice, UnbilledMonth};
 use serde_json::{Value, json};
 
@@ -28,8 +28,12 @@ pub(super) struct DraftRow {
     pub(super) account: String,
     pub(super) month: String,
     pub(super) exact: String,
+    /// The portal’s own account.
+    pub(super) is_drafting: bool,
     /// None: it can be issued now.
     pub(super) from: Option<Moment>,
+    /// Otherwise it has ended, even if its last requests may be under way.
+    pub(super) is_running: bool,
 }
 
 pub(super) struct SumsRow {
@@ -47,8 +51,12 @@ pub(super) fn one_currency(listed: &[ListedInvoice]) -> Option<Currency> {
 }
 
 impl Row {
-    pub(super) fn new(listed: &ListedInvoice, in_head: Option<Currency>, now: UnixMillis) -> Self {
-        let (standing, today) = (Standing::listed(listed), Day::of(now));
+    pub(super) fn new(
+        listed: &ListedInvoice,
+        in_head: Option<Currency>,
+        now: UnixMillis,
+    ) -> Result<Self, MoneyError> {
+        let (standing, today) = (Standing::listed(listed)?, Day::of(now));
         let amount = |amount| match in_head {
             Some(currency) => currency.figures(amount),
             None => listed.currency.to_read(amount),
@@ -58,9 +66,9 @@ impl Row {
             InvoiceKind::Invoice => None,
             InvoiceKind::CreditNote { of, .. } => Some(of),
         };
-        let left = standing.left();
+        let left = standing.left;
         let is_part_left = credits.is_none() && left != listed.total && left.0 != 0;
-        Self {
+        Ok(Self {
             number: listed.number,
             account: listed.buyer.to_string(),
             month: long_month(listed.month),
@@ -71,20 +79,25 @@ impl Row {
             total: amount(listed.total),
             credits,
             left: is_part_left.then(|| amount(left)),
-        }
+        })
     }
 }
 
 impl DraftRow {
     pub(super) fn new(unbilled: &UnbilledMonth, now: UnixMillis) -> Self {
         let UnbilledMonth { account, name, month, totals } = unbilled;
-        let from = month.can_be_issued_from();
+        let (from, is_running) = (month.can_be_issued_from(), Month::of(now) <= *month);
         Self {
             href: format!("/invoices/drafts/{account}/{month}"),
             account: name.to_string(),
             month: long_month(*month),
-            exact: exact(totals.cost),
-            from: (from > now).then(|| Moment { iso: from.to_iso(), words: long_day(Day::of(from)) }),
+            exact: totals.cost.figures(),
+            is_drafting: is_drafting(name),
+            from: (from > now).then(|| Moment {
+                iso: from.to_iso(),
+                words: if is_running { long_day(Day::of(from)) } else { day_and_time(from, now) },
+            }),
+            is_running,
         }
     }
 }
@@ -102,8 +115,8 @@ impl SumsRow {
     }
 }
 
-pub(super) fn as_json(found: &InvoicePage, page: u32, pages: u32, total: u64) -> Value {
-    let invoices: Vec<_> = found.invoices.iter().map(invoice_json).collect();
+pub(super) fn as_json(found: &InvoicePage, page: u32, pages: u32, total: u64) -> Result<Value, MoneyError> {
+    let invoices = found.invoices.iter().map(invoice_json).collect::<Result<Vec<_>, _>>()?;
     let drafts: Vec<_> = found.unbilled.iter().map(draft_json).collect();
     let sums: Vec<_> = found
         .sums
@@ -117,19 +130,19 @@ pub(super) fn as_json(found: &InvoicePage, page: u32, pages: u32, total: u64) ->
             })
         })
         .collect();
-    json!({
+    Ok(json!({
         "invoices": invoices,
         "drafts": drafts,
         "sums": sums,
         "page": page,
         "pages": pages,
         "total": total,
-    })
+    }))
 }
 
-fn invoice_json(listed: &ListedInvoice) -> Value {
+fn invoice_json(listed: &ListedInvoice) -> Result<Value, MoneyError> {
     let currency = listed.currency;
-    json!({
+    Ok(json!({
         "number": listed.number,
         "kind": kind_name(&listed.kind),
         "state": listed.state.as_str(),
@@ -139,8 +152,8 @@ fn invoice_json(listed: &ListedInvoice) -> Value {
         "due": listed.due.to_string(),
         "currency": currency.as_str(),
         "total": currency.decimal(listed.total),
-        "outstanding": currency.decimal(Standing::listed(listed).outstanding()),
-    })
+        "outstanding": currency.decimal(Standing::listed(listed)?.outstanding),
+    }))
 }
 
 fn draft_json(unbilled: &UnbilledMonth) -> Value {
@@ -156,5 +169,38 @@ pub(super) fn kind_name(kind: &InvoiceKind) -> &'static str {
     match kind {
         InvoiceKind::Invoice => "invoice",
         InvoiceKind::CreditNote { .. } => "credit_note",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chancery_store::UsageTotals;
+
+    fn row(name: &str, now: &str) -> DraftRow {
+        let unbilled = UnbilledMonth {
+            account: chancery_domain::AccountId(7),
+            name: name.parse().unwrap(),
+            month: "2026-10".parse().unwrap(),
+            totals: UsageTotals::default(),
+        };
+        DraftRow::new(&unbilled, UnixMillis(now.parse::<jiff::Timestamp>().unwrap().as_millisecond()))
+    }
+
+    #[test]
+    fn a_month_is_running_then_ended_and_an_hour_later_ready() {
+        let states = ["2026-10-31T23:59:59Z", "2026-11-01T00:30:00Z", "2026-11-01T01:00:00Z"].map(|now| {
+            let DraftRow { from, is_running, .. } = row("Hale", now);
+            (is_running, from.map(|from| from.words))
+        });
+        let words = |words: &str| Some(words.to_owned());
+        let expected = [(true, words("1 November 2026")), (false, words("today, 01:00 UTC")), (false, None)];
+        assert_eq!(states, expected);
+    }
+
+    #[test]
+    fn the_portals_own_account_is_marked() {
+        let now = "2026-11-13T09:00:00Z";
+        assert!(row(crate::DRAFTING_ACCOUNT, now).is_drafting && !row("Hale", now).is_drafting);
     }
 }

@@ -5,7 +5,6 @@ pub(crate) mod credit;
 mod credit_form;
 pub(crate) mod document;
 pub(crate) mod draft;
-mod figures;
 mod history;
 pub(crate) mod issue;
 pub(crate) mod list;
@@ -24,7 +23,7 @@ use crate::when::{in_utc, long_month};
 use axum::extract::Path;
 use axum::extract::rejection::PathRejection;
 use axum::http::StatusCode;
-use chancery_domain::{AccountId, InvoiceNumber, Month};
+use chancery_domain::{AccountId, InvoiceNumber, MoneyError, Month};
 use chancery_pages::Refusal;
 use chancery_policy::{ReadInvoices, TheFirm};
 use chancery_store::{InvoiceRecord, StoreError};
@@ -87,6 +86,11 @@ fn refused(error: &StoreError) -> Refusal {
         }
         error => refused_by_store(error),
     }
+}
+
+/// Amounts that no document of ours can have.
+fn miscounted(error: MoneyError) -> Refusal {
+    Refusal::internal(error.to_string())
 }
 
 fn month_still_open(month: Month) -> Refusal {

@@ -41,7 +41,7 @@ impl Done {
     }
 
     /// None where it does not fit what the document is now: the address is older than the last deed.
-    pub(super) fn notice(self, record: &InvoiceRecord) -> Option<Notice> {
+    pub(super) fn notice(self, record: &InvoiceRecord, standing: &Standing) -> Option<Notice> {
         let (invoice, state) = (&record.invoice, record.state);
         let (number, month) = (invoice.number, long_month(invoice.month));
         let is_note = matches!(invoice.kind, InvoiceKind::CreditNote { .. });
@@ -61,7 +61,7 @@ impl Done {
                 ),
             )),
             Self::Paid if state == InvoiceState::Paid => {
-                let amount = invoice.bill.currency.to_read(Standing::of(record).left());
+                let amount = invoice.bill.currency.to_read(standing.left);
                 Some(Notice::good("Marked as paid.", format!("{amount} of invoice {number} counts as paid.")))
             }
             Self::NotPaid if state == InvoiceState::Issued && !is_note => Some(Notice::good(

@@ -1,12 +1,12 @@
 //! A document as a page shows it, in the manner of the sheet of paper that is sent: letterhead, facts, lines, sums, how to pay and how
 //! it adds up. The same for an invoice, for a credit note and for what a month's invoice would say now.
 
-use super::figures::{Exact, exact, lined_up, rounding};
-use crate::when::{grouped, long_day, long_month};
+use crate::when::{long_day, long_month};
 use chancery_domain::{
-    Bill, Currency, Day, Invoice, InvoiceKind, InvoiceLine, InvoiceNumber, InvoiceTerms, LineItem,
-    MoneyError, UnixMillis,
+    Bill, Currency, Day, Invoice, InvoiceKind, InvoiceLine, InvoiceNumber, InvoiceTerms, LineItem, LinedUp,
+    MoneyError, UnixMillis, grouped, lined_up,
 };
+use chancery_invoicing::words::{self, Paragraph};
 use chancery_store::MonthToBill;
 
 pub(super) struct Sheet {
@@ -27,14 +27,13 @@ pub(super) struct Sheet {
     pub(super) amount_label: &'static str,
     pub(super) amount: String,
     pub(super) currency: Currency,
+    /// The head of the column of what lines are for.
+    pub(super) items: &'static str,
     pub(super) lines: Vec<Line>,
     pub(super) subtotal: String,
     pub(super) tax: Option<(String, String)>,
-    /// Empty: nothing is said.
-    pub(super) payment: Vec<String>,
-    /// To be quoted with a payment.
-    pub(super) quote: Option<InvoiceNumber>,
-    pub(super) rule: String,
+    /// Below the sums.
+    pub(super) foot: Vec<Paragraph>,
 }
 
 /// For programs and for people.
@@ -50,17 +49,20 @@ pub(super) enum Due {
 
 pub(super) struct Credit {
     pub(super) of: InvoiceNumber,
+    /// What stands above the reason.
+    pub(super) heading: String,
     pub(super) reason: Vec<String>,
 }
 
 pub(super) struct Line {
+    pub(super) what: String,
     pub(super) item: Item,
-    pub(super) exact: Exact,
+    pub(super) exact: LinedUp,
     pub(super) amount: String,
 }
 
 pub(super) enum Item {
-    Tokens { what: String, tokens: String, price: String },
+    Tokens { tokens: String, price: String },
     Part,
 }
 
@@ -79,11 +81,13 @@ impl Sheet {
         buyer_lines.extend(Some(buyer.email.as_str().to_owned()).filter(|email| !email.is_empty()));
         let credit = match kind {
             InvoiceKind::Invoice => None,
-            InvoiceKind::CreditNote { of, reason } => Some(Credit { of: *of, reason: lines_of(reason) }),
+            InvoiceKind::CreditNote { of, reason } => {
+                Some(Credit { of: *of, heading: words::why_credited(*of), reason: lines_of(reason) })
+            }
         };
         let tax = bill.tax.as_ref();
         Self {
-            name: name_of(invoice),
+            name: words::title(invoice),
             is_draft: false,
             seller: seller.name.clone(),
             letterhead: lines_of(&seller.letterhead),
@@ -93,16 +97,14 @@ impl Sheet {
             month: long_month(*month),
             credit,
             due: is_invoice.then(|| Due::On(Date::of(*due))),
-            amount_label: if is_invoice { "Amount due" } else { "Amount credited" },
+            amount_label: words::amount(kind),
             amount: bill.currency.to_read(bill.total),
             currency: bill.currency,
-            lines: lines(bill),
+            items: words::items(bill),
+            lines: lines(invoice),
             subtotal: bill.currency.figures(bill.subtotal),
-            tax: tax
-                .map(|tax| (format!("{}, {}\u{a0}%", tax.name, tax.rate), bill.currency.figures(tax.amount))),
-            payment: if is_invoice { lines_of(&seller.payment) } else { Vec::new() },
-            quote: Some(*number),
-            rule: rule(bill),
+            tax: tax.map(|tax| (words::tax(tax), bill.currency.figures(tax.amount))),
+            foot: words::foot(invoice, Some(*number)),
         }
     }
 
@@ -118,7 +120,7 @@ impl Sheet {
             } else {
                 "Amount due"
             },
-            quote: None,
+            foot: words::foot(draft, None),
             ..Self::of(draft)
         }
     }
@@ -126,15 +128,7 @@ impl Sheet {
     /// A credit note that is not issued yet.
     pub(super) fn credit_draft(note: &Invoice) -> Self {
         let name = "Draft credit note".to_owned();
-        Self { name, is_draft: true, issued: None, ..Self::of(note) }
-    }
-}
-
-/// `Invoice 2026-0031`, `Credit note 2026-0032`.
-pub(super) fn name_of(invoice: &Invoice) -> String {
-    match invoice.kind {
-        InvoiceKind::Invoice => format!("Invoice {}", invoice.number),
-        InvoiceKind::CreditNote { .. } => format!("Credit note {}", invoice.number),
+        Self { name, is_draft: true, issued: None, foot: words::foot(note, None), ..Self::of(note) }
     }
 }
 
@@ -160,45 +154,19 @@ pub(super) fn not_issued_yet(
 /// Of what is not issued. Numbers begin with 1, and nobody is shown this one.
 pub(super) const NO_NUMBER: InvoiceNumber = InvoiceNumber { year: 0, serial: 0 };
 
-fn lines(bill: &Bill) -> Vec<Line> {
+fn lines(invoice: &Invoice) -> Vec<Line> {
+    let bill = &invoice.bill;
     let exact = lined_up(bill.lines.iter().map(|line| line.exact));
-    let line = |(line, exact): (&InvoiceLine, Exact)| Line {
+    let line = |(line, exact): (&InvoiceLine, LinedUp)| Line {
+        what: words::item(&line.item, &invoice.kind),
         item: match &line.item {
-            LineItem::Tokens { model, direction, tokens, price } => Item::Tokens {
-                what: format!("{model}, {}", direction.as_str()),
-                tokens: grouped(*tokens),
-                price: price.to_string(),
-            },
+            LineItem::Tokens { tokens, price, .. } => {
+                Item::Tokens { tokens: grouped(*tokens), price: price.to_string() }
+            }
             LineItem::Part => Item::Part,
         },
         exact,
         amount: bill.currency.figures(line.amount),
     };
     bill.lines.iter().zip(exact).map(line).collect()
-}
-
-/// How the figures come about, so that whoever has the document can reckon it again.
-fn rule(bill: &Bill) -> String {
-    let rounding = rounding(&bill.currency);
-    let is_part = bill.lines.iter().any(|line| line.item == LineItem::Part);
-    let lines = match is_part {
-        true => "The amount is the part of the subtotal that is taken back.".to_owned(),
-        false => format!(
-            "Each line is tokens × price ÷ 1,000,000, rounded {rounding}. Before rounding, the lines come to {} {}.",
-            exact(bill.exact),
-            bill.currency.as_str()
-        ),
-    };
-    match (&bill.tax, is_part) {
-        (None, _) => format!("{lines} The total is the sum of the lines."),
-        (Some(_), false) => {
-            format!(
-                "{lines} The tax is that rate of the subtotal, rounded in the same way, and the total is both together."
-            )
-        }
-        (Some(_), true) => format!(
-            "{lines} The tax is rounded {rounding}, over all that is credited so far, so that the parts of an invoice never \
-             come to more or less than the whole."
-        ),
-    }
 }

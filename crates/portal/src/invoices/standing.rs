@@ -1,7 +1,9 @@
 //! Where an invoice stands, in a word and in a sentence.
 
 use crate::when::long_day;
-use chancery_domain::{Credited, Currency, Day, InvoiceKind, InvoiceState, MinorUnits};
+use chancery_domain::{
+    Credited, Currency, Day, InvoiceKind, InvoiceState, MinorUnits, MoneyError, left_of_total, outstanding,
+};
 use chancery_store::{InvoiceRecord, ListedInvoice};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,49 +19,43 @@ pub(super) struct Standing {
     state: InvoiceState,
     due: Day,
     currency: Currency,
-    total: MinorUnits,
-    credited: Credited,
+    /// The total less what was credited, paid or not.
+    pub(super) left: MinorUnits,
+    /// What is still to be paid.
+    pub(super) outstanding: MinorUnits,
 }
 
 impl Standing {
-    pub(super) fn of(record: &InvoiceRecord) -> Self {
+    pub(super) fn of(record: &InvoiceRecord) -> Result<Self, MoneyError> {
         let invoice = &record.invoice;
-        Self {
-            is_credit_note: matches!(invoice.kind, InvoiceKind::CreditNote { .. }),
-            state: record.state,
-            due: invoice.due,
-            currency: invoice.bill.currency,
-            total: invoice.bill.total,
-            credited: record.credited,
-        }
+        let (currency, total) = (invoice.bill.currency, invoice.bill.total);
+        Self::new(&invoice.kind, record.state, invoice.due, currency, (total, record.credited))
     }
 
-    pub(super) fn listed(listed: &ListedInvoice) -> Self {
-        Self {
-            is_credit_note: matches!(listed.kind, InvoiceKind::CreditNote { .. }),
-            state: listed.state,
-            due: listed.due,
-            currency: listed.currency,
-            total: listed.total,
-            credited: listed.credited,
-        }
+    pub(super) fn listed(listed: &ListedInvoice) -> Result<Self, MoneyError> {
+        let ListedInvoice { kind, state, due, currency, total, credited, .. } = listed;
+        Self::new(kind, *state, *due, *currency, (*total, *credited))
     }
 
-    /// What is still to be paid.
-    pub(super) fn outstanding(&self) -> MinorUnits {
-        match self.state {
-            InvoiceState::Issued if !self.is_credit_note => self.left(),
-            _ => MinorUnits(0),
-        }
-    }
-
-    /// The total less what was credited, paid or not. A note never takes back more than there is.
-    pub(super) fn left(&self) -> MinorUnits {
-        self.total.checked_sub(self.credited.total).unwrap_or_default()
+    fn new(
+        kind: &InvoiceKind,
+        state: InvoiceState,
+        due: Day,
+        currency: Currency,
+        (total, credited): (MinorUnits, Credited),
+    ) -> Result<Self, MoneyError> {
+        Ok(Self {
+            is_credit_note: matches!(kind, InvoiceKind::CreditNote { .. }),
+            state,
+            due,
+            currency,
+            left: left_of_total(total, credited)?,
+            outstanding: outstanding(kind, state, total, credited)?,
+        })
     }
 
     pub(super) fn is_overdue(&self, today: Day) -> bool {
-        self.outstanding() > MinorUnits(0) && self.due < today
+        self.outstanding > MinorUnits(0) && self.due < today
     }
 
     /// None for what is not late.
@@ -82,7 +78,7 @@ impl Standing {
     }
 
     pub(super) fn words(&self, today: Day) -> String {
-        let (amount, due) = (self.currency.to_read(self.outstanding()), long_day(self.due));
+        let (amount, due) = (self.currency.to_read(self.outstanding), long_day(self.due));
         match self.state {
             _ if self.is_credit_note => {
                 "A credit note is not paid: it takes back what an invoice said.".to_owned()
@@ -103,14 +99,18 @@ mod tests {
     use super::*;
 
     fn standing(state: InvoiceState, due: &str, credited: i64) -> Standing {
-        Standing {
-            is_credit_note: false,
-            state,
-            due: due.parse().unwrap(),
-            currency: Currency::USD,
-            total: MinorUnits(20_770),
-            credited: Credited { subtotal: MinorUnits(credited), total: MinorUnits(credited) },
-        }
+        of_kind(&InvoiceKind::Invoice, state, due, (20_770, credited))
+    }
+
+    fn of_kind(
+        kind: &InvoiceKind,
+        state: InvoiceState,
+        due: &str,
+        (total, credited): (i64, i64),
+    ) -> Standing {
+        let credited = Credited { subtotal: MinorUnits(credited), total: MinorUnits(credited) };
+        let figures = (MinorUnits(total), credited);
+        Standing::new(kind, state, due.parse().unwrap(), Currency::USD, figures).unwrap()
     }
 
     #[test]
@@ -129,10 +129,11 @@ mod tests {
         );
         for state in [InvoiceState::Paid, InvoiceState::Void] {
             let done = standing(state, "2026-12-02", 0);
-            assert_eq!((done.is_overdue(later), done.outstanding()), (false, MinorUnits(0)));
+            assert_eq!((done.is_overdue(later), done.outstanding), (false, MinorUnits(0)));
         }
-        let note = Standing { is_credit_note: true, total: MinorUnits(-500), ..issued };
-        assert_eq!((note.is_overdue(later), note.outstanding()), (false, MinorUnits(0)));
+        let kind = InvoiceKind::CreditNote { of: "2026-0001".parse().unwrap(), reason: "x".to_owned() };
+        let note = of_kind(&kind, InvoiceState::Issued, "2026-12-02", (-500, 0));
+        assert_eq!((note.is_overdue(later), note.outstanding), (false, MinorUnits(0)));
         assert_eq!(note.badge(later).word, "Credit note");
     }
 }

@@ -318,13 +318,31 @@ async fn what_is_not_there_is_told_to_partners_and_hidden_from_consultants_in_th
             assert_eq!((refused.status, &refused.body), (StatusCode::FORBIDDEN, &one.body), "{deed}");
         }
     }
+    // What cannot even be read as an address tells no more.
+    for path in ["/accounts/new", "/accounts/%FF"] {
+        let refused = firm.ben.browser.get(path).await;
+        assert_eq!((refused.status, &refused.body), (StatusCode::FORBIDDEN, &one.body), "{path}");
+    }
+    for path in [
+        "/accounts/x/limits",
+        "/accounts/x/billing",
+        "/accounts/x/close",
+        "/accounts/x/keys",
+        "/accounts/x/attach",
+        "/accounts/keys/%FF/label",
+        "/accounts/keys/%FF/attach",
+        "/accounts/keys/%FF/revoke",
+    ] {
+        let refused = firm.ben.browser.post(path, "").await;
+        assert_eq!((refused.status, &refused.body), (StatusCode::FORBIDDEN, &one.body), "{path}");
+    }
     let decisions = firm.decisions().await.split_off(decided);
     let ben = Some(firm.ben.id);
     let reads = decisions
         .iter()
         .map(in_short)
         .filter(|row| *row == (Action::ReadAccounts, Decision::Refused, None, ben));
-    assert_eq!((decisions.len(), reads.count()), (9, 3), "each is on record");
+    assert_eq!((decisions.len(), reads.count()), (19, 5), "each is on record");
     let kept = firm.desk.portal.store.key_with_prefix(&key.prefix()).await.unwrap().unwrap().key;
     assert_eq!(kept.state, KeyState::Active);
 }

@@ -18,6 +18,8 @@ pub(super) struct Browser {
     pub(super) cookies: BTreeMap<String, String>,
     pub(super) accept: &'static str,
     pub(super) user_agent: &'static str,
+    /// Of what it sends.
+    pub(super) content_type: &'static str,
     /// Whose page it is on, as it says.
     pub(super) site: &'static str,
     pub(super) address: SocketAddr,
@@ -66,6 +68,7 @@ impl Browser {
             cookies: BTreeMap::new(),
             accept: "text/html,application/xhtml+xml,*/*;q=0.8",
             user_agent: "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0",
+            content_type: "application/x-www-form-urlencoded",
             site: "same-origin",
             address: "192.0.2.7:50000".parse().unwrap(),
             is_script: false,
@@ -127,7 +130,7 @@ impl Browser {
                 self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
             request = request.header(header::COOKIE, cookies.join("; "));
         }
-        request = request.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+        request = request.header(header::CONTENT_TYPE, self.content_type);
         let mut request = request.body(Body::from(form.to_owned())).unwrap();
         request.extensions_mut().insert(ConnectInfo(self.address));
         if let Some(proven) = proven {

@@ -77,6 +77,14 @@ impl Desk {
         Self::open_set(folder, settings, &route).await
     }
 
+    /// With invoices made like that.
+    async fn open_billing(invoice_terms: InvoiceTerms) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let route = MailRoute::Outbox(folder.path().join("outbox"));
+        let settings = PortalSettings { invoice_terms, ..settings(SecondFactor::None) };
+        Self::open_set(folder, settings, &route).await
+    }
+
     async fn open_in(folder: TempDir, second_factor: SecondFactor, route: &MailRoute) -> Self {
         Self::open_set(folder, settings(second_factor), route).await
     }

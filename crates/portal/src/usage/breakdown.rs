@@ -1,9 +1,7 @@
 //! A month's usage by model, by key or by account: rows of one table, and their sum.
 
-use super::money::{Aligned, aligned};
 use super::query::address;
-use crate::when::grouped;
-use chancery_domain::Month;
+use chancery_domain::{LinedUp, Month, grouped, lined_up};
 use chancery_store::{AccountUsage, KeyUsage, UsageGroup, UsageSum, UsageTotals};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +23,7 @@ pub(super) struct Row {
     pub(super) prefix: Option<String>,
     pub(super) input: String,
     pub(super) output: String,
-    pub(super) spend: Aligned,
+    pub(super) spend: LinedUp,
 }
 
 /// What a row is about.
@@ -77,9 +75,9 @@ impl Breakdown {
         total: &UsageTotals,
     ) -> Self {
         let costs = subjects.iter().map(|subject| subject.totals.cost);
-        let mut spend = aligned(costs.chain([total.cost]));
-        let of_total = spend.pop().unwrap_or_else(Aligned::nothing);
-        let row = |(subject, spend): (Subject, Aligned)| Row {
+        let mut spend = lined_up(costs.chain([total.cost]));
+        let of_total = spend.pop().unwrap_or_else(LinedUp::default);
+        let row = |(subject, spend): (Subject, LinedUp)| Row {
             name: subject.name,
             link: subject.link,
             prefix: subject.prefix,
@@ -116,7 +114,7 @@ mod tests {
         };
         let keys = [key("Claims intake", 62_936_134_900), key("", 500_000_000)];
         let table = Breakdown::by_key(&keys, &totals(2_400, 63_436_134_900));
-        let spend = |row: &Row| format!("{}|{}", row.spend.amount, row.spend.padding);
+        let spend = |row: &Row| format!("{}|{}", row.spend.text, row.spend.pad);
         assert_eq!(table.rows.iter().map(spend).collect::<Vec<_>>(), ["62.9361349|", "0.50|00000"]);
         assert_eq!(spend(&table.total), "63.4361349|");
         assert_eq!((table.rows[0].input.as_str(), table.rows[1].name.as_str()), ("1,200", "No label"));

@@ -2,7 +2,7 @@
 //! whole one came to stands beside it.
 
 use super::calendar::Calendar;
-use crate::when::grouped;
+use chancery_domain::grouped;
 
 /// From here on, percents say less than multiples.
 const MIN_MULTIPLE: u128 = 10;

@@ -3,10 +3,9 @@
 use super::axis::short_counts;
 use super::calendar::{Calendar, long_day_words, month_words, short_day_words};
 use super::chart::{Chart, DayValues, Drawing, Series};
-use super::money::{self, Aligned};
+use super::money;
 use super::refusals::{self, Refusals};
-use crate::when::grouped;
-use chancery_domain::{Currency, Day, Month, Nanos};
+use chancery_domain::{Currency, Day, LinedUp, Month, Nanos, grouped, lined_up};
 use chancery_store::{UsageGroup, UsageSum, UsageTotals};
 use std::collections::BTreeMap;
 
@@ -32,7 +31,7 @@ pub(super) struct DayRow {
     pub(super) requests: String,
     /// Rounded, for reading.
     pub(super) spend: String,
-    pub(super) exact: Aligned,
+    pub(super) exact: LinedUp,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +81,7 @@ impl Daily {
 
     pub(super) fn spend_chart(&self) -> Chart {
         let nanos = |totals: &UsageTotals| u128::try_from(totals.cost.0).unwrap_or_default();
-        let amount = |cost: Nanos| format!("{} {}", money::exact(cost), self.currency);
+        let amount = |cost: Nanos| format!("{} {}", cost.figures(), self.currency);
         let values = |(_, totals): &(Day, UsageTotals)| DayValues {
             values: vec![nanos(totals)],
             words: amount(totals.cost),
@@ -139,8 +138,8 @@ impl Daily {
     /// Every day so far, the oldest first; and all of them together.
     pub(super) fn table(&self, total: &UsageTotals) -> DayTable {
         let costs = self.days.iter().map(|(_, totals)| totals.cost);
-        let mut exact = money::aligned(costs.chain([total.cost]));
-        let row = |day: Option<Day>, totals: &UsageTotals, exact: Aligned| DayRow {
+        let mut exact = lined_up(costs.chain([total.cost]));
+        let row = |day: Option<Day>, totals: &UsageTotals, exact: LinedUp| DayRow {
             iso: day.map(|day| day.to_string()).unwrap_or_default(),
             words: day.map(short_day_words).unwrap_or_default(),
             input: grouped(totals.input_tokens),
@@ -149,7 +148,7 @@ impl Daily {
             spend: self.currency.to_read(self.currency.round(totals.cost)),
             exact,
         };
-        let of_total = exact.pop().unwrap_or_else(Aligned::nothing);
+        let of_total = exact.pop().unwrap_or_else(LinedUp::default);
         let rows = self.days.iter().zip(exact).map(|((day, totals), exact)| row(Some(*day), totals, exact));
         DayTable { rows: rows.collect(), total: row(None, total, of_total) }
     }
@@ -191,9 +190,9 @@ mod tests {
             (row.iso.as_str(), row.words.as_str(), row.input.as_str(), row.spend.as_str()),
             ("2026-11-02", "Mon 2 Nov", "1,200", "$0.13")
         );
-        assert_eq!(row.exact.amount, "0.128431");
+        assert_eq!(row.exact.text, "0.128431");
         assert_eq!((table.rows[0].input.as_str(), table.rows[0].requests.as_str()), ("0", "0"));
-        assert_eq!((table.total.exact.amount.as_str(), table.total.requests.as_str()), ("5.128431", "4"));
+        assert_eq!((table.total.exact.text.as_str(), table.total.requests.as_str()), ("5.128431", "4"));
         let chart = daily.tokens_chart();
         assert_eq!(chart.days.len(), 13);
         assert_eq!(

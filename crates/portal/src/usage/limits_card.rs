@@ -2,9 +2,8 @@
 
 use super::calendar::Calendar;
 use super::meter::{Level, Meter, Share};
-use super::money::exact;
-use crate::when::{clock_time, grouped, written_day};
-use chancery_domain::{Account, AccountState, Currency, Day, Nanos, UnixMillis};
+use crate::when::{clock_time, written_day};
+use chancery_domain::{Account, AccountState, Currency, Day, MinorUnits, Nanos, UnixMillis, grouped};
 use chancery_store::PeakDay;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +68,14 @@ impl LimitsCard {
 }
 
 fn spend_meter(spent: Nanos, cap: Nanos, calendar: Calendar, currency: Currency) -> Meter {
-    let to_read = |amount: Nanos| currency.to_read(currency.round(amount));
+    // What is too small for its currency's minor unit would read as nothing, or as more than it is.
+    let is_whole = |amount: Nanos| currency.exactly(currency.round(amount)) == Ok(amount);
+    let is_seen = |amount: Nanos| amount == Nanos(0) || currency.round(amount) != MinorUnits(0);
+    let are_rounded = is_whole(cap) && is_seen(spent);
+    let to_read = |amount: Nanos| match are_rounded {
+        true => currency.to_read(currency.round(amount)),
+        false => currency.exact_to_read(amount),
+    };
     let nanos = |amount: Nanos| u128::try_from(amount.0).unwrap_or_default();
     let share = Share { used: nanos(spent), limit: nanos(cap) };
     let mut hints = Vec::new();
@@ -90,8 +96,8 @@ fn spend_meter(spent: Nanos, cap: Nanos, calendar: Calendar, currency: Currency)
         id: "spend-meter",
         label: format!("Spend in {}", written_day(calendar.month.first_day(), "%B")),
         words: format!("{} of {}", to_read(spent), to_read(cap)),
-        now: exact(spent.min(cap)).replace(',', ""),
-        max: exact(cap).replace(',', ""),
+        now: spent.min(cap).to_string(),
+        max: cap.to_string(),
         fill: share.fill(),
         level: share.level(),
         hints,
@@ -175,6 +181,15 @@ mod tests {
         );
         assert_eq!((card.meters[0].now.as_str(), card.meters[0].max.as_str()), ("195.4781452", "250.00"));
         assert_eq!(card.notes, ["The limits are those of today."]);
+    }
+
+    #[test]
+    fn what_is_less_than_a_cent_is_shown_exactly() {
+        let words = |cap, spent| card(Some(cap), spent, "2026-11", &[]).meters[0].words.clone();
+        assert_eq!(words(1_000_000_000, 4_999_000), "$0.004999 of $1.00");
+        assert_eq!(words(4_000_000, 15_000), "$0.000015 of $0.004");
+        assert_eq!(words(1_000_000_000, 0), "$0.00 of $1.00");
+        assert_eq!(words(1_000_000_000, 5_100_000), "$0.01 of $1.00");
     }
 
     #[test]

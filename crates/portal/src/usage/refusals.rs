@@ -2,8 +2,8 @@
 
 use super::calendar::{Calendar, short_day_words};
 use super::chart::{DayValues, Series};
-use crate::when::{Moment, day_and_time, grouped};
-use chancery_domain::{Day, UnixMillis};
+use crate::when::{Moment, day_and_time};
+use chancery_domain::{Day, UnixMillis, grouped};
 use chancery_store::RefusedDay;
 use std::collections::BTreeMap;
 

@@ -2,9 +2,7 @@
 
 use super::calendar::Calendar;
 use super::comparison;
-use super::money::exact;
-use crate::when::grouped;
-use chancery_domain::Currency;
+use chancery_domain::{Currency, grouped};
 use chancery_store::UsageTotals;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +40,7 @@ impl Month<'_> {
             Stat {
                 name: format!("Spend{so_far}"),
                 figure: currency.to_read(currency.round(total.cost)),
-                notes: vec![format!("{} exactly", exact(total.cost))],
+                notes: vec![format!("{} exactly", total.cost.figures())],
             },
             counted("Input tokens", total.input_tokens, previous.input_tokens),
             counted("Output tokens", total.output_tokens, previous.output_tokens),

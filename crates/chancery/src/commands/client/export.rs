@@ -4,9 +4,9 @@
 use crate::cli::ExportClients as Options;
 use crate::client_file::{Format, is_standard};
 use crate::operator::Operator;
-use crate::output::{counting_progress, grouped};
+use crate::output::counting_progress;
 use anyhow::{Context, bail};
-use chancery_domain::ClientId;
+use chancery_domain::{ClientId, grouped};
 use chancery_policy::{ClientInQuestion, ExportClient, ListClients, TheFirm};
 use chancery_portal::{write_csv_client, write_csv_head, write_jsonl_client};
 use chancery_store::{ClientRecord, Ownership, Store};

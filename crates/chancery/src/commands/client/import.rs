@@ -6,9 +6,9 @@ use crate::client_file::{
     CheckedClient, ClientFile, Format, PeopleByAddress, is_standard, read_clients, read_source,
 };
 use crate::operator::Operator;
-use crate::output::{byte_progress, grouped, print_json, row_progress, say};
+use crate::output::{byte_progress, print_json, row_progress, say};
 use anyhow::bail;
-use chancery_domain::{ClientId, Clock, Person, SystemClock};
+use chancery_domain::{ClientId, Clock, Person, SystemClock, grouped};
 use chancery_policy::NewClientFor;
 use chancery_store::{DatabaseUrl, Store};
 

@@ -1,8 +1,8 @@
 //! Large imports into a SQLite file run alone. An import is one writing transaction, a SQLite file has one writer at a time,
 //! and a server waits five seconds to write what it bills before it gives the reply up. PostgreSQL is free of it.
 
-use crate::output::grouped;
 use anyhow::bail;
+use chancery_domain::grouped;
 use chancery_store::{DatabaseUrl, LimitsKept, ServingLock, StoreError};
 
 /// What may be imported beside a server. A debug build writes it in one to two seconds on two busy cores, of the five that the

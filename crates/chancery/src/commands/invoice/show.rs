@@ -3,9 +3,9 @@
 use crate::cli::ShowInvoice as Options;
 use crate::new_file;
 use crate::operator::Operator;
-use crate::output::{grouped, print_json, print_table, say};
+use crate::output::{print_json, print_table, say};
 use anyhow::Context;
-use chancery_domain::{Day, Invoice, InvoiceDeed, InvoiceEvent, InvoiceKind, InvoiceLine, LineItem};
+use chancery_domain::{Day, Invoice, InvoiceDeed, InvoiceEvent, InvoiceKind, InvoiceLine, LineItem, grouped};
 use chancery_policy::{ReadInvoices, TheFirm};
 use chancery_store::{InvoiceRecord, Store, StoreError};
 
@@ -19,11 +19,11 @@ pub async fn run(store: &dyn Store, options: &Options) -> anyhow::Result<()> {
     }
     let record = store.read_invoice(permit, number).await?.ok_or_else(no_such)?;
     if let Some(path) = &options.csv {
-        let text = chancery_invoicing::csv(&record.invoice);
-        return new_file::write(path, text.as_bytes(), options.force).context("the CSV was not written");
+        let file = chancery_invoicing::csv(&record.invoice).context("the CSV was not made")?;
+        return new_file::write(path, &file, options.force).context("the CSV was not written");
     }
     if options.json {
-        return print_json(&chancery_invoicing::record_json(&record));
+        return print_json(&chancery_invoicing::record_json(&record)?);
     }
     print(&record);
     Ok(())

@@ -205,3 +205,13 @@ async fn whoever_credits_what_is_paid_is_told_that_money_goes_back() {
     done(&mut firm, "/invoices/2026-0001/paid", "").await;
     assert_has(&page(&mut firm, CREDIT).await, &["Marked as paid.", "has to be paid back"]);
 }
+
+#[tokio::test]
+async fn the_files_of_a_credit_note_are_called_after_it() {
+    let mut firm = with_an_invoice().await;
+    done(&mut firm, CREDIT, &form(&[("credit", "whole"), ("reason", "Wrong address.")])).await;
+    let (headers, _) = firm.ruth.browser.download("/invoices/2026-0002.pdf").await;
+    assert_eq!(headers["content-disposition"], "inline; filename=\"credit-note-2026-0002.pdf\"");
+    let file = firm.ruth.browser.get("/invoices/2026-0002.csv").await;
+    assert_eq!(file.headers["content-disposition"], "attachment; filename=\"credit-note-2026-0002.csv\"");
+}

@@ -3,6 +3,7 @@
 use super::{assert_has, assert_has_not, done, json, page, refused};
 use crate::tests::firm::Firm;
 use crate::tests::routes::JSON;
+use crate::tests::{Desk, invoice_terms};
 use axum::http::StatusCode;
 use serde_json::{Value, json as value};
 
@@ -52,6 +53,26 @@ async fn a_draft_shows_what_would_be_issued_and_that_it_is_final() {
         ("exact", value!("0.1669126")),
     ] {
         assert_eq!(draft[name], expected, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_draft_warns_of_what_the_firm_has_not_set_and_can_be_issued_all_the_same() {
+    for (letterhead, payment, there, absent) in [
+        ("", "", vec!["billing.letterhead", "billing.payment"], vec![]),
+        ("48 Commercial Wharf", "", vec!["billing.payment"], vec!["billing.letterhead"]),
+        ("", "By bank transfer.", vec!["billing.letterhead"], vec!["billing.payment"]),
+        ("48 Commercial Wharf", "By bank transfer.", vec![], vec!["billing.letterhead", "billing.payment"]),
+    ] {
+        let mut terms = invoice_terms();
+        (terms.seller.letterhead, terms.seller.payment) = (letterhead.to_owned(), payment.to_owned());
+        let mut firm = Firm::at(Desk::open_billing(terms).await).await;
+        let payer = firm.used("Brightwater Claims", "2026-10").await;
+        let draft = page(&mut firm, &format!("/invoices/drafts/{}/2026-10", payer.account)).await;
+        assert_has(&draft, &there);
+        assert_has(&draft, &["Issue invoice</button>"]);
+        assert_has_not(&draft, &absent);
+        assert_eq!(draft.contains("How to pay"), !payment.is_empty());
     }
 }
 

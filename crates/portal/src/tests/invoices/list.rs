@@ -73,6 +73,18 @@ async fn months_are_listed_with_their_exact_amounts_until_they_are_invoiced() {
 }
 
 #[tokio::test]
+async fn every_month_that_is_ready_is_counted_and_not_only_those_that_are_shown() {
+    let mut firm = Firm::open().await;
+    for place in 0..INVOICES_PER_PAGE {
+        firm.used(&format!("Account {place}"), "2026-10").await;
+    }
+    let own = firm.used(crate::DRAFTING_ACCOUNT, "2026-10").await;
+    firm.settle(own, "2026-11-02", "smollm2-135m", TOKENS).await;
+    let list = page(&mut firm, "/invoices").await;
+    assert_has(&list, &["26 months are ready to issue", "The portal’s own", "Show all 27 months"]);
+}
+
+#[tokio::test]
 async fn filters_choose_by_account_state_and_year_and_the_sums_follow_them() {
     let mut firm = Firm::open().await;
     let (one, two) = (firm.payer("One").await, firm.payer("Two").await);
