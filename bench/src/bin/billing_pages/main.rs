@@ -4,8 +4,7 @@
 //!     make bench-billing
 //!     target/release/billing_pages --chancery target/release/chancery --postgres postgres://postgres@localhost/postgres
 //!
-//! Every row is settled as a served request's is. The portal is the real binary, in a process of its own. Only figures of one run
-//! can be compared. With `--postgres` a database is made there, and dropped at the end.
+//! The portal is the real binary, in a process of its own. Only figures of one run can be compared. With `--postgres` a database is made there, and dropped at the end.
 #![expect(
     clippy::unwrap_used,
     reason = "a measurement that fails has nothing to clean up but what Drop removes"
@@ -84,7 +83,7 @@ struct Size {
 /// In a database of its own: an invoiced month takes no more rows, so one cannot grow into the next size.
 async fn measure(url: &str, rows: u64, options: &Options) -> Size {
     let filling = SystemClock.monotonic();
-    let year = Year::settled(url, rows).await;
+    let year = Year::filled(url, rows).await;
     eprintln!("{rows} rows after {:.0} s", (SystemClock.monotonic() - filling).as_secs_f64());
     let server = Server::chancery(&options.chancery, url).await;
     let issuing = issue(&server, &year).await;

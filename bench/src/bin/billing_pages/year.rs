@@ -1,84 +1,49 @@
-//! A year of requests: four accounts with two keys each, three models, and prices that change in the middle of it.
+//! A year of requests: four accounts with two keys each, three models, and prices that change every fifteen days.
 
 use chancery_bench::people::{SignedIn, arrive, sign_in};
 use chancery_domain::{
-    AccountId, ApiKey, Clock, Day, HowEnded, KeyId, Month, OsRandomness, Prices, RateLimits, RequestId, Role,
-    SystemClock, TokenPrice, UnixMillis, UsageRow,
+    AccountId, ApiKey, Clock, Day, KeyId, Month, OsRandomness, RateLimits, Role, SystemClock,
 };
 use chancery_store::{NewAccount, NewKey, Store};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, SqliteConnection};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 const ACCOUNTS: u64 = 4;
 const KEYS: u64 = 2;
-const MODELS: [&str; 3] = ["smollm2-135m", "qwen2.5-7b", "llama-3.3-70b"];
 const DAYS: i32 = 365;
-const DAY_MS: i64 = 86_400_000;
-
-/// Requests that are settled at once.
-const CALLERS: usize = 512;
 
 pub struct Year {
     store: Arc<dyn Store>,
     pub partner: SignedIn,
-    keys: Arc<[(AccountId, KeyId)]>,
+    accounts: Vec<AccountId>,
     /// Its first day; the last is yesterday.
     first_day: Day,
 }
 
 impl Year {
-    /// Settles this many rows, spread over all days.
-    pub async fn settled(url: &str, rows: u64) -> Self {
+    /// With this many rows in the ledger, spread over all days.
+    pub async fn filled(url: &str, rows: u64) -> Self {
         let store = chancery_store::open(&url.parse().unwrap()).await.unwrap();
         let ruth = arrive(&*store, "ruth@example.com", Role::Partner).await;
         let partner = sign_in(&*store, &ruth).await;
-        let mut keys = Vec::new();
+        let (mut accounts, mut keys) = (Vec::new(), Vec::new());
         for number in 0..ACCOUNTS {
             let limits = RateLimits { requests_per_min: 6_000, tokens_per_min: 10_000_000 };
             let name = format!("Account {number}").parse().unwrap();
             let new = NewAccount { name, limits, created_at: SystemClock.now() };
             let account = store.create_account(new).await.unwrap().id;
+            accounts.push(account);
             for label in 0..KEYS {
-                let key = ApiKey::generate(&OsRandomness);
-                let new = NewKey {
-                    prefix: key.prefix(),
-                    hash: key.hash(),
-                    label: format!("Key {label}"),
-                    account: Some(account),
-                    created_at: SystemClock.now(),
-                };
-                keys.push((account, store.create_key(new).await.unwrap().id));
+                keys.push(make_key(&*store, account, label).await);
             }
         }
         let first_day = Day(Day::of(SystemClock.now()).0 - DAYS);
-        let year = Self { store, partner, keys: keys.into(), first_day };
-        year.settle(rows).await;
-        year
-    }
-
-    async fn settle(&self, rows: u64) {
-        let next = Arc::new(AtomicU64::new(0));
-        let mut callers = tokio::task::JoinSet::new();
-        let first_day = self.first_day;
-        for _ in 0..CALLERS {
-            let (store, keys, next) = (Arc::clone(&self.store), Arc::clone(&self.keys), Arc::clone(&next));
-            callers.spawn(async move {
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= rows {
-                        return;
-                    }
-                    let place = number as f64 / rows as f64;
-                    let at = first_day.start().0 + (place * DAYS as f64 * DAY_MS as f64) as i64;
-                    store.settle(row(&keys, number, UnixMillis(at)).into()).await.unwrap();
-                }
-            });
-        }
-        callers.join_all().await;
+        fill(url, rows, first_day, keys[0]).await;
+        Self { store, partner, accounts, first_day }
     }
 
     pub fn first_account(&self) -> AccountId {
-        self.keys[0].0
+        self.accounts[0]
     }
 
     /// A whole month in the middle, which no invoice bills.
@@ -90,13 +55,11 @@ impl Year {
         Month::of(SystemClock.now()).year()
     }
 
-    /// The first whole month of every account.
+    /// Where to issue the first whole month of every account.
     pub fn months_to_issue(&self) -> Vec<String> {
         let month = Month::of(self.first_day.start()).next();
-        let mut accounts: Vec<AccountId> = self.keys.iter().map(|(account, _)| *account).collect();
-        accounts.dedup();
         let path = |account| format!("/invoices/drafts/{account}/{month}/issue");
-        accounts.into_iter().map(path).collect()
+        self.accounts.iter().map(path).collect()
     }
 
     pub async fn close(&self) {
@@ -104,24 +67,65 @@ impl Year {
     }
 }
 
-fn row(keys: &[(AccountId, KeyId)], number: u64, at: UnixMillis) -> UsageRow {
-    let (account, key) = keys[(number % keys.len() as u64) as usize];
-    let model = MODELS[(number / keys.len() as u64 % MODELS.len() as u64) as usize];
-    // The prices of the second half of each month are others.
-    let more = i64::from(Day::of(at).0.rem_euclid(30) / 15);
-    let price = TokenPrice::from_nanos_per_token;
-    let prices = Prices { input: price(100 + more), output: price(400 + more) };
-    let (input_tokens, output_tokens) = (200 + (number % 97) as u32, 40 + (number % 31) as u32);
-    UsageRow {
-        request_id: RequestId::new(at, &OsRandomness),
-        account,
-        key,
-        model: model.to_owned(),
-        input_tokens,
-        output_tokens,
-        prices,
-        cost: prices.cost(input_tokens, output_tokens).unwrap(),
-        at,
-        ended: HowEnded::Complete,
+async fn make_key(store: &dyn Store, account: AccountId, label: u64) -> KeyId {
+    let key = ApiKey::generate(&OsRandomness);
+    let new = NewKey {
+        prefix: key.prefix(),
+        hash: key.hash(),
+        label: format!("Key {label}"),
+        account: Some(account),
+        created_at: SystemClock.now(),
+    };
+    store.create_key(new).await.unwrap().id
+}
+
+/// By SQL, for settling ten million rows one by one would take longer than everything that is measured here; the sums by day are
+/// made as the migration makes them. The rows have no chain to speak of, which no page reads.
+async fn fill(url: &str, rows: u64, first_day: Day, first_key: KeyId) {
+    let (series, id, no_hash) = match url.starts_with("sqlite:") {
+        true => (
+            format!(
+                "(WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < {rows}) SELECT i FROM n)"
+            ),
+            "printf('req_%026d', s.i)",
+            "zeroblob(32)",
+        ),
+        false => (
+            format!("generate_series(0, {rows}::bigint - 1)"),
+            "'req_' || lpad(s.i::text, 26, '0')",
+            "decode(repeat('00', 32), 'hex')",
+        ),
+    };
+    let (first_ms, span_ms) = (first_day.start().0, i64::from(DAYS) * 86_400_000);
+    let first_key = first_key.0;
+    let keys = ACCOUNTS * KEYS;
+    let ledger = format!(
+        "INSERT INTO ledger (request_id, account_id, key_id, model, input_tokens, output_tokens, input_price_nanos, \
+         output_price_nanos, cost_nanos, at_ms, ended, writer_id, place, hash) \
+         SELECT {id}, k.account_id, k.id, \
+         CASE s.i / {keys} % 3 WHEN 0 THEN 'smollm2-135m' WHEN 1 THEN 'qwen2.5-7b' ELSE 'llama-3.3-70b' END, \
+         200 + s.i % 97, 40 + s.i % 31, p.input, p.output, (200 + s.i % 97) * p.input + (40 + s.i % 31) * p.output, \
+         {first_ms} + s.i * ({span_ms} / {rows}), 'complete', 1, s.i, {no_hash} \
+         FROM {series} AS s{columns} JOIN api_keys k ON k.id = {first_key} + s.i % {keys} \
+         JOIN (SELECT 0 AS turn, 100 AS input, 400 AS output UNION ALL SELECT 1, 101, 404) p \
+         ON p.turn = s.i * ({span_ms} / {rows}) / (15 * 86400000) % 2",
+        columns = if url.starts_with("sqlite:") { "" } else { " (i)" },
+    );
+    let sums = "INSERT INTO usage_days SELECT account_id, at_ms / 86400000, key_id, model, input_price_nanos, output_price_nanos, \
+        COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(cost_nanos) FROM ledger \
+        GROUP BY account_id, at_ms / 86400000, key_id, model, input_price_nanos, output_price_nanos";
+    let (ledger, sums) = (AssertSqlSafe(ledger), AssertSqlSafe(sums.to_owned()));
+    match url.strip_prefix("sqlite:") {
+        Some(path) => {
+            let mut connection = SqliteConnection::connect(path).await.unwrap();
+            connection.execute(sqlx::raw_sql(ledger)).await.unwrap();
+            connection.execute(sqlx::raw_sql(sums)).await.unwrap();
+        }
+        None => {
+            let mut connection = PgConnection::connect(url).await.unwrap();
+            connection.execute(sqlx::raw_sql(ledger)).await.unwrap();
+            connection.execute(sqlx::raw_sql(sums)).await.unwrap();
+            connection.execute(sqlx::raw_sql(AssertSqlSafe("ANALYZE".to_owned()))).await.unwrap();
+        }
     }
 }
