@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// How long after its end a month is still open: longer than any request that was admitted in it can be under way.
+/// How long after its end a month cannot be invoiced yet: longer than any request that was admitted in it generates. It closes only
+/// when it is invoiced. What is recorded later still, after a database was away for so long, is refused from then on.
 pub const ISSUE_GRACE_MIN: u32 = 60;
 
 /// Why an invoice is credited, as the note says it.
