@@ -344,7 +344,13 @@ impl Meter {
             let is_worth_it = has_hung_up || is_patient;
             let request_id = &settlement.row.request_id;
             if !is_worth_it || !may_pass(&error) || self.abandoned.is_cancelled() {
-                if has_hung_up || reporter.streams() {
+                if is_of_an_invoiced_month(&error) {
+                    tracing::error!(
+                        %request_id, %error,
+                        "what a request has used came after its month was invoiced, and is not billed; \
+                         to have later ones billed, credit that invoice as a whole and issue the month anew"
+                    );
+                } else if has_hung_up || reporter.streams() {
                     tracing::error!(%request_id, %error, "what a request has used could not be recorded");
                 }
                 return Err(match error {
@@ -424,6 +430,11 @@ fn usage_row(call: &Call, admitted: &Admitted, reply: &Reply) -> Result<UsageRow
 fn may_pass(error: &MeterError) -> bool {
     use StoreError::{DiskFull, ReadOnly, Unavailable};
     matches!(error, MeterError::Store(Unavailable(_) | DiskFull(_) | ReadOnly(_)))
+}
+
+/// Whether the row came too late for its month. The store's databases say so in these words.
+fn is_of_an_invoiced_month(error: &MeterError) -> bool {
+    matches!(error, MeterError::Store(StoreError::LedgerRefused { why, .. }) if why.contains("month is invoiced"))
 }
 
 fn how_ended(reason: StopReason) -> HowEnded {

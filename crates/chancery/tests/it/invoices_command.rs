@@ -235,7 +235,7 @@ async fn verify_names_the_invoice_and_what_differs() {
         ),
         (
             "update invoice_lines set amount_minor = 5480 where amount_minor = 5479",
-            "it says 182640275 tokens, exactly 54.7920825, 54.80, the ledger makes",
+            "NUMBER, qwen2.5-7b input at 0.30 a million: it says 182640275 tokens, exactly 54.7920825, 54.80, the ledger makes",
         ),
         (
             "delete from invoice_lines where model = 'smollm2-135m' and direction = 'output'",
@@ -297,11 +297,45 @@ async fn verify_names_the_invoice_and_what_differs() {
             "NUMBER, qwen2.5-7b output at 0.90 a million: it says 24118906 tokens, exactly 21.7070154, 21.71, the ledger makes \
              24118915 tokens, exactly 21.7070235, 21.71",
         ),
+        (
+            "insert into invoice_lines select year, serial, place + 10, item, model, direction, tokens, price_nanos, exact_nanos, \
+             amount_minor from invoice_lines where serial = 1 and place = 0",
+            "NUMBER, qwen2.5-7b input at 0.30 a million: it says 182640275 tokens, exactly 54.7920825, 54.79, the ledger makes nothing",
+        ),
+        (
+            "update invoice_lines set place = 10 - place where serial = 1",
+            "NUMBER: its lines are not in the order of models, directions and prices",
+        ),
+        (
+            "update invoices set currency = 'EUR' where kind = 'credit_note'",
+            "credit note NOTE: its currency is EUR, the invoice makes USD",
+        ),
+        (
+            "update invoices set account_id = 2 where kind = 'credit_note'",
+            "credit note NOTE: its account is 2, that of NUMBER is 1",
+        ),
+        (
+            "update invoices set month = month + 1 where kind = 'credit_note'",
+            "credit note NOTE: its month is 2025-11, that of NUMBER is 2025-10",
+        ),
+        (
+            "update invoices set tax_name = 'VAT' where kind = 'credit_note'",
+            "credit note NOTE: its kind of tax is VAT, 6.25 %, the invoice makes Sales tax, 6.25 %",
+        ),
+        (
+            "update invoices set tax_rate_ppm = 62600 where kind = 'credit_note'",
+            "credit note NOTE: its kind of tax is Sales tax, 6.26 %, the invoice makes Sales tax, 6.25 %",
+        ),
+        (
+            "update invoices set serial = 4294967295 where serial = 2",
+            "invoices NOTE to YEAR-4294967294: they were issued, and all 4294967293 are missing",
+        ),
+        (
+            "update invoices set serial = 4294967295 where serial = 2",
+            "invoice YEAR-4294967295: the last number that was given in YEAR is 2",
+        ),
     ] {
-        std::fs::write(&database, &whole).unwrap();
-        for rest in ["chancery.db-wal", "chancery.db-shm"] {
-            let _ = std::fs::remove_file(firm.data().join(rest));
-        }
+        put_back(&firm, &whole);
         tamper_sqlite(&firm, statement);
         let text = finding(&firm);
         let expected = expected
@@ -309,10 +343,54 @@ async fn verify_names_the_invoice_and_what_differs() {
             .replace("NOTE", &note)
             .replace("YEAR", &number[..4]);
         let expected = expected.replace("invoice invoice", "invoice");
-        assert!(
-            text.contains(&format!("DIFFERS {expected}")) || text.contains(&expected),
-            "{statement}: {text}"
-        );
+        assert!(text.contains(&format!("DIFFERS {expected}")), "{statement}: {text}");
+    }
+}
+
+/// The database as it was before somebody changed it.
+fn put_back(firm: &Firm, whole: &[u8]) {
+    std::fs::write(firm.data().join("chancery.db"), whole).unwrap();
+    for rest in ["chancery.db-wal", "chancery.db-shm"] {
+        let _ = std::fs::remove_file(firm.data().join(rest));
+    }
+}
+
+#[tokio::test]
+async fn verify_holds_void_invoices_against_their_own_lines_and_what_was_used() {
+    let firm = firm_with_usage(Firm::new()).await;
+    let number = number_of(&issue(&firm));
+    firm.run(&["invoice", "credit", &number, "--whole", "--reason", "The outage"]);
+    // The month is open again, and grows.
+    let store = chancery_store::open(&firm.database_url().parse().unwrap()).await.unwrap();
+    use_tokens(store.as_ref(), 2, "smollm2-135m", (100, 400), (5, 7)).await;
+    store.close().await;
+    assert_eq!(issue(&firm)["is_new"], true);
+    let told = firm.run(&["verify"]);
+    assert!(told.contains("invoices: 3 documents: all agree with the ledger"), "{told}");
+    let whole = std::fs::read(firm.data().join("chancery.db")).unwrap();
+    for (statement, expected) in [
+        (
+            // Nothing of it contradicts itself.
+            "update invoice_lines set tokens = tokens + 1, exact_nanos = exact_nanos + price_nanos where serial = 1 and place = 0; \
+             update invoices set exact_nanos = exact_nanos + 300 where serial = 1; \
+             update invoice_lines set tokens = tokens + 1, exact_nanos = exact_nanos - price_nanos where serial = 2 and place = 0; \
+             update invoices set exact_nanos = exact_nanos - 300 where serial = 2",
+            ", qwen2.5-7b input at 0.30 a million: it says 182640276 tokens, and the ledger has 182640275",
+        ),
+        (
+            "update invoice_lines set model = 'other' where serial < 3 and place = 0",
+            ", other input at 0.30 a million: it says 182640275 tokens, and the ledger has 0",
+        ),
+        (
+            "update invoice_lines set amount_minor = amount_minor + 1 where serial = 1 and place = 0",
+            ", qwen2.5-7b input at 0.30 a million: it says 182640275 tokens, exactly 54.7920825, 54.80, its tokens and prices make \
+             182640275 tokens",
+        ),
+    ] {
+        put_back(&firm, &whole);
+        tamper_sqlite(&firm, statement);
+        let text = finding(&firm);
+        assert!(text.contains(&format!("DIFFERS invoice {number}{expected}")), "{statement}: {text}");
     }
 }
 

@@ -1,18 +1,20 @@
 //! Conformance: invoices and what is not invoiced yet are the ledger, exactly.
 
 use crate::billing::{
-    all, credit, issue, issue_new, listed, month, noon_of, read_invoice, use_a_million, used,
+    all, credit, issue, issue_new, listed, month, noon_of, order, permit_at, read_invoice, render, terms,
+    use_a_million, used,
 };
 use crate::databases::TestDatabase;
 use crate::samples::{account, key, payer, prices, request, whole_ledger};
 use chancery_domain::{
-    AccountId, CreditAmount, Currency, Direction, InvoiceState, KeyId, LineItem, MinorUnits, Month, Nanos,
-    TokenPrice, UnixMillis, UsageRow,
+    AccountId, Asker, Bill, CreditAmount, Credited, Currency, Direction, Invoice, InvoiceKind, InvoiceState,
+    InvoiceTerms, KeyId, LineItem, MinorUnits, Month, Nanos, OsRandomness, Randomness, TaxRate, TokenPrice,
+    UnixMillis, UsageRow,
 };
-use chancery_store::{InvoiceQuery, InvoiceRecord, Invoices, Issued, Ledger, Store, StoreError};
+use chancery_store::{InvoiceQuery, InvoiceRecord, Invoices, IssueOrder, Issued, Ledger, Store, StoreError};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use proptest::test_runner::TestRunner;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -142,7 +144,8 @@ type Draw = (usize, usize, usize, usize, i64, [u32; 2]);
 enum Fate {
     LeftOpen,
     Issued,
-    CreditedInPart,
+    /// By one note after the other, each over so many thousandths of the subtotal. They may come to all of it, or to more.
+    CreditedInParts([u16; 3]),
     CreditedAsAWhole,
     IssuedAnew,
 }
@@ -153,22 +156,55 @@ struct Drawn {
     /// Of each model: its prices before the middle of a month and after it.
     prices: Vec<[i64; 4]>,
     fates: Vec<Fate>,
+    currency: Currency,
+    /// In millionths.
+    tax: Option<u32>,
+}
+
+impl Drawn {
+    fn terms(&self) -> InvoiceTerms {
+        let tax = self.tax.map(|rate| ("VAT".to_owned(), TaxRate::from_ppm(rate)));
+        InvoiceTerms { currency: self.currency, tax, ..terms() }
+    }
+}
+
+/// Another one every time; `CHANCERY_TEST_SEED` repeats what a failed test has printed.
+fn seed() -> u64 {
+    let given = std::env::var("CHANCERY_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = given.unwrap_or_else(|| OsRandomness.next_u64());
+    println!("seed {seed}");
+    seed
+}
+
+fn runner(seed: u64) -> TestRunner {
+    let bytes = [seed.to_le_bytes(); 4].concat();
+    TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
 }
 
 fn drawn() -> impl Strategy<Value = Drawn> {
     let tokens = prop_oneof![0..2000_u32, 0..3_000_000_u32];
     let row = (0..ACCOUNTS, 0..2_usize, 0..2_usize, 0..MONTHS.len(), 1..=28_i64, [tokens.clone(), tokens]);
-    let fate = prop::sample::select(vec![
-        Fate::LeftOpen,
-        Fate::Issued,
-        Fate::CreditedInPart,
-        Fate::CreditedAsAWhole,
-        Fate::IssuedAnew,
-    ]);
+    let fate = prop_oneof![
+        Just(Fate::LeftOpen),
+        Just(Fate::Issued),
+        [1..=1000_u16, 1..=1000_u16, 1..=1000_u16].prop_map(Fate::CreditedInParts),
+        Just(Fate::CreditedAsAWhole),
+        Just(Fate::IssuedAnew),
+    ];
     let rows = prop::collection::vec(row, 1..70);
     let prices = prop::collection::vec([0..9000_i64, 1..9000_i64, 0..9000_i64, 1..9000_i64], 2);
     let fates = prop::collection::vec(fate, ACCOUNTS * MONTHS.len());
-    (rows, prices, fates).prop_map(|(rows, prices, fates)| Drawn { rows, prices, fates })
+    // With two decimals, none and three.
+    let currency =
+        prop::sample::select(["USD", "JPY", "KWD"].map(|code| code.parse::<Currency>().unwrap()).to_vec());
+    let tax = prop::option::of(0..300_000_u32);
+    (rows, prices, fates, currency, tax).prop_map(|(rows, prices, fates, currency, tax)| Drawn {
+        rows,
+        prices,
+        fates,
+        currency,
+        tax,
+    })
 }
 
 /// The lines that an invoice must have, from the ledger's rows alone.
@@ -194,15 +230,38 @@ fn lines(
 fn holds_against_the_ledger(record: &InvoiceRecord, rows: &[UsageRow]) {
     let (invoice, bill) = (&record.invoice, &record.invoice.bill);
     let expected = lines(rows, invoice.buyer.account, invoice.month);
+    let unit = i128::from(bill.currency.exactly(MinorUnits(1)).unwrap().0);
     assert_eq!(bill.lines.len(), expected.len(), "{}", invoice.number);
     for (line, ((model, direction, price), tokens)) in bill.lines.iter().zip(expected) {
         let exact = i128::from(tokens) * i128::from(price.nanos_per_token());
         assert_eq!(line.item, LineItem::Tokens { model, direction, tokens, price });
         assert_eq!(i128::from(line.exact.0), exact);
-        let off = exact - i128::from(Currency::USD.exactly(line.amount).unwrap().0);
-        assert!(off.abs() * 2 <= 10_000_000, "more than half a cent off: {line:?}");
+        let off = exact - i128::from(line.amount.0) * unit;
+        assert!(off.abs() * 2 <= unit, "more than half a minor unit off: {line:?}");
     }
     assert_eq!(bill.subtotal, MinorUnits::sum(bill.lines.iter().map(|line| line.amount)).unwrap());
+}
+
+/// The tax is within half a minor unit of its rate, and the credit notes of an invoice take back what is said to be credited, and
+/// all of it where it is void.
+fn is_taxed_and_credited(record: &InvoiceRecord, drawn: &Drawn, notes: &[&Invoice]) {
+    let bill = &record.invoice.bill;
+    let tax = bill.total.checked_sub(bill.subtotal).unwrap();
+    assert_eq!(
+        (bill.currency, bill.tax.as_ref().map(|tax| tax.amount)),
+        (drawn.currency, drawn.tax.map(|_| tax))
+    );
+    let exact = i128::from(bill.subtotal.0) * i128::from(drawn.tax.unwrap_or(0));
+    assert!((exact - i128::from(tax.0) * 1_000_000).abs() * 2 <= 1_000_000, "{bill:?}");
+    let sum =
+        |part: fn(&Bill) -> MinorUnits| MinorUnits::sum(notes.iter().map(|note| part(&note.bill))).unwrap();
+    let Credited { subtotal, total } = record.credited;
+    assert_eq!(
+        (sum(|bill| bill.subtotal), sum(|bill| bill.total)),
+        (MinorUnits(-subtotal.0), MinorUnits(-total.0))
+    );
+    let is_taken_back = !notes.is_empty() && (subtotal, total) == (bill.subtotal, bill.total);
+    assert_eq!(record.state == InvoiceState::Void, is_taken_back, "{record:?}");
 }
 
 /// Every month that no invoice bills: whose it is, which, and what it costs.
@@ -219,34 +278,52 @@ async fn open_months(store: &impl Store) -> Vec<(AccountId, Month, Nanos)> {
     found
 }
 
-async fn bring_about(store: &impl Store, fate: Fate, account: AccountId, of: &str) {
+async fn issue_on(
+    store: &impl Store,
+    terms: &InvoiceTerms,
+    account: AccountId,
+    of: &str,
+) -> Result<Issued, StoreError> {
+    let order = IssueOrder { terms: terms.clone(), ..order(account, of) };
+    store.issue_invoice(permit_at(Asker::Operator, noon_of(TODAY)), &order, &render).await
+}
+
+async fn bring_about(store: &impl Store, terms: &InvoiceTerms, fate: Fate, account: AccountId, of: &str) {
     if fate == Fate::LeftOpen {
         return;
     }
-    let number = match issue(store, account, of, TODAY).await {
+    let number = match issue_on(store, terms, account, of).await {
         Ok(Issued::New(number)) => number,
         Err(StoreError::NothingToBill { .. }) => return,
         outcome => panic!("{outcome:?}"),
     };
-    let credited = match fate {
-        Fate::LeftOpen | Fate::Issued => return,
-        Fate::CreditedInPart => credit(store, number, CreditAmount::Part(MinorUnits(1)), TODAY).await,
-        Fate::CreditedAsAWhole | Fate::IssuedAnew => credit(store, number, CreditAmount::Whole, TODAY).await,
-    };
-    match credited {
-        Ok(_) => {}
-        // There was less than two cents on it.
-        Err(StoreError::CreditRefused { .. }) if fate == Fate::CreditedInPart => return,
-        Err(error) => panic!("{error:?}"),
-    }
-    if fate == Fate::IssuedAnew {
-        assert!(matches!(issue(store, account, of, TODAY).await, Ok(Issued::New(_))));
+    match fate {
+        Fate::LeftOpen | Fate::Issued => {}
+        Fate::CreditedInParts(parts) => {
+            let subtotal = read_invoice(store, number).await.invoice.bill.subtotal.0;
+            for thousandths in parts {
+                let part = MinorUnits((subtotal * i64::from(thousandths) / 1000).max(1));
+                match credit(store, number, CreditAmount::Part(part), TODAY).await {
+                    Ok(_) => {}
+                    // There was less left.
+                    Err(StoreError::CreditRefused { .. } | StoreError::InvoiceIsVoid(_)) => break,
+                    Err(error) => panic!("{error:?}"),
+                }
+            }
+        }
+        Fate::CreditedAsAWhole | Fate::IssuedAnew => {
+            credit(store, number, CreditAmount::Whole, TODAY).await.unwrap();
+            if fate == Fate::IssuedAnew {
+                let anew = issue_on(store, terms, account, of).await;
+                assert!(matches!(anew, Ok(Issued::New(_))), "{anew:?}");
+            }
+        }
     }
 }
 
 pub async fn invoices_and_open_months_are_the_ledger_exactly<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let mut runner = TestRunner::deterministic();
+    let mut runner = runner(seed());
     for ledger in 0..LEDGERS {
         let drawn = drawn().new_tree(&mut runner).unwrap().current();
         let mut payers: Vec<(AccountId, [KeyId; 2])> = Vec::new();
@@ -277,7 +354,7 @@ pub async fn invoices_and_open_months_are_the_ledger_exactly<D: TestDatabase>(da
                 let running = issue(&*store, account, of, TODAY).await;
                 assert!(matches!(running, Err(StoreError::MonthStillOpen { .. })), "{running:?}");
             } else {
-                bring_about(&*store, *fate, account, of).await;
+                bring_about(&*store, &drawn.terms(), *fate, account, of).await;
             }
         }
 
@@ -287,10 +364,16 @@ pub async fn invoices_and_open_months_are_the_ledger_exactly<D: TestDatabase>(da
         let mut billed = HashSet::new();
         for record in &issued {
             let invoice = &record.invoice;
-            if invoice.kind != chancery_domain::InvoiceKind::Invoice {
+            if invoice.kind != InvoiceKind::Invoice {
                 continue;
             }
             holds_against_the_ledger(record, &rows);
+            if payers.iter().any(|(account, _)| *account == invoice.buyer.account) {
+                let is_note = |note: &&Invoice| matches!(note.kind, InvoiceKind::CreditNote { of, .. } if of == invoice.number);
+                let notes: Vec<&Invoice> =
+                    issued.iter().map(|record| &record.invoice).filter(is_note).collect();
+                is_taxed_and_credited(record, &drawn, &notes);
+            }
             if record.state != InvoiceState::Void {
                 *sums.entry(invoice.buyer.account).or_default() += i128::from(invoice.bill.exact.0);
                 assert!(billed.insert((invoice.buyer.account, invoice.month)), "billed twice: {record:?}");
