@@ -9,7 +9,7 @@ use hyper::{Request, header};
 use hyper_util::rt::TokioIo;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 use tokio::net::TcpStream;
 
@@ -124,24 +124,49 @@ pub async fn figure(server: &Server, page: &Page, requests: u32) -> Figure {
     Figure { median: times[times.len() / 2], cpu: (server.cpu_time() - cpu_before) / requests }
 }
 
-/// A line for each page, a column for each size, and how the last compares with the first.
-pub fn print_figures(pages: &[&str], sizes: &[String], figures: &[Vec<Figure>], aim: u32) {
+/// What is measured at every size.
+#[derive(Clone, Copy)]
+pub struct Measured {
+    pub what: &'static str,
+    /// How much dearer it may be at the largest size than at the smallest. None: it is known to grow.
+    pub aim: Option<u32>,
+}
+
+/// A line for each of them, a column for each size, and how the last compares with the first. Gives those that are beyond their
+/// aims, in words.
+#[must_use = "a program whose aims are not met ends with 1"]
+pub fn print_figures(measured: &[Measured], sizes: &[String], figures: &[Vec<Figure>]) -> Vec<String> {
     print!("{:<24}", "");
     sizes.iter().for_each(|size| print!("{size:>24}"));
-    println!("{:>18}", "last to first");
-    for (place, page) in pages.iter().enumerate() {
-        print!("{page:<24}");
+    println!("{:>18}{:>10}", "last to first", "aim");
+    let mut beyond = Vec::new();
+    for (place, Measured { what, aim }) in measured.iter().enumerate() {
+        print!("{what:<24}");
         for figures in figures {
             let Figure { median, cpu } = &figures[place];
             print!("{:>24}", format!("{:.2} ms, CPU {:.2}", in_ms(*median), in_ms(*cpu)));
         }
         if let (Some(first), Some(last)) = (figures.first(), figures.last()) {
             let ratio = last[place].median.as_secs_f64() / first[place].median.as_secs_f64();
-            print!("{:>18}", format!("{ratio:.2} x"));
+            let aimed = aim.map_or("none".to_owned(), |aim| format!("{aim} x"));
+            print!("{:>18}{aimed:>10}", format!("{ratio:.2} x"));
+            if let Some(aim) = aim.filter(|aim| ratio > f64::from(*aim)) {
+                beyond.push(format!("{what}: {ratio:.2} x, and the aim is at most {aim} x"));
+            }
         }
         println!();
     }
-    println!("\naim: at most {aim} x");
+    beyond
+}
+
+/// How a program ends that has measured: with 1, and by name, where something is beyond its aim.
+pub fn ended(beyond: &[String]) -> ExitCode {
+    if beyond.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    println!();
+    beyond.iter().for_each(|page| println!("BEYOND ITS AIM: {page}"));
+    ExitCode::FAILURE
 }
 
 pub fn in_ms(time: Duration) -> f64 {

@@ -12,12 +12,12 @@
 
 mod year;
 
-use chancery_bench::portal::{Figure, HTML, JSON, Page, Server, figure, in_ms, print_figures};
+use chancery_bench::portal::{Figure, HTML, JSON, Measured, Page, Server, ended, figure, print_figures};
 use chancery_bench::postgres_database::PostgresDatabase;
 use chancery_domain::{Clock, SystemClock};
 use clap::Parser;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::process::ExitCode;
 use year::Year;
 
 #[derive(Parser)]
@@ -43,8 +43,9 @@ struct Options {
 const AIM: u32 = 3;
 
 #[tokio::main]
-async fn main() {
+async fn main() -> ExitCode {
     let options = Options::parse();
+    let mut beyond = Vec::new();
     if !options.skip_sqlite {
         heading("SQLite", &options);
         let mut sizes = Vec::new();
@@ -53,7 +54,7 @@ async fn main() {
             let url = format!("sqlite:{}", folder.path().join("billing.db").display());
             sizes.push(measure(&url, *rows, &options).await);
         }
-        print(&options, sizes);
+        beyond.extend(print("SQLite", &options, &sizes));
     }
     if let Some(admin_url) = &options.postgres {
         heading("PostgreSQL", &options);
@@ -63,8 +64,9 @@ async fn main() {
             sizes.push(measure(&database.url(), *rows, &options).await);
             database.drop_it().await;
         }
-        print(&options, sizes);
+        beyond.extend(print("PostgreSQL", &options, &sizes));
     }
+    ended(&beyond)
 }
 
 fn heading(database: &str, options: &Options) {
@@ -74,27 +76,21 @@ fn heading(database: &str, options: &Options) {
     );
 }
 
-/// What one size gave.
-struct Size {
-    pages: Vec<Figure>,
-    issuing: Duration,
-}
-
-/// In a database of its own: an invoiced month takes no more rows, so one cannot grow into the next size.
-async fn measure(url: &str, rows: u64, options: &Options) -> Size {
+/// Issuing first, then the pages. In a database of its own: an invoiced month takes no more rows, so one cannot grow into the next size.
+async fn measure(url: &str, rows: u64, options: &Options) -> Vec<Figure> {
     let filling = SystemClock.monotonic();
     let year = Year::filled(url, rows).await;
     eprintln!("{rows} rows after {:.0} s", (SystemClock.monotonic() - filling).as_secs_f64());
     let server = Server::chancery(&options.chancery, url).await;
-    let issuing = issue(&server, &year).await;
-    let mut figures = Vec::new();
+    let mut figures = vec![issue(&server, &year).await];
     for page in pages(&year) {
         figures.push(figure(&server, &page, options.requests).await);
     }
     year.close().await;
-    Size { pages: figures, issuing }
+    figures
 }
 
+const ISSUING: &str = "issuing an invoice";
 const PAGES: [&str; 8] = [
     "usage, one account",
     "usage, all accounts",
@@ -106,12 +102,13 @@ const PAGES: [&str; 8] = [
     "accounts",
 ];
 
-fn print(options: &Options, sizes: Vec<Size>) {
+/// Gives what is beyond its aim.
+fn print(database: &str, options: &Options, sizes: &[Vec<Figure>]) -> Vec<String> {
     let columns: Vec<String> = options.rows.iter().map(|size| format!("{size} rows")).collect();
-    let issuing: Vec<String> = sizes.iter().map(|size| format!("{:.1} ms", in_ms(size.issuing))).collect();
-    let figures: Vec<Vec<Figure>> = sizes.into_iter().map(|size| size.pages).collect();
-    print_figures(&PAGES, &columns, &figures, AIM);
-    println!("issuing an invoice: {}", issuing.join(", "));
+    let measured: Vec<Measured> =
+        [ISSUING].into_iter().chain(PAGES).map(|what| Measured { what, aim: Some(AIM) }).collect();
+    let beyond = print_figures(&measured, &columns, sizes);
+    beyond.into_iter().map(|page| format!("{database}, {page}")).collect()
 }
 
 fn pages(year: &Year) -> Vec<Page> {
@@ -131,8 +128,9 @@ fn pages(year: &Year) -> Vec<Page> {
 }
 
 /// One month of every account.
-async fn issue(server: &Server, year: &Year) -> Duration {
+async fn issue(server: &Server, year: &Year) -> Figure {
     let mut connection = server.connect().await;
+    let cpu_before = server.cpu_time();
     let mut times = Vec::new();
     for path in year.months_to_issue() {
         let began = SystemClock.monotonic();
@@ -141,5 +139,6 @@ async fn issue(server: &Server, year: &Year) -> Duration {
         assert_eq!(answer.status, 303, "{path}: {}", String::from_utf8_lossy(&answer.body));
     }
     times.sort_unstable();
-    times[times.len() / 2]
+    let issued = times.len() as u32;
+    Figure { median: times[times.len() / 2], cpu: (server.cpu_time() - cpu_before) / issued }
 }

@@ -4,9 +4,12 @@ use super::{Missing, open};
 use crate::cli::{Account as Command, Place};
 use crate::operator::Operator;
 use crate::output::{print_json, print_table, say};
+use anyhow::bail;
 use chancery_domain::{Account, AccountId, AccountState, Clock, Currency, RateLimits, SystemClock, grouped};
 use chancery_policy::{ManageAccounts, TheFirm};
-use chancery_store::{AccountDeed, BillingChange, BillingContact, LimitsChange, NewAccount};
+use chancery_store::{
+    AccountDeed, AccountSubject, BillingChange, BillingContact, LimitsChange, NewAccount, Store,
+};
 use std::collections::HashMap;
 
 pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
@@ -19,7 +22,7 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
                 tokens_per_min: limits.tpm.unwrap_or(config.default_limits.tokens_per_min),
             };
             let new = NewAccount { name, limits, created_at: SystemClock.now() };
-            let account = store.create_account(new).await?;
+            let account = do_it(store.as_ref(), AccountDeed::Make(new)).await?.0;
             say!("account {} made: {}", account.name, in_words(&account, config.billing.currency));
         }
         Command::List { json } => {
@@ -32,27 +35,38 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
                 tokens_per_min: limits.tpm,
                 spend_per_month: spend_per_month.unwrap_or_default(),
             };
-            let account = store.set_limits(&name, change).await?;
+            let account = store.account_named(&name).await?.id;
+            let account = do_it(store.as_ref(), AccountDeed::SetLimits { account, change }).await?.0;
             say!("account {}: {}", account.name, in_words(&account, config.billing.currency));
         }
         Command::Billing { name, address, email } => {
-            let account = store.account_named(&name).await?;
-            let permit = Operator::new()?.ask::<ManageAccounts>(store.as_ref(), TheFirm).await?;
-            let change = BillingChange { address, email };
-            let deed = AccountDeed::SetBilling { account: account.id, change };
-            let done = store.do_with_account(permit, deed).await?;
-            match done.event {
-                Some(_) => say!("account {}: invoices that are issued from now on go there", account.name),
-                None => say!("account {}: it was so already", account.name),
+            let account = store.account_named(&name).await?.id;
+            let deed = AccountDeed::SetBilling { account, change: BillingChange { address, email } };
+            match do_it(store.as_ref(), deed).await? {
+                (account, true) => {
+                    say!("account {}: invoices that are issued from now on go there", account.name);
+                }
+                (account, false) => say!("account {}: it was so already", account.name),
             }
         }
         Command::Close { name } => {
-            let account = store.close_account(&name, SystemClock.now()).await?;
+            let account = store.account_named(&name).await?.id;
+            let account = do_it(store.as_ref(), AccountDeed::Close(account)).await?.0;
             say!("account {} is closed; its keys stop generating within one second", account.name);
         }
     }
     store.close().await;
     Ok(())
+}
+
+/// As the portal does it, with its line in the account's history: the account as it is now, and whether anything was changed.
+async fn do_it(store: &dyn Store, deed: AccountDeed) -> anyhow::Result<(Account, bool)> {
+    let permit = Operator::new()?.ask::<ManageAccounts>(store, TheFirm).await?;
+    let done = store.do_with_account(permit, deed).await?;
+    match done.subject {
+        AccountSubject::Account(account) => Ok((account, done.event.is_some())),
+        AccountSubject::Key(key) => bail!("what was asked for was done to the key {}", key.prefix),
+    }
 }
 
 fn in_words(account: &Account, currency: Currency) -> String {

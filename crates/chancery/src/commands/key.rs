@@ -2,10 +2,12 @@
 
 use super::{Missing, open};
 use crate::cli::{Key as Command, Place};
+use crate::operator::Operator;
 use crate::output::{print_json, print_table, say};
 use anyhow::{Context, bail};
 use chancery_domain::{AccountState, ApiKey, Clock, KeyPrefix, KeyState, OsRandomness, SystemClock};
-use chancery_store::{KeyOwner, NewKey, Store, StoreError};
+use chancery_policy::{ManageAccounts, TheFirm};
+use chancery_store::{AccountDeed, KeyOwner, NewKey, Store, StoreError};
 use std::io::Write;
 
 /// Fewer typed characters would name a key by accident.
@@ -23,8 +25,7 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
             let key = create_key(store.as_ref(), account, label).await?;
             if let Err(error) = writeln!(std::io::stdout(), "{}", key.reveal()) {
                 // A key that nobody has seen must not stay valid.
-                let made = find(store.as_ref(), key.prefix().as_str()).await?;
-                store.revoke_key(made.key.id, SystemClock.now()).await?;
+                do_it(store.as_ref(), AccountDeed::RevokeKey(key.prefix())).await?;
                 return Err(error).context("the key could not be printed, so it is revoked again");
             }
             if account.is_none() {
@@ -37,17 +38,25 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
         Command::Attach { prefix, account } => {
             let key = find(store.as_ref(), &prefix).await?.key;
             let account = store.account_named(&account).await?;
-            store.attach_key(key.id, account.id).await?;
+            let deed = AccountDeed::AttachKey { key: key.prefix.clone(), account: account.id };
+            do_it(store.as_ref(), deed).await?;
             say!("key {} bills {}", key.prefix, account.name);
         }
         Command::List { json } => print_list(&store.list_keys().await?, json)?,
         Command::Revoke { prefix } => {
             let key = find(store.as_ref(), &prefix).await?.key;
-            store.revoke_key(key.id, SystemClock.now()).await?;
+            do_it(store.as_ref(), AccountDeed::RevokeKey(key.prefix.clone())).await?;
             say!("key {} is revoked; it stops working within one second", key.prefix);
         }
     }
     store.close().await;
+    Ok(())
+}
+
+/// As the portal does it, with its line in the account's history.
+async fn do_it(store: &dyn Store, deed: AccountDeed) -> anyhow::Result<()> {
+    let permit = Operator::new()?.ask::<ManageAccounts>(store, TheFirm).await?;
+    store.do_with_account(permit, deed).await?;
     Ok(())
 }
 
@@ -56,7 +65,8 @@ pub async fn create_key(
     store: &dyn Store,
     account: Option<chancery_domain::AccountId>,
     label: String,
-) -> Result<ApiKey, StoreError> {
+) -> anyhow::Result<ApiKey> {
+    let operator = Operator::new()?;
     loop {
         let key = ApiKey::generate(&OsRandomness);
         let new = NewKey {
@@ -66,9 +76,11 @@ pub async fn create_key(
             account,
             created_at: SystemClock.now(),
         };
-        match store.create_key(new).await {
+        let permit = operator.ask::<ManageAccounts>(store, TheFirm).await?;
+        match store.do_with_account(permit, AccountDeed::MakeKey(new)).await {
+            Ok(_) => return Ok(key),
             Err(StoreError::KeyPrefixTaken(_)) => {}
-            created => return created.map(|_| key),
+            Err(error) => return Err(error.into()),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The commands, in another process than the server's.
 
 use crate::server::{Firm, binary, clean_command, request};
+use chancery_domain::{Asker, Clock, Month, OsRandomness, RequestId, SystemClock};
+use chancery_policy::{Asking, Policy, ReadAccounts, TheFirm};
 use serde_json::json;
 
 #[test]
@@ -21,6 +23,34 @@ fn accounts_are_made_changed_listed_and_closed() {
     assert_eq!((&list[0]["rpm"], &list[0]["tpm"]), (&json!(5), &json!(1000)));
     assert!(list[0]["closed_at"].is_string());
     assert!(firm.fail(&["key", "create", "--account", "Hale & Ward"]).contains("closed"));
+}
+
+#[tokio::test]
+async fn what_is_done_with_accounts_and_keys_is_in_the_accounts_history_and_the_audit() {
+    let firm = Firm::new();
+    firm.account_with_key("Hale & Ward");
+    let keys = firm.json(&["key", "list", "--json"]);
+    let prefix = keys[0]["prefix"].as_str().unwrap();
+    firm.run(&["account", "limits", "Hale & Ward", "--tpm", "1000"]);
+    firm.run(&["key", "attach", prefix, "--account", "Hale & Ward"]);
+    firm.run(&["key", "revoke", prefix]);
+    firm.run(&["key", "revoke", prefix]);
+    firm.run(&["account", "close", "Hale & Ward"]);
+    let store = chancery_store::open(&firm.database_url().parse().unwrap()).await.unwrap();
+    let account = store.list_accounts().await.unwrap()[0].id;
+    let at = SystemClock.now();
+    let asking = Asking { by: Asker::Operator, at, request_id: RequestId::new(at, &OsRandomness) };
+    let permit = Policy::load().unwrap().decide::<ReadAccounts>(&asking, TheFirm).unwrap();
+    let record = store.read_account(permit, account, Month::of(at)).await.unwrap().unwrap();
+    store.close().await;
+    let deeds: Vec<&str> = record.events.iter().rev().map(|event| event.deed.as_str()).collect();
+    assert_eq!(deeds.len(), 5, "what changes nothing has no line: {deeds:?}");
+    for (deed, part) in deeds.iter().zip(["account", prefix, "tokens", prefix, "closed"]) {
+        assert!(deed.contains(part), "{part}: {deeds:?}");
+    }
+    assert!(record.events.iter().all(|event| event.by.is_none()), "the command line did it");
+    let told = firm.run(&["verify"]);
+    assert!(told.contains("audit: 8 decisions: all agree"), "{told}");
 }
 
 #[test]
