@@ -70,7 +70,8 @@ fn tax(reader: &mut Reader) -> Option<(String, TaxRate)> {
     let is_set = |reader: &Reader, key| reader.origin(key) != super::source::Origin::Default;
     match (is_set(reader, TAX_NAME), is_set(reader, TAX_PERCENT)) {
         (true, false) => {
-            reader.problem(TAX_PERCENT, format!("it is needed where {TAX_NAME} is set, for example \"6.25\""));
+            reader
+                .problem(TAX_PERCENT, format!("it is needed where {TAX_NAME} is set, for example \"6.25\""));
         }
         (false, true) => reader
             .problem(TAX_NAME, format!("it is needed where {TAX_PERCENT} is set, for example \"Sales tax\"")),
