@@ -130,6 +130,8 @@ pub enum Issued {
 pub struct CreditOrder {
     pub invoice: InvoiceNumber,
     pub amount: CreditAmount,
+    /// What was credited of it as far as whoever orders this knows, so that an order that is sent twice credits once.
+    pub credited_before: Credited,
     /// As the note gives it.
     pub reason: String,
     /// Who sends it, as it is now; currency and tax are those of the invoice.
@@ -182,7 +184,8 @@ pub trait Invoices: Send + Sync + 'static {
     ) -> Result<Issued, StoreError>;
 
     /// Issues a credit note under the next number. Where nothing is left of the invoice it is void, and its month can be
-    /// invoiced again. `NoSuchInvoice`, also for a credit note; `CreditRefused` where there is less left, or nothing.
+    /// invoiced again. `NoSuchInvoice`, also for a credit note; `CreditRefused` where there is less left, or nothing;
+    /// `CreditedMeanwhile` where something else was credited of it than the order says.
     async fn credit_invoice(
         &self,
         permit: Permit<ManageInvoices>,

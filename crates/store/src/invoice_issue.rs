@@ -171,6 +171,9 @@ for_both_connections! {
             if state == InvoiceState::Void {
                 return Err(nothing_left(number).into());
             }
+            if before != order.credited_before {
+                return Err(StoreError::CreditedMeanwhile(number).into());
+            }
             let Some(invoice) = self.whole_invoices(vec![held]).await?.pop() else {
                 return Err(StoreError::NoSuchInvoice(number).into());
             };

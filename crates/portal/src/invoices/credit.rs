@@ -91,11 +91,16 @@ pub(crate) async fn submit(
         return render(&portal, &who, &record, form(typed, None), StatusCode::OK);
     }
     let terms = portal.settings.invoice_terms.clone();
-    let order = CreditOrder { invoice: record.invoice.number, amount, reason, terms };
+    // What was credited is what the page has shown.
+    let order = CreditOrder { invoice: number, amount, credited_before: record.credited, reason, terms };
     match portal.store.credit_invoice(permit, &order, &chancery_invoicing::pdf).await {
         Ok(note) => Ok(Redirect::to(&Done::Credited.href(note)).into_response()),
+        // Somebody credited it in this very moment.
+        Err(StoreError::CreditedMeanwhile(_)) => {
+            let record = creditable(read(&portal, &who, number).await?)?;
+            render(&portal, &who, &record, form(typed, Some(credited_meanwhile())), StatusCode::CONFLICT)
+        }
         Err(StoreError::CreditRefused { why, .. }) => {
-            // Somebody credited it in this very moment.
             let record = creditable(read(&portal, &who, number).await?)?;
             let invoice = &record.invoice;
             let words = refusal_words(why, invoice.bill.currency, left(invoice, record.credited));

@@ -1,7 +1,7 @@
 //! Conformance: invoices are issued once, under numbers without gaps, are never changed, and are taken back by credit notes.
 
 use crate::billing::{
-    credit, document, issue, issue_new, month, noon_of, order, permit_at, read_invoice, render, terms,
+    credit, credit_after, document, issue, issue_new, month, noon_of, order, permit_at, read_invoice, render, terms,
     use_a_million, used,
 };
 use crate::databases::TestDatabase;
@@ -284,7 +284,8 @@ pub async fn a_credit_note_takes_back_a_part_or_all_that_is_left_and_no_more<D: 
     // Who sends it is as it is now; currency and tax are those of the invoice.
     terms.seller.name = "Marlow, Finch & Hale".to_owned();
     (terms.currency, terms.tax) = ("JPY".parse().unwrap(), None);
-    let order = CreditOrder { invoice, amount: part(333), reason: reason.clone(), terms };
+    let credited_before = Credited::default();
+    let order = CreditOrder { invoice, amount: part(333), credited_before, reason: reason.clone(), terms };
     let permit = || permit_at::<ManageInvoices>(asker(&ruth), noon_of("2026-11-04"));
     let failing = |_: &Invoice| Err("there is no paper".to_owned());
     let outcome = store.credit_invoice(permit(), &order, &failing).await;
@@ -329,6 +330,31 @@ pub async fn a_credit_note_takes_back_a_part_or_all_that_is_left_and_no_more<D: 
     let permit = permit_at::<ManageInvoices>(Asker::Operator, noon_of("2026-11-06"));
     let outcome = store.note_payment(permit, invoice, PaymentDeed::Paid).await;
     assert!(matches!(outcome, Err(StoreError::InvoiceIsVoid(of)) if of == invoice), "{outcome:?}");
+}
+
+pub async fn of_many_crediting_what_they_have_seen_one_makes_the_note<D: TestDatabase>(database: Arc<D>) {
+    const TASKS: usize = 8;
+    let stores = [database.open().await, database.open().await];
+    let payer = payer(&*stores[0]).await;
+    use_a_million(&*stores[0], 1, payer, "2026-10-15").await;
+    let invoice = issue_new(&*stores[0], payer.0, "2026-10", "2026-11-02").await;
+    let part = CreditAmount::Part(MinorUnits(100));
+    for round in 1..=2 {
+        let seen = read_invoice(&*stores[0], invoice).await.credited;
+        let mut crediting = JoinSet::new();
+        for place in 0..TASKS {
+            let store = Arc::clone(&stores[place % 2]);
+            crediting.spawn(async move { credit_after(&*store, invoice, seen, part, "2026-11-03").await });
+        }
+        let outcomes = crediting.join_all().await;
+        let notes = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+        let late = |outcome: &&Result<InvoiceNumber, StoreError>| {
+            matches!(outcome, Err(StoreError::CreditedMeanwhile(of)) if *of == invoice)
+        };
+        assert_eq!((notes, outcomes.iter().filter(late).count()), (1, TASKS - 1), "{outcomes:?}");
+        assert_eq!(read_invoice(&*stores[0], invoice).await.credited.subtotal, MinorUnits(100 * round));
+    }
+    assert_eq!(stores[0].last_invoice_numbers().await.unwrap(), [number("2026-0003")]);
 }
 
 pub async fn a_month_that_was_credited_as_a_whole_is_open_again<D: TestDatabase>(database: Arc<D>) {

@@ -238,6 +238,7 @@ conformance_suite! {
         numbers_have_no_gaps_however_many_issue_at_once
         of_many_issuing_one_month_one_makes_the_invoice
         a_credit_note_takes_back_a_part_or_all_that_is_left_and_no_more
+        of_many_crediting_what_they_have_seen_one_makes_the_note
         a_month_that_was_credited_as_a_whole_is_open_again
         a_payment_is_noted_once_and_can_be_taken_back
         raw_sql_cannot_change_remove_or_replace_what_was_issued;
