@@ -2,8 +2,8 @@
 //!
 //! 1. Whoever issues something holds the numbers first, so that documents come one after the other, on all nodes: two who issue
 //!    one month make one invoice, and there is no gap between two numbers.
-//! 2. For an invoice the sums by day are held next. Who settles at this moment is done before, or waits until the invoice is
-//!    there and is then refused by the database.
+//! 2. For an invoice the account's month is held next. Who settles into it at this moment is done before, or waits until the
+//!    invoice is there and is then refused by the database. Who settles into other months never waits.
 //! 3. The document is made while all this is held. Where that fails, nothing has happened.
 
 use crate::both::{Statement, for_both_connections};
@@ -44,6 +44,7 @@ const SET_STATE: &str = "UPDATE invoices SET state = $3 WHERE year = $1 AND seri
 /// What is held until the transaction ends.
 pub(crate) trait HoldInvoices {
     const HOLD_NUMBERS: &'static str;
+    /// Of the account $1 and the month $2.
     const HOLD_USAGE: &'static str;
     const HOLD_INVOICE: &'static str;
 }
@@ -51,14 +52,14 @@ pub(crate) trait HoldInvoices {
 /// There is one writer anyway.
 impl HoldInvoices for SqliteConnection {
     const HOLD_NUMBERS: &'static str = "";
-    const HOLD_USAGE: &'static str = "";
+    const HOLD_USAGE: &'static str = "SELECT $1, $2";
     const HOLD_INVOICE: &'static str = "SELECT * FROM invoices WHERE year = $1 AND serial = $2";
 }
 
 impl HoldInvoices for PgConnection {
     const HOLD_NUMBERS: &'static str = "LOCK TABLE invoice_serials IN SHARE ROW EXCLUSIVE MODE";
-    /// Everybody may read them, and nobody may add to them.
-    const HOLD_USAGE: &'static str = "LOCK TABLE usage_days IN SHARE MODE";
+    /// The trigger `invoiced_usage_is_closed` shares it.
+    const HOLD_USAGE: &'static str = "SELECT pg_advisory_xact_lock($2::bigint::integer, usage_lock($1::bigint))";
     const HOLD_INVOICE: &'static str =
         "SELECT * FROM invoices WHERE year = $1 AND serial = $2 FOR NO KEY UPDATE";
 }
@@ -128,7 +129,11 @@ for_both_connections! {
             if asked.at < month.can_be_issued_from() {
                 return Err(StoreError::MonthStillOpen { month: *month }.into());
             }
-            sqlx::raw_sql(Self::HOLD_USAGE).execute(&mut *self).await?;
+            sqlx::query(Self::HOLD_USAGE)
+                .bind(account.0)
+                .bind(i64::from(month.number()))
+                .execute(&mut *self)
+                .await?;
             let bill = bill_of(&self.usage_of_month(*account, *month).await?, terms)?;
             if bill.lines.is_empty() {
                 return Err(StoreError::NothingToBill { account: buyer.name, month: *month }.into());

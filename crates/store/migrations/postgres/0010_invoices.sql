@@ -41,6 +41,12 @@ CREATE FUNCTION month_of_day(day BIGINT) RETURNS BIGINT LANGUAGE sql IMMUTABLE A
         + EXTRACT(MONTH FROM DATE '1970-01-01' + LEAST(day, 2932896)::integer) - 1)::bigint
 $$;
 
+-- Under which number an account's usage is locked; together with the month it is the lock's name. There are few, so that a batch of
+-- very many accounts takes few locks, and accounts that have one in common wait for each other's invoice at most.
+CREATE FUNCTION usage_lock(account_id BIGINT) RETURNS INTEGER LANGUAGE sql IMMUTABLE AS $$
+    SELECT (account_id & 63)::integer
+$$;
+
 CREATE FUNCTION note_month_of_usage() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO account_months (account_id, month) VALUES (NEW.account_id, month_of_day(NEW.day))
@@ -53,9 +59,11 @@ CREATE TRIGGER usage_has_its_month AFTER INSERT ON usage_days
     FOR EACH ROW EXECUTE FUNCTION note_month_of_usage();
 
 -- Nothing is added to a month that is invoiced, or the invoice would no longer be what the ledger says. It fires for sums that are
--- there already too. Whoever issues an invoice locks the table first, so that nobody adds anything in between.
+-- there already too. Whoever adds something first shares the lock of the account's month, and whoever invoices the month holds it
+-- alone: what is added is either there when the sums are read, or comes to look when the invoice is there.
 CREATE FUNCTION refuse_invoiced_usage() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+    PERFORM pg_advisory_xact_lock_shared(month_of_day(NEW.day)::integer, usage_lock(NEW.account_id));
     IF EXISTS (SELECT 1 FROM account_months m WHERE m.account_id = NEW.account_id
                AND m.month = month_of_day(NEW.day) AND m.invoice_year IS NOT NULL) THEN
         RAISE EXCEPTION USING ERRCODE = 'check_violation',

@@ -1,5 +1,6 @@
 //! What only a server can show: sessions that end, servers that are gone or silent, and their settings.
 
+use crate::billing::{issue_new, use_a_million};
 use crate::databases::{PostgresDatabase, TestDatabase, on_a_fresh};
 use crate::firm::{after_s, ask, firm_permit, new_client, note, people, words};
 use crate::samples::{NOON, account, key, new_account, payer, request, row, whole_ledger};
@@ -475,6 +476,29 @@ async fn a_database_that_does_not_exist_is_named_with_the_fix() {
 async fn a_file_is_not_taken_for_a_server() {
     let url: DatabaseUrl = "sqlite:chancery.db".parse().unwrap();
     assert!(matches!(PostgresStore::open(&url).await, Err(StoreError::BadUrl(_))));
+}
+
+#[tokio::test]
+async fn an_invoice_is_issued_while_the_sums_are_vacuumed_and_others_settle() {
+    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+        let store = database.open().await;
+        let payer = payer(&*store).await;
+        use_a_million(&*store, 1, payer, "2026-10-15").await;
+        let (mut vacuuming, mut settling) = (database.connect().await, database.connect().await);
+        sqlx::raw_sql("BEGIN; LOCK TABLE usage_days IN SHARE UPDATE EXCLUSIVE MODE")
+            .execute(&mut vacuuming)
+            .await
+            .unwrap();
+        // Another node's settlement of the next month, which takes its time.
+        sqlx::raw_sql(
+            "BEGIN; INSERT INTO usage_days SELECT account_id, day + 31, key_id, model, 1, 1, 1, 1, 1, 2 FROM usage_days",
+        )
+        .execute(&mut settling)
+        .await
+        .unwrap();
+        issue_new(&*store, payer.0, "2026-10", "2026-11-02").await;
+    })
+    .await;
 }
 
 /// What a session has read is told when it ends.
