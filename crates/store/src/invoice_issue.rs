@@ -24,8 +24,8 @@ use sqlx::{PgConnection, SqliteConnection};
 /// Lines that one statement adds.
 const MAX_LINES_AT_ONCE: usize = 500;
 
-const NEXT_SERIAL: &str = "INSERT INTO invoice_serials (year, serial) VALUES ($1, 1) \
-    ON CONFLICT (year) DO UPDATE SET serial = invoice_serials.serial + 1 RETURNING serial";
+const NEXT_SERIAL: &str = "UPDATE invoice_serials SET serial = serial + 1 WHERE year = $1 RETURNING serial";
+const FIRST_SERIAL: &str = "INSERT INTO invoice_serials (year, serial) VALUES ($1, 1)";
 const KEEP_INVOICE: &str = "INSERT INTO invoices (year, serial, kind, of_year, of_serial, reason, account_id, month, \
     issued_at_ms, due_day, currency, seller_name, letterhead, payment, buyer_name, buyer_address, buyer_email, \
     tax_name, tax_rate_ppm, subtotal_minor, tax_minor, total_minor, exact_nanos, document_hash, state) VALUES \
@@ -90,6 +90,7 @@ pub(crate) trait InvoiceIssue {
     /// The invoice, held for changing. `NoSuchInvoice` for a credit note too.
     async fn hold_invoice(&mut self, number: InvoiceNumber) -> Result<StoredInvoice, Stopped>;
 
+    /// While the numbers are held.
     async fn next_number(&mut self, at: UnixMillis) -> Result<InvoiceNumber, Stopped>;
 
     /// Makes the document and keeps it with its figures.
@@ -264,8 +265,11 @@ for_both_connections! {
 
         async fn next_number(&mut self, at: UnixMillis) -> Result<InvoiceNumber, Stopped> {
             let year = i64::from(Month::of(at).year());
-            let serial: i64 = sqlx::query_scalar(NEXT_SERIAL).bind(year).fetch_one(&mut *self).await?;
-            Ok(stored_number(year, serial)?)
+            let next: Option<i64> = sqlx::query_scalar(NEXT_SERIAL).bind(year).fetch_optional(&mut *self).await?;
+            if next.is_none() {
+                sqlx::query(FIRST_SERIAL).bind(year).execute(&mut *self).await?;
+            }
+            Ok(stored_number(year, next.unwrap_or(1))?)
         }
 
         async fn keep_invoice(

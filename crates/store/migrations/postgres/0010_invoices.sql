@@ -129,6 +129,7 @@ CREATE TABLE invoices (
     CHECK ((tax_name IS NULL) = (tax_rate_ppm IS NULL)),
     CHECK (total_minor = subtotal_minor + tax_minor),
     CHECK (credited_subtotal >= 0 AND credited_total >= 0),
+    CHECK (state <> 'void' OR (credited_subtotal = subtotal_minor AND credited_total = total_minor)),
     CHECK (kind = 'credit_note' OR (credited_subtotal <= subtotal_minor AND credited_total <= total_minor))
 );
 
@@ -175,6 +176,7 @@ CREATE TABLE invoice_events (
 );
 
 CREATE INDEX invoice_events_invoice ON invoice_events (year, serial, id);
+CREATE UNIQUE INDEX invoice_events_once ON invoice_events (year, serial, deed) WHERE deed IN ('issued', 'voided');
 
 ALTER TABLE account_months ADD FOREIGN KEY (invoice_year, invoice_serial) REFERENCES invoices (year, serial);
 
@@ -204,6 +206,51 @@ CREATE TRIGGER invoice_documents_are_never_emptied BEFORE TRUNCATE ON invoice_do
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_invoice_change();
 CREATE TRIGGER invoice_events_are_never_emptied BEFORE TRUNCATE ON invoice_events
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_invoice_change();
+
+-- Lines are written before the document, and none after it.
+CREATE FUNCTION refuse_line_of_issued_invoice() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT 1 FROM invoice_documents d WHERE d.year = NEW.year AND d.serial = NEW.serial) THEN
+        RAISE EXCEPTION 'an issued invoice is never given another line; make a credit note';
+    END IF;
+    RETURN NEW;
+END;
+$$;
+
+CREATE TRIGGER issued_invoices_get_no_lines BEFORE INSERT ON invoice_lines
+    FOR EACH ROW EXECUTE FUNCTION refuse_line_of_issued_invoice();
+
+-- What is void stays so, and what was credited is never taken back.
+CREATE FUNCTION refuse_uncrediting() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF OLD.state = 'void' OR NEW.credited_subtotal < OLD.credited_subtotal
+        OR NEW.credited_total < OLD.credited_total THEN
+        RAISE EXCEPTION 'a credit note is never taken back; issue the month anew';
+    END IF;
+    RETURN NEW;
+END;
+$$;
+
+CREATE TRIGGER credits_are_never_taken_back BEFORE UPDATE OF state, credited_subtotal, credited_total ON invoices
+    FOR EACH ROW EXECUTE FUNCTION refuse_uncrediting();
+
+-- Numbers are given one after the other.
+CREATE FUNCTION refuse_gap_in_numbers() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'INSERT' AND NEW.serial = 1 THEN
+        RETURN NEW;
+    END IF;
+    IF TG_OP = 'UPDATE' AND NEW.year = OLD.year AND NEW.serial = OLD.serial + 1 THEN
+        RETURN NEW;
+    END IF;
+    RAISE EXCEPTION 'a number is never skipped, given back or given again';
+END;
+$$;
+
+CREATE TRIGGER numbers_have_no_gaps BEFORE INSERT OR UPDATE OR DELETE ON invoice_serials
+    FOR EACH ROW EXECUTE FUNCTION refuse_gap_in_numbers();
+CREATE TRIGGER numbers_are_never_emptied BEFORE TRUNCATE ON invoice_serials
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_gap_in_numbers();
 
 -- A month that is invoiced stays so until its invoice is void.
 CREATE FUNCTION refuse_change_of_invoiced_month() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -426,10 +426,28 @@ pub async fn raw_sql_cannot_change_remove_or_replace_what_was_issued<D: TestData
     let store = database.open().await;
     let payer = payer(&*store).await;
     use_a_million(&*store, 1, payer, "2026-10-15").await;
+    use_a_million(&*store, 2, payer, "2026-09-15").await;
+    let void = issue_new(&*store, payer.0, "2026-09", "2026-11-02").await;
+    credit(&*store, void, CreditAmount::Whole, "2026-11-02").await.unwrap();
     let invoice = issue_new(&*store, payer.0, "2026-10", "2026-11-02").await;
+    credit(&*store, invoice, CreditAmount::Part(MinorUnits(100)), "2026-11-02").await.unwrap();
     let (before, bytes) =
         (read_invoice(&*store, invoice).await, store.issued_document(invoice).await.unwrap());
     for sql in [
+        "INSERT INTO invoice_lines SELECT year, serial, place + 100, item, model, direction, tokens, price_nanos, \
+         exact_nanos, amount_minor FROM invoice_lines",
+        "INSERT INTO invoice_events (year, serial, deed, at_ms) SELECT year, serial, 'issued', 0 FROM invoices",
+        "INSERT INTO invoice_events (year, serial, deed, at_ms) VALUES (2026, 1, 'voided', 0)",
+        "UPDATE invoice_serials SET serial = serial - 1",
+        "UPDATE invoice_serials SET serial = serial + 2",
+        "UPDATE invoice_serials SET year = year + 1, serial = serial + 1",
+        "DELETE FROM invoice_serials",
+        "INSERT INTO invoice_serials (year, serial) VALUES (2027, 5)",
+        "UPDATE invoices SET state = 'issued' WHERE state = 'void'",
+        "UPDATE invoices SET state = 'paid' WHERE state = 'void'",
+        "UPDATE invoices SET state = 'void' WHERE state = 'issued'",
+        "UPDATE invoices SET credited_subtotal = 0, credited_total = 0 WHERE state = 'issued' AND credited_total > 0",
+        "UPDATE invoices SET credited_total = credited_total - 1 WHERE state = 'issued' AND credited_total > 0",
         "UPDATE invoices SET total_minor = 1, subtotal_minor = 1, tax_minor = 0",
         "UPDATE invoices SET buyer_name = 'Somebody else'",
         "UPDATE invoices SET state = 'paid', due_day = due_day + 1",
