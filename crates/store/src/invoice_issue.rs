@@ -26,6 +26,7 @@ const MAX_LINES_AT_ONCE: usize = 500;
 
 const NEXT_SERIAL: &str = "UPDATE invoice_serials SET serial = serial + 1 WHERE year = $1 RETURNING serial";
 const FIRST_SERIAL: &str = "INSERT INTO invoice_serials (year, serial) VALUES ($1, 1)";
+const LAST_ISSUED: &str = "SELECT issued_at_ms FROM invoices ORDER BY year DESC, serial DESC LIMIT 1";
 const KEEP_INVOICE: &str = "INSERT INTO invoices (year, serial, kind, of_year, of_serial, reason, account_id, month, \
     issued_at_ms, due_day, currency, seller_name, letterhead, payment, buyer_name, buyer_address, buyer_email, \
     tax_name, tax_rate_ppm, subtotal_minor, tax_minor, total_minor, exact_nanos, document_hash, state) VALUES \
@@ -90,6 +91,10 @@ pub(crate) trait InvoiceIssue {
     /// The invoice, held for changing. `NoSuchInvoice` for a credit note too.
     async fn hold_invoice(&mut self, number: InvoiceNumber) -> Result<StoredInvoice, Stopped>;
 
+    /// When what is issued now is issued: never before the last document, or numbers and dates would run against each other
+    /// where two clocks differ. While the numbers are held.
+    async fn moment_of_issue(&mut self, asked: &Asked) -> Result<UnixMillis, Stopped>;
+
     /// While the numbers are held.
     async fn next_number(&mut self, at: UnixMillis) -> Result<InvoiceNumber, Stopped>;
 
@@ -106,6 +111,7 @@ pub(crate) trait InvoiceIssue {
     async fn note_deed(
         &mut self,
         asked: &Asked,
+        at: UnixMillis,
         number: InvoiceNumber,
         deed: InvoiceDeed,
     ) -> Result<(), Stopped>;
@@ -139,13 +145,14 @@ for_both_connections! {
             if bill.lines.is_empty() {
                 return Err(StoreError::NothingToBill { account: buyer.name, month: *month }.into());
             }
-            let number = self.next_number(asked.at).await?;
+            let issued_at = self.moment_of_issue(asked).await?;
+            let number = self.next_number(issued_at).await?;
             let invoice = Invoice {
                 number,
                 kind: InvoiceKind::Invoice,
                 month: *month,
-                issued_at: asked.at,
-                due: Day(Day::of(asked.at).0.saturating_add(i32::from(terms.payment_days))),
+                issued_at,
+                due: Day(Day::of(issued_at).0.saturating_add(i32::from(terms.payment_days))),
                 seller: terms.seller.clone(),
                 buyer,
                 bill,
@@ -192,13 +199,14 @@ for_both_connections! {
             let Some(buyer) = self.buyer(account).await? else {
                 return Err(StoreError::NoSuchAccountId(account).into());
             };
+            let issued_at = self.moment_of_issue(asked).await?;
             let note = Invoice {
-                number: self.next_number(asked.at).await?,
+                number: self.next_number(issued_at).await?,
                 kind: InvoiceKind::CreditNote { of: number, reason: order.reason.clone() },
                 month: invoice.month,
-                issued_at: asked.at,
+                issued_at,
                 // Nobody has to pay it.
-                due: Day::of(asked.at),
+                due: Day::of(issued_at),
                 seller: order.terms.seller.clone(),
                 buyer,
                 bill,
@@ -224,7 +232,7 @@ for_both_connections! {
                     .await?;
             }
             let deed = if is_void { InvoiceDeed::Voided } else { InvoiceDeed::Credited };
-            self.note_deed(asked, number, deed(note.number)).await?;
+            self.note_deed(asked, issued_at, number, deed(note.number)).await?;
             Ok(note.number)
         }
 
@@ -250,7 +258,7 @@ for_both_connections! {
                 .bind(wanted.as_str())
                 .execute(&mut *self)
                 .await?;
-            self.note_deed(asked, number, deed).await?;
+            self.note_deed(asked, asked.at, number, deed).await?;
             Ok(wanted)
         }
 
@@ -261,6 +269,11 @@ for_both_connections! {
                 Some(held) if held.kind == INVOICE => Ok(held),
                 _ => Err(StoreError::NoSuchInvoice(number).into()),
             }
+        }
+
+        async fn moment_of_issue(&mut self, asked: &Asked) -> Result<UnixMillis, Stopped> {
+            let last: Option<i64> = sqlx::query_scalar(LAST_ISSUED).fetch_optional(&mut *self).await?;
+            Ok(last.map_or(asked.at, |last| asked.at.max(UnixMillis(last))))
         }
 
         async fn next_number(&mut self, at: UnixMillis) -> Result<InvoiceNumber, Stopped> {
@@ -317,7 +330,7 @@ for_both_connections! {
                 .await?;
             self.keep_lines(*number, bill).await?;
             sqlx::query(KEEP_DOCUMENT).bind(year).bind(serial).bind(document).execute(&mut *self).await?;
-            self.note_deed(asked, *number, InvoiceDeed::Issued).await
+            self.note_deed(asked, *issued_at, *number, InvoiceDeed::Issued).await
         }
 
         async fn keep_lines(&mut self, number: InvoiceNumber, bill: &Bill) -> Result<(), Stopped> {
@@ -355,6 +368,7 @@ for_both_connections! {
         async fn note_deed(
             &mut self,
             asked: &Asked,
+            at: UnixMillis,
             number: InvoiceNumber,
             deed: InvoiceDeed,
         ) -> Result<(), Stopped> {
@@ -366,7 +380,7 @@ for_both_connections! {
                 .bind(note.map(|note| i64::from(note.year)))
                 .bind(note.map(|note| i64::from(note.serial)))
                 .bind(asked.by.person().map(|person| person.0))
-                .bind(asked.at.0)
+                .bind(at.0)
                 .execute(&mut *self)
                 .await?;
             Ok(())

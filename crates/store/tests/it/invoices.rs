@@ -182,8 +182,14 @@ pub async fn without_usage_or_account_nothing_is_issued<D: TestDatabase>(databas
 pub async fn numbers_have_no_gaps_however_many_issue_at_once<D: TestDatabase>(database: Arc<D>) {
     const ACCOUNTS: usize = 24;
     let stores = [database.open().await, database.open().await];
+    let mut numbers = BTreeSet::new();
     let mut issuing = JoinSet::new();
     for place in 0..ACCOUNTS {
+        // The last six in the next year, which has numbers of its own.
+        let on = if place < 18 { "2026-11-02" } else { "2027-01-03" };
+        if place == 18 {
+            numbers.extend(std::mem::take(&mut issuing).join_all().await);
+        }
         let account = account(&*stores[0], &format!("Account {place}")).await.id;
         let key = key(&*stores[0], Some(account)).await.id;
         use_a_million(&*stores[0], place, (account, key), "2026-10-15").await;
@@ -198,12 +204,10 @@ pub async fn numbers_have_no_gaps_however_many_issue_at_once<D: TestDatabase>(da
                     matches!(&error, StoreError::DocumentFailed { why, .. } if why == "there is no paper")
                 );
             }
-            // Every fourth in the next year, which has numbers of its own.
-            let on = if place % 4 == 3 { "2027-01-03" } else { "2026-11-02" };
             issue_new(&*store, account, "2026-10", on).await
         });
     }
-    let numbers: BTreeSet<InvoiceNumber> = issuing.join_all().await.into_iter().collect();
+    numbers.extend(issuing.join_all().await);
     let of_year = |year, last| (1..=last).map(move |serial| InvoiceNumber { year, serial });
     let expected: BTreeSet<InvoiceNumber> = of_year(2026, 18).chain(of_year(2027, 6)).collect();
     assert_eq!(numbers, expected);
@@ -231,6 +235,27 @@ pub async fn numbers_have_no_gaps_however_many_issue_at_once<D: TestDatabase>(da
         billed.extend(page);
     }
     assert_eq!(billed.len(), ACCOUNTS);
+}
+
+pub async fn numbers_and_dates_never_run_against_each_other<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let payer = payer(&*store).await;
+    for (place, day) in ["2026-08-15", "2026-09-15", "2026-10-15"].into_iter().enumerate() {
+        use_a_million(&*store, place, payer, day).await;
+    }
+    // Of two nodes, the clock of one is late, even across New Year.
+    let first = issue_new(&*store, payer.0, "2026-08", "2026-11-03").await;
+    let second = issue_new(&*store, payer.0, "2026-09", "2026-11-02").await;
+    let third = issue_new(&*store, payer.0, "2026-10", "2027-01-01").await;
+    let note = credit(&*store, first, CreditAmount::Whole, "2026-12-31").await.unwrap();
+    let issued = store.issued_invoices(None, 10).await.unwrap();
+    let numbers: Vec<_> = issued.iter().map(|record| record.invoice.number).collect();
+    assert_eq!(numbers, [first, second, third, note]);
+    assert_eq!(numbers, ["2026-0001", "2026-0002", "2027-0001", "2027-0002"].map(number));
+    let moments: Vec<_> = issued.iter().map(|record| record.invoice.issued_at).collect();
+    assert_eq!(moments, ["2026-11-03", "2026-11-03", "2027-01-01", "2027-01-01"].map(noon_of));
+    assert_eq!(issued[1].events[0].at, noon_of("2026-11-03"));
+    assert_eq!(issued[1].invoice.due, "2026-12-03".parse::<Day>().unwrap());
 }
 
 pub async fn of_many_issuing_one_month_one_makes_the_invoice<D: TestDatabase>(database: Arc<D>) {

@@ -236,6 +236,7 @@ conformance_suite! {
         a_month_is_issued_from_an_hour_after_its_end_and_not_before
         without_usage_or_account_nothing_is_issued
         numbers_have_no_gaps_however_many_issue_at_once
+        numbers_and_dates_never_run_against_each_other
         of_many_issuing_one_month_one_makes_the_invoice
         a_credit_note_takes_back_a_part_or_all_that_is_left_and_no_more
         of_many_crediting_what_they_have_seen_one_makes_the_note
