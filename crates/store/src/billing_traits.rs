@@ -28,7 +28,7 @@ pub type Render<'a> = &'a (dyn Fn(&Invoice) -> Result<Vec<u8>, String> + Send + 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvoiceQuery {
     pub account: Option<AccountId>,
-    /// None: all. `Draft` lists no invoices, only months that are not invoiced.
+    /// None: all, and credit notes too, which no other lists. `Draft` lists no invoices, only months that are not invoiced.
     pub state: Option<InvoiceState>,
     /// In which they were issued.
     pub year: Option<i16>,

@@ -94,7 +94,8 @@ pub async fn a_list_has_filters_pages_and_sums<D: TestDatabase>(database: Arc<D>
     let paid = state(InvoiceState::Paid).await;
     assert_eq!(numbers(&paid.invoices), ["2026-0007"]);
     assert_eq!(paid.sums, [sums(MinorUnits(GROSS), MinorUnits(0), MinorUnits(0))]);
-    assert_eq!(state(InvoiceState::Issued).await.total, 31, "the note among them");
+    let issued = state(InvoiceState::Issued).await;
+    assert_eq!((issued.total, numbers(&issued.invoices)[1].as_str()), (30, "2026-0030"), "without the note");
     let void = state(InvoiceState::Void).await;
     assert_eq!((void.total, void.sums, void.unbilled_total), (0, Vec::new(), 0));
     let several =
