@@ -3,60 +3,19 @@
 
 use crate::audit_chain::AuditChain;
 use crate::both::for_both_stores;
-use crate::decided::{Stopped, decided};
+use crate::decided::{decided, note, reading};
 use crate::failure::{answer, long_answer};
 use crate::invoice_issue::InvoiceIssue;
 use crate::invoice_list::InvoiceList;
 use crate::invoice_months::InvoiceMonths;
 use crate::invoice_rows::InvoiceRows;
-use crate::postgres::PostgresStore;
-use crate::sqlite::SqliteStore;
-use crate::transaction::BeginWriting;
+use crate::transaction::{BeginReading, BeginWriting};
 use crate::{
     CreditOrder, InvoicePage, InvoiceQuery, InvoiceRecord, Invoices, IssueOrder, Issued, MonthToBill,
     PaymentDeed, Render, StoreError,
 };
 use chancery_domain::{AccountId, InvoiceNumber, InvoiceState, InvoiceTerms, ModelUsage, Month};
 use chancery_policy::{ManageInvoices, Permit, ReadInvoices};
-
-/// How a transaction begins whose statements all see the same moment.
-trait BeginReading {
-    const BEGIN_READING: &'static str;
-}
-
-impl BeginReading for SqliteStore {
-    const BEGIN_READING: &'static str = "BEGIN";
-}
-
-impl BeginReading for PostgresStore {
-    const BEGIN_READING: &'static str = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY";
-}
-
-/// Notes a decision that is only about reading.
-macro_rules! note {
-    ($store:expr, $permit:expr) => {{
-        let row = [$permit.to_audit_row()];
-        let noted: Result<(), StoreError> =
-            decided!($store, |transaction| transaction.link($store.lease.writer, &row));
-        noted?
-    }};
-}
-
-/// Reads several things as they are at one moment.
-macro_rules! reading {
-    ($pool:expr, $answer:ident, |$moment:ident| $read:expr) => {{
-        let read = async {
-            let mut connection = $pool.acquire().await?;
-            let mut $moment = sqlx::Connection::begin_with(&mut *connection, Self::BEGIN_READING).await?;
-            match $read.await {
-                Ok(found) => $moment.commit().await.map(|()| Ok(found)),
-                Err(Stopped::Refused(error)) => $moment.rollback().await.map(|()| Err(error)),
-                Err(Stopped::Database(error)) => Err(error),
-            }
-        };
-        $answer(read).await?
-    }};
-}
 
 /// PostgreSQL keeps no text with one.
 fn without_nul(terms: &InvoiceTerms, reason: &str) -> Result<(), StoreError> {

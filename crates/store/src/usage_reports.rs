@@ -4,7 +4,7 @@
 use crate::accounts::{LIST, StoredAccount};
 use crate::audit_chain::AuditChain;
 use crate::both::{Statement, for_both_connections, for_both_stores, stored_row};
-use crate::decided::{Stopped, decided};
+use crate::decided::{Stopped, note, reading};
 use crate::failure::{STATEMENT_TIMEOUT, explain, long_answer};
 use crate::ledger::{StoredSums, UsageSums, count, day, usage_sums};
 use crate::ledger_batch::stored_count;
@@ -302,22 +302,9 @@ for_both_stores! {
             permit: Permit<ReadUsage>,
             query: UsageMonth,
         ) -> Result<UsageReport, StoreError> {
-            let row = [permit.to_audit_row()];
-            let noted: Result<(), StoreError> =
-                decided!(self, |transaction| transaction.link(self.lease.writer, &row));
-            noted?;
+            note!(self, permit);
             // Nobody's record waits for sums over many accounts.
-            let report = async {
-                let mut connection = self.long_reader.acquire().await?;
-                let mut transaction = connection.begin_with(Self::BEGIN_READING).await?;
-                let report = match transaction.usage_report(query).await {
-                    Ok(report) => Ok(report),
-                    Err(Stopped::Refused(error)) => Err(error),
-                    Err(Stopped::Database(error)) => return Err(error),
-                };
-                transaction.commit().await.map(|()| report)
-            };
-            long_answer(report).await?
+            reading!(self.long_reader, long_answer, |moment| moment.usage_report(query))
         }
 
         async fn note_activity(&self, refused: &[RefusedDay], peaks: &[PeakDay]) -> Result<(), StoreError> {
