@@ -175,7 +175,8 @@ pub trait Invoices: Send + Sync + 'static {
     ) -> Result<Option<Vec<u8>>, StoreError>;
 
     /// Issues the invoice of a month that has ended, under the next number. However many do so at once, there is one. The moment
-    /// is that of the permit, or that of the last document where this is later. `MonthStillOpen` up to an hour after its end, `NothingToBill` without usage, `NoSuchAccountId`.
+    /// is that of the permit, or that of the last document where this is later. `MonthStillOpen` up to an hour after its end, `NothingToBill` without usage, `MonthTooLarge` where it
+    /// cannot be counted exactly, `NoSuchAccountId`.
     async fn issue_invoice(
         &self,
         permit: Permit<ManageInvoices>,

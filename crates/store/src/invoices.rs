@@ -34,6 +34,14 @@ fn without_nul(terms: &InvoiceTerms, reason: &str) -> Result<(), StoreError> {
     }
 }
 
+/// What a sum means that is too large, for whoever asked for invoices and not for days.
+fn in_terms_of(month: Month) -> impl FnOnce(StoreError) -> StoreError {
+    move |error| match error {
+        StoreError::SumTooLarge => StoreError::MonthTooLarge { month },
+        error => error,
+    }
+}
+
 for_both_stores! {
     impl Invoices {
         async fn list_invoices(
@@ -42,7 +50,11 @@ for_both_stores! {
             query: &InvoiceQuery,
         ) -> Result<InvoicePage, StoreError> {
             note!(self, permit);
-            reading!(self.long_reader, long_answer, |moment| moment.invoice_page(query))
+            let page = async { reading!(self.long_reader, long_answer, |moment| moment.invoice_page(query)) };
+            page.await.map_err(|error| match error {
+                StoreError::SumTooLarge => StoreError::InvoicesTooLarge,
+                error => error,
+            })
         }
 
         async fn month_to_bill(
@@ -52,12 +64,15 @@ for_both_stores! {
             month: Month,
         ) -> Result<Option<MonthToBill>, StoreError> {
             note!(self, permit);
-            reading!(self.long_reader, long_answer, |moment| async {
-                let Some(buyer) = moment.buyer(account).await? else { return Ok(None) };
-                let usage = moment.usage_of_month(account, month).await?;
-                let invoice = moment.billed_by(account, month).await?;
-                Ok(Some(MonthToBill { buyer, month, usage, invoice }))
-            })
+            let found = async {
+                reading!(self.long_reader, long_answer, |moment| async {
+                    let Some(buyer) = moment.buyer(account).await? else { return Ok(None) };
+                    let usage = moment.usage_of_month(account, month).await?;
+                    let invoice = moment.billed_by(account, month).await?;
+                    Ok(Some(MonthToBill { buyer, month, usage, invoice }))
+                })
+            };
+            found.await.map_err(in_terms_of(month))
         }
 
         async fn read_invoice(
@@ -86,10 +101,13 @@ for_both_stores! {
         ) -> Result<Issued, StoreError> {
             without_nul(&order.terms, "")?;
             let row = [permit.to_audit_row()];
-            decided!(self, |transaction| async {
-                transaction.link(self.lease.writer, &row).await?;
-                transaction.issue(permit.asked(), order, render).await
-            })
+            let issued = async {
+                decided!(self, |transaction| async {
+                    transaction.link(self.lease.writer, &row).await?;
+                    transaction.issue(permit.asked(), order, render).await
+                })
+            };
+            issued.await.map_err(in_terms_of(order.month))
         }
 
         async fn credit_invoice(
@@ -144,7 +162,9 @@ for_both_stores! {
         }
 
         async fn month_usage(&self, account: AccountId, month: Month) -> Result<Vec<ModelUsage>, StoreError> {
-            reading!(self.long_reader, long_answer, |moment| moment.usage_of_month(account, month))
+            let usage =
+                async { reading!(self.long_reader, long_answer, |moment| moment.usage_of_month(account, month)) };
+            usage.await.map_err(in_terms_of(month))
         }
     }
 }

@@ -179,6 +179,30 @@ pub async fn without_usage_or_account_nothing_is_issued<D: TestDatabase>(databas
     assert_eq!(issue_new(&*store, payer.0, "2026-10", "2026-11-02").await, number("2026-0001"));
 }
 
+pub async fn a_month_too_large_to_be_exact_is_named_and_not_invoiced<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let payer = payer(&*store).await;
+    use_a_million(&*store, 1, payer, "2026-10-15").await;
+    for cost in [i64::MAX, i64::MAX / 2 + 1] {
+        let most = format!(
+            "INSERT INTO usage_days SELECT account_id, day + {}, key_id, model, input_price_nanos, output_price_nanos, \
+             1, 1, 1, {cost} FROM usage_days WHERE day = {}",
+            if cost == i64::MAX { 1 } else { 2 },
+            Day::of(noon_of("2026-10-15")).0
+        );
+        database.raw(&most).await.unwrap();
+    }
+    let too_large = |error: StoreError| {
+        assert!(matches!(error, StoreError::MonthTooLarge { month: of } if of == month("2026-10")), "{error:?}");
+        assert!(!error.to_string().contains("days"), "{error}");
+    };
+    too_large(issue(&*store, payer.0, "2026-10", "2026-11-02").await.unwrap_err());
+    too_large(store.month_usage(payer.0, month("2026-10")).await.unwrap_err());
+    let permit = permit_at::<ReadInvoices>(Asker::Operator, noon_of("2026-11-02"));
+    too_large(store.month_to_bill(permit, payer.0, month("2026-10")).await.unwrap_err());
+    assert_eq!(store.last_invoice_numbers().await.unwrap(), []);
+}
+
 pub async fn numbers_have_no_gaps_however_many_issue_at_once<D: TestDatabase>(database: Arc<D>) {
     const ACCOUNTS: usize = 24;
     let stores = [database.open().await, database.open().await];

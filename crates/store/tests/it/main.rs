@@ -235,6 +235,7 @@ conformance_suite! {
         what_is_not_there_is_not_found_and_the_look_is_on_record
         a_month_is_issued_from_an_hour_after_its_end_and_not_before
         without_usage_or_account_nothing_is_issued
+        a_month_too_large_to_be_exact_is_named_and_not_invoiced
         numbers_have_no_gaps_however_many_issue_at_once
         numbers_and_dates_never_run_against_each_other
         of_many_issuing_one_month_one_makes_the_invoice
