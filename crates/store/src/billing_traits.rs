@@ -21,6 +21,10 @@ pub const MAX_ACCOUNTS_OFFERED: u32 = 1_000;
 /// Lines of an account's history that its page shows.
 pub const MAX_ACCOUNT_EVENTS: u32 = 50;
 
+/// Lines of activity that are noted together: many enough for one round trip in nearly all cases, few enough that nobody waits for
+/// them, and far below the bound on parameters of both databases.
+pub const ACTIVITY_LINES_AT_ONCE: usize = 500;
+
 /// Makes the document of an invoice that has just got its number. It runs within the step that issues it, so that there is
 /// never one without the other; an error undoes the step.
 pub type Render<'a> = &'a (dyn Fn(&Invoice) -> Result<Vec<u8>, String> + Send + Sync);
@@ -304,7 +308,7 @@ pub trait UsageReports: Send + Sync + 'static {
     ) -> Result<UsageReport, StoreError>;
 
     /// Adds refusals to those of their days, and raises the peaks of theirs. Counts for people to read: what a process that dies
-    /// had not noted yet is lost.
+    /// had not noted yet is lost. One step, all of it or nothing: whoever has more than `ACTIVITY_LINES_AT_ONCE` takes several.
     async fn note_activity(&self, refused: &[RefusedDay], peaks: &[PeakDay]) -> Result<(), StoreError>;
 }
 

@@ -65,7 +65,7 @@ mod usage;
 mod usage_reports;
 
 pub use billing_traits::{
-    ACCOUNTS_PER_PAGE, AccountChoice, AccountDeed, AccountDesk, AccountDone, AccountEvent, AccountEventId,
+    ACCOUNTS_PER_PAGE, ACTIVITY_LINES_AT_ONCE, AccountChoice, AccountDeed, AccountDesk, AccountDone, AccountEvent, AccountEventId,
     AccountOverview, AccountPage, AccountQuery, AccountRecord, AccountSubject, AccountUsage, BillingChange,
     BillingContact, CreditOrder, INVOICES_PER_PAGE, InvoicePage, InvoiceQuery, InvoiceRecord, InvoiceSums,
     Invoices, IssueOrder, Issued, KeyUsage, KeyUse, ListedInvoice, MAX_ACCOUNT_EVENTS, MAX_ACCOUNTS_OFFERED,

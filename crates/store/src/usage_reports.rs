@@ -11,7 +11,7 @@ use crate::ledger_batch::stored_count;
 use crate::patience::patiently;
 use crate::transaction::{BeginReading, BeginWriting};
 use crate::{
-    AccountUsage, KeyUsage, PeakDay, RefusedDay, StoreError, UsageBy, UsageMonth, UsageQuery, UsageReport,
+    ACTIVITY_LINES_AT_ONCE, AccountUsage, KeyUsage, PeakDay, RefusedDay, StoreError, UsageBy, UsageMonth, UsageQuery, UsageReport,
     UsageReports, UsageTotals,
 };
 use chancery_domain::{Account, AccountId, AccountName, KeyId, KeyPrefix, Month, UnixMillis};
@@ -21,10 +21,6 @@ use std::collections::BTreeMap;
 
 /// The account under which the refusals of keys are kept that bill none. No account has this number.
 const NO_ACCOUNT: i64 = 0;
-
-/// Lines of one statement: many enough for one round trip in nearly all cases, and far below the bound on parameters of both
-/// databases.
-const LINES_AT_ONCE: usize = 500;
 
 /// The first day of all is at one end of an index.
 const FIRST_DAY: &str = "SELECT MIN(day) FROM usage_days";
@@ -241,7 +237,7 @@ for_both_connections! {
         }
 
         async fn add_refusals(&mut self, refused: &[RefusedDay]) -> Result<(), sqlx::Error> {
-            for lines in refused.chunks(LINES_AT_ONCE) {
+            for lines in refused.chunks(ACTIVITY_LINES_AT_ONCE) {
                 let mut add = Statement::<Self>::new(
                     "INSERT INTO refusal_days AS d (account_id, day, key_id, code, refusals, last_at_ms) ",
                 );
@@ -266,7 +262,7 @@ for_both_connections! {
         }
 
         async fn raise_peaks(&mut self, peaks: &[PeakDay]) -> Result<(), sqlx::Error> {
-            for lines in peaks.chunks(LINES_AT_ONCE) {
+            for lines in peaks.chunks(ACTIVITY_LINES_AT_ONCE) {
                 let mut raise = Statement::<Self>::new(
                     "INSERT INTO peak_days AS d \
                      (account_id, day, requests, requests_at_ms, tokens, tokens_at_ms) ",
