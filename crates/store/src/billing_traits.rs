@@ -243,6 +243,15 @@ pub struct RefusedDay {
     pub last_at: UnixMillis,
 }
 
+/// Requests that were refused on one day, by the code that their callers got: of all keys together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedOnDay {
+    pub day: Day,
+    pub code: String,
+    pub refusals: u64,
+    pub last_at: UnixMillis,
+}
+
 /// The busiest sixty seconds of an account's day, as the limits saw them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeakDay {
@@ -293,7 +302,8 @@ pub struct UsageReport {
     pub by_account: Vec<AccountUsage>,
     /// Of the month before, for comparison: all of it.
     pub previous: UsageTotals,
-    pub refusals: Vec<RefusedDay>,
+    /// In the order of days and codes.
+    pub refusals: Vec<RefusedOnDay>,
     /// Days with a peak, in order. Only where one account is asked for.
     pub peaks: Vec<PeakDay>,
 }

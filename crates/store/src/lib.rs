@@ -69,7 +69,7 @@ pub use billing_traits::{
     AccountOverview, AccountPage, AccountQuery, AccountRecord, AccountSubject, AccountUsage, BillingChange,
     BillingContact, CreditOrder, INVOICES_PER_PAGE, InvoicePage, InvoiceQuery, InvoiceRecord, InvoiceSums,
     Invoices, IssueOrder, Issued, KeyUsage, KeyUse, ListedInvoice, MAX_ACCOUNT_EVENTS, MAX_ACCOUNTS_OFFERED,
-    MAX_KEYS_LISTED, MonthToBill, PaymentDeed, PeakDay, RefusedDay, Render, UnbilledMonth, UsageMonth,
+    MAX_KEYS_LISTED, MonthToBill, PaymentDeed, PeakDay, RefusedDay, RefusedOnDay, Render, UnbilledMonth, UsageMonth,
     UsageReport, UsageReports,
 };
 pub use client_traits::{

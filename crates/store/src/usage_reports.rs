@@ -11,10 +11,10 @@ use crate::ledger_batch::stored_count;
 use crate::patience::patiently;
 use crate::transaction::{BeginReading, BeginWriting};
 use crate::{
-    ACTIVITY_LINES_AT_ONCE, AccountUsage, KeyUsage, PeakDay, RefusedDay, StoreError, UsageBy, UsageMonth, UsageQuery, UsageReport,
+    ACTIVITY_LINES_AT_ONCE, AccountUsage, KeyUsage, PeakDay, RefusedDay, RefusedOnDay, StoreError, UsageBy, UsageMonth, UsageQuery, UsageReport,
     UsageReports, UsageTotals,
 };
-use chancery_domain::{Account, AccountId, AccountName, KeyId, KeyPrefix, Month, UnixMillis};
+use chancery_domain::{Account, AccountId, AccountName, KeyPrefix, Month, UnixMillis};
 use chancery_policy::{Permit, ReadUsage};
 use sqlx::Connection;
 use std::collections::BTreeMap;
@@ -44,10 +44,19 @@ const BY_ACCOUNT: &str = concat!(
     ") AS s JOIN accounts a ON a.id = s.id ORDER BY a.name"
 );
 
-const REFUSALS: &str =
-    "SELECT * FROM refusal_days WHERE day >= $1 AND day <= $2 ORDER BY day, account_id, key_id, code";
-const REFUSALS_OF_ONE: &str = "SELECT * FROM refusal_days WHERE day >= $1 AND day <= $2 AND account_id = $3 \
-    ORDER BY day, key_id, code";
+macro_rules! refusals {
+    ($whose:literal) => {
+        concat!(
+            "SELECT day, code, CAST(SUM(refusals) AS BIGINT) AS refusals, MAX(last_at_ms) AS last_at_ms \
+             FROM refusal_days WHERE day >= $1 AND day <= $2",
+            $whose,
+            " GROUP BY day, code ORDER BY day, code"
+        )
+    };
+}
+
+const REFUSALS: &str = refusals!("");
+const REFUSALS_OF_ONE: &str = refusals!(" AND account_id = $3");
 const PEAKS: &str = "SELECT * FROM peak_days WHERE day >= $1 AND day <= $2 AND account_id = $3 ORDER BY day";
 
 stored_row! {
@@ -67,10 +76,8 @@ stored_row! {
 }
 
 stored_row! {
-    struct StoredRefusedDay {
-        account_id: i64,
+    struct StoredRefusals {
         day: i64,
-        key_id: i64,
         code: String,
         refusals: i64,
         last_at_ms: i64,
@@ -102,12 +109,10 @@ impl StoredAccountUsage {
     }
 }
 
-impl StoredRefusedDay {
-    fn into_refused_day(self) -> Result<RefusedDay, StoreError> {
-        Ok(RefusedDay {
-            account: (self.account_id != NO_ACCOUNT).then_some(AccountId(self.account_id)),
+impl StoredRefusals {
+    fn into_refused_on_day(self) -> Result<RefusedOnDay, StoreError> {
+        Ok(RefusedOnDay {
             day: day(self.day)?,
-            key: KeyId(self.key_id),
             code: self.code,
             refusals: count(self.refusals)?,
             last_at: UnixMillis(self.last_at_ms),
@@ -204,9 +209,9 @@ for_both_connections! {
             }
             let keys: Vec<StoredKeyUsage> = keys.fetch_all(&mut *self).await?;
             let keys: Result<Vec<_>, _> = keys.into_iter().map(StoredKeyUsage::into_key_usage).collect();
-            let refusals: Vec<StoredRefusedDay> = refusals.fetch_all(&mut *self).await?;
+            let refusals: Vec<StoredRefusals> = refusals.fetch_all(&mut *self).await?;
             let refusals: Result<Vec<_>, _> =
-                refusals.into_iter().map(StoredRefusedDay::into_refused_day).collect();
+                refusals.into_iter().map(StoredRefusals::into_refused_on_day).collect();
 
             let (mut by_account, mut peaks): (Vec<StoredAccountUsage>, Vec<StoredPeakDay>) = Default::default();
             match account {

@@ -11,7 +11,7 @@ use chancery_engine::StopReason;
 use chancery_metering::{Caller, GenerateRequest, MemoryLimiter, Meter, MeterError, Models};
 use chancery_policy::{Asking, Policy, TheFirm};
 use chancery_store::{
-    ACTIVITY_LINES_AT_ONCE, CapChange, LimitsChange, NewAccount, PeakDay, RefusedDay, Store, UsageMonth, UsageReport,
+    ACTIVITY_LINES_AT_ONCE, CapChange, LimitsChange, NewAccount, PeakDay, RefusedOnDay, Store, UsageMonth, UsageReport,
 };
 use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
 use std::sync::Arc;
@@ -23,10 +23,21 @@ async fn report(store: &dyn Store, account: Option<AccountId>, at: UnixMillis) -
     store.read_usage(permit, UsageMonth { account, month: Month::of(at) }).await.unwrap()
 }
 
-/// Everybody's refusals of this month: whose, by which key, why and how many.
+/// Everybody's refusals: whose, by which key, why and how many, as they are kept.
 async fn refusals(firm: &Firm) -> Vec<(Option<AccountId>, KeyId, String, u64)> {
-    let refusals = report(firm.store.as_ref(), None, firm.clock.now()).await.refusals;
-    refusals.into_iter().map(|line| (line.account, line.key, line.code, line.refusals)).collect()
+    let url = format!("sqlite:{}", firm.database_file().display());
+    let mut connection = SqliteConnection::connect(&url).await.unwrap();
+    let lines: Vec<(i64, i64, String, i64)> = sqlx::query_as(
+        "SELECT account_id, key_id, code, refusals FROM refusal_days ORDER BY day, account_id, key_id, code",
+    )
+    .fetch_all(&mut connection)
+    .await
+    .unwrap();
+    connection.close().await.unwrap();
+    let line = |(account, key, code, refusals): (i64, i64, String, i64)| {
+        ((account != 0).then_some(AccountId(account)), KeyId(key), code, refusals as u64)
+    };
+    lines.into_iter().map(line).collect()
 }
 
 async fn peaks(firm: &Firm) -> Vec<PeakDay> {
@@ -268,7 +279,7 @@ async fn the_refusals_of_two_nodes_add_up_and_the_higher_peak_holds() {
     two.unwrap();
     let (day, last_at, code) = (Day::of(clock.now()), clock.now(), "rate_limited".to_owned());
     let report = report(store.as_ref(), Some(account), clock.now()).await;
-    let together = RefusedDay { account: Some(account), day, key, code, refusals: 2 + 3, last_at };
+    let together = RefusedOnDay { day, code, refusals: 2 + 3, last_at };
     assert_eq!(report.refusals, [together]);
     assert_eq!(report.peaks.iter().map(|peak| (peak.requests, peak.tokens)).collect::<Vec<_>>(), [(3, 76)]);
     for (_, store) in &nodes {

@@ -276,7 +276,7 @@ conformance_suite! {
         a_months_report_equals_the_ledger_and_what_usage_gives
         reading_usage_is_on_record_and_an_unknown_account_has_none
         a_month_too_large_to_be_exact_is_an_error
-        refusals_add_up_by_day_key_and_code
+        refusals_add_up_by_day_and_code
         a_peak_rises_and_never_falls_and_keeps_its_moment
         nodes_that_note_at_once_add_up;
 }
