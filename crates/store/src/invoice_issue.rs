@@ -60,7 +60,8 @@ impl HoldInvoices for SqliteConnection {
 impl HoldInvoices for PgConnection {
     const HOLD_NUMBERS: &'static str = "LOCK TABLE invoice_serials IN SHARE ROW EXCLUSIVE MODE";
     /// The trigger `invoiced_usage_is_closed` shares it.
-    const HOLD_USAGE: &'static str = "SELECT pg_advisory_xact_lock($2::bigint::integer, usage_lock($1::bigint))";
+    const HOLD_USAGE: &'static str =
+        "SELECT pg_advisory_xact_lock($2::bigint::integer, usage_lock($1::bigint))";
     const HOLD_INVOICE: &'static str =
         "SELECT * FROM invoices WHERE year = $1 AND serial = $2 FOR NO KEY UPDATE";
 }

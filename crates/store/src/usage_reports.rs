@@ -11,8 +11,8 @@ use crate::ledger_batch::stored_count;
 use crate::patience::patiently;
 use crate::transaction::{BeginReading, BeginWriting};
 use crate::{
-    ACTIVITY_LINES_AT_ONCE, AccountUsage, KeyUsage, PeakDay, RefusedDay, RefusedOnDay, StoreError, UsageBy, UsageMonth, UsageQuery, UsageReport,
-    UsageReports, UsageTotals,
+    ACTIVITY_LINES_AT_ONCE, AccountUsage, KeyUsage, PeakDay, RefusedDay, RefusedOnDay, StoreError, UsageBy,
+    UsageMonth, UsageQuery, UsageReport, UsageReports, UsageTotals,
 };
 use chancery_domain::{Account, AccountId, AccountName, KeyPrefix, Month, UnixMillis};
 use chancery_policy::{Permit, ReadUsage};

@@ -11,7 +11,8 @@ use chancery_engine::StopReason;
 use chancery_metering::{Caller, GenerateRequest, MemoryLimiter, Meter, MeterError, Models};
 use chancery_policy::{Asking, Policy, TheFirm};
 use chancery_store::{
-    ACTIVITY_LINES_AT_ONCE, CapChange, LimitsChange, NewAccount, PeakDay, RefusedOnDay, Store, UsageMonth, UsageReport,
+    ACTIVITY_LINES_AT_ONCE, CapChange, LimitsChange, NewAccount, PeakDay, RefusedOnDay, Store, UsageMonth,
+    UsageReport,
 };
 use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
 use std::sync::Arc;

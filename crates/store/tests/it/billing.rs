@@ -3,8 +3,8 @@
 use crate::firm::{POLICY, asking};
 use crate::samples::{row, with_tokens};
 use chancery_domain::{
-    AccountId, Asker, CreditAmount, Credited, Currency, Day, Invoice, InvoiceNumber, InvoiceTerms, KeyId, Month,
-    Prices, Seller, UnixMillis, UsageRow,
+    AccountId, Asker, CreditAmount, Credited, Currency, Day, Invoice, InvoiceNumber, InvoiceTerms, KeyId,
+    Month, Prices, Seller, UnixMillis, UsageRow,
 };
 use chancery_policy::{Act, Permit, TheFirm};
 use chancery_store::{

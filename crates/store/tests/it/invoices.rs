@@ -1,8 +1,8 @@
 //! Conformance: invoices are issued once, under numbers without gaps, are never changed, and are taken back by credit notes.
 
 use crate::billing::{
-    credit, credit_after, document, issue, issue_new, month, noon_of, order, permit_at, read_invoice, render, terms,
-    use_a_million, used,
+    credit, credit_after, document, issue, issue_new, month, noon_of, order, permit_at, read_invoice, render,
+    terms, use_a_million, used,
 };
 use crate::databases::TestDatabase;
 use crate::firm::{asker, decisions, people};
@@ -193,7 +193,10 @@ pub async fn a_month_too_large_to_be_exact_is_named_and_not_invoiced<D: TestData
         database.raw(&most).await.unwrap();
     }
     let too_large = |error: StoreError| {
-        assert!(matches!(error, StoreError::MonthTooLarge { month: of } if of == month("2026-10")), "{error:?}");
+        assert!(
+            matches!(error, StoreError::MonthTooLarge { month: of } if of == month("2026-10")),
+            "{error:?}"
+        );
         assert!(!error.to_string().contains("days"), "{error}");
     };
     too_large(issue(&*store, payer.0, "2026-10", "2026-11-02").await.unwrap_err());
@@ -397,9 +400,7 @@ pub async fn of_many_crediting_what_they_have_seen_one_makes_the_note<D: TestDat
         }
         let outcomes = crediting.join_all().await;
         let notes = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
-        let late = |outcome: &&Result<InvoiceNumber, StoreError>| {
-            matches!(outcome, Err(StoreError::CreditedMeanwhile(of)) if *of == invoice)
-        };
+        let late = |outcome: &&Result<InvoiceNumber, StoreError>| matches!(outcome, Err(StoreError::CreditedMeanwhile(of)) if *of == invoice);
         assert_eq!((notes, outcomes.iter().filter(late).count()), (1, TASKS - 1), "{outcomes:?}");
         assert_eq!(read_invoice(&*stores[0], invoice).await.credited.subtotal, MinorUnits(100 * round));
     }

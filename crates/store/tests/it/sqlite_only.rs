@@ -287,7 +287,10 @@ async fn an_invoice_cannot_be_replaced() {
     let payer = payer(&*store).await;
     use_a_million(&*store, 1, payer, "2026-10-15").await;
     let number = issue_new(&*store, payer.0, "2026-10", "2026-11-02").await;
-    database.raw("INSERT INTO account_events (deed, detail, at_ms) VALUES ('make', 'made it', 1)").await.unwrap();
+    database
+        .raw("INSERT INTO account_events (deed, detail, at_ms) VALUES ('make', 'made it', 1)")
+        .await
+        .unwrap();
     let (before, bytes) = (read_invoice(&*store, number).await, store.issued_document(number).await.unwrap());
     for sql in [
         "INSERT OR REPLACE INTO invoices SELECT * FROM invoices",

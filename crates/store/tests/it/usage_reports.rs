@@ -8,8 +8,8 @@ use chancery_domain::{
 };
 use chancery_policy::{ReadUsage, TheFirm};
 use chancery_store::{
-    Ledger, PeakDay, RefusedDay, RefusedOnDay, Store, StoreError, UsageBy, UsageGroup, UsageMonth, UsageQuery, UsageReport,
-    UsageReports, UsageSum, UsageTotals,
+    Ledger, PeakDay, RefusedDay, RefusedOnDay, Store, StoreError, UsageBy, UsageGroup, UsageMonth,
+    UsageQuery, UsageReport, UsageReports, UsageSum, UsageTotals,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;

@@ -21,7 +21,8 @@ pub async fn run(store: &dyn Store, terms: InvoiceTerms, options: &Options) -> a
     };
     let credited_before = record.credited;
     let permit = operator.ask::<ManageInvoices>(store, TheFirm).await?;
-    let order = CreditOrder { invoice: number, amount, credited_before, reason: options.reason.clone(), terms };
+    let order =
+        CreditOrder { invoice: number, amount, credited_before, reason: options.reason.clone(), terms };
     let note = store.credit_invoice(permit, &order, &chancery_invoicing::pdf).await?;
     if options.json {
         return print_json(&json!({ "number": note, "credit_of": number }));
