@@ -21,6 +21,8 @@ pub const MAX_ACCOUNTS_OFFERED: u32 = 1_000;
 /// Lines of an account's history that its page shows.
 pub const MAX_ACCOUNT_EVENTS: u32 = 50;
 
+/// Keys, and accounts, of a month's report: those that have spent most.
+pub const MAX_USAGE_LINES: u32 = 200;
 /// Lines of activity that are noted together: many enough for one round trip in nearly all cases, few enough that nobody waits for
 /// them, and far below the bound on parameters of both databases.
 pub const ACTIVITY_LINES_AT_ONCE: usize = 500;
@@ -289,16 +291,19 @@ pub struct AccountUsage {
 pub struct UsageReport {
     /// The account that was asked for.
     pub account: Option<Account>,
-    /// All accounts, by name, to choose from.
+    /// By name, up to `MAX_ACCOUNTS_OFFERED`, to choose from; the one that was asked for among them, wherever it stands.
     pub accounts: Vec<Account>,
+    /// How many more there are.
+    pub accounts_left_out: u64,
     /// The first month in which anything was used, by whomever.
     pub first_month: Option<Month>,
     /// Days with usage, in order.
     pub days: Vec<UsageSum>,
     /// By model.
     pub models: Vec<UsageSum>,
+    /// By prefix; of more than `MAX_USAGE_LINES` those that have spent most.
     pub keys: Vec<KeyUsage>,
-    /// By name. Only where all accounts are asked for.
+    /// By name; of more than `MAX_USAGE_LINES` those that have spent most. Only where all accounts are asked for.
     pub by_account: Vec<AccountUsage>,
     /// Of the month before, for comparison: all of it.
     pub previous: UsageTotals,

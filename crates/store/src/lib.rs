@@ -69,8 +69,8 @@ pub use billing_traits::{
     AccountEvent, AccountEventId, AccountOverview, AccountPage, AccountQuery, AccountRecord, AccountSubject,
     AccountUsage, BillingChange, BillingContact, CreditOrder, INVOICES_PER_PAGE, InvoicePage, InvoiceQuery,
     InvoiceRecord, InvoiceSums, Invoices, IssueOrder, Issued, KeyUsage, KeyUse, ListedInvoice,
-    MAX_ACCOUNT_EVENTS, MAX_ACCOUNTS_OFFERED, MAX_KEYS_LISTED, MonthToBill, PaymentDeed, PeakDay, RefusedDay,
-    RefusedOnDay, Render, UnbilledMonth, UsageMonth, UsageReport, UsageReports,
+    MAX_ACCOUNT_EVENTS, MAX_ACCOUNTS_OFFERED, MAX_KEYS_LISTED, MAX_USAGE_LINES, MonthToBill, PaymentDeed,
+    PeakDay, RefusedDay, RefusedOnDay, Render, UnbilledMonth, UsageMonth, UsageReport, UsageReports,
 };
 pub use client_traits::{
     AUDIT_ROWS_PER_PAGE, Audit, AuditLine, AuditPlace, AuditQuery, AuditTurn, CLIENTS_PER_PAGE,

@@ -1,7 +1,7 @@
 //! The queries about what was used in a month, and about refusals and peaks. They read sums by day, by an index that begins with
 //! the account or the day, and never the ledger's rows: what a month costs to read is told by that month alone.
 
-use crate::accounts::{LIST, StoredAccount};
+use crate::accounts::StoredAccount;
 use crate::audit_chain::AuditChain;
 use crate::both::{Statement, for_both_connections, for_both_stores, stored_row};
 use crate::decided::{Stopped, note, reading};
@@ -11,8 +11,9 @@ use crate::ledger_batch::stored_count;
 use crate::patience::patiently;
 use crate::transaction::{BeginReading, BeginWriting};
 use crate::{
-    ACTIVITY_LINES_AT_ONCE, AccountUsage, KeyUsage, PeakDay, RefusedDay, RefusedOnDay, StoreError, UsageBy,
-    UsageMonth, UsageQuery, UsageReport, UsageReports, UsageTotals,
+    ACTIVITY_LINES_AT_ONCE, AccountUsage, KeyUsage, MAX_ACCOUNTS_OFFERED, MAX_USAGE_LINES, PeakDay,
+    RefusedDay, RefusedOnDay, StoreError, UsageBy, UsageMonth, UsageQuery, UsageReport, UsageReports,
+    UsageTotals,
 };
 use chancery_domain::{Account, AccountId, AccountName, KeyPrefix, Month, UnixMillis};
 use chancery_policy::{Permit, ReadUsage};
@@ -25,23 +26,29 @@ const NO_ACCOUNT: i64 = 0;
 /// The first day of all is at one end of an index.
 const FIRST_DAY: &str = "SELECT MIN(day) FROM usage_days";
 
-/// Keys and accounts are looked up for sums that are made, not for every line that is summed.
+const OFFERED: &str = "SELECT * FROM accounts ORDER BY name LIMIT $1";
+const ACCOUNT: &str = "SELECT * FROM accounts WHERE id = $1";
+const ACCOUNTS: &str = "SELECT COUNT(*) FROM accounts";
+
+/// Keys and accounts are looked up for sums that are made, not for every line that is summed. Of very many, those that have
+/// spent most.
 macro_rules! key_sums {
-    ($($whose:tt)*) => {
+    ($limit:literal, $($whose:tt)*) => {
         concat!(
             "SELECT k.prefix, k.label, s.requests, s.input_tokens, s.output_tokens, s.cost_nanos FROM (",
             usage_sums!("u.key_id" as "id" from "usage_days u", $($whose)*),
-            ") AS s JOIN api_keys k ON k.id = s.id ORDER BY k.prefix"
+            ") AS s JOIN api_keys k ON k.id = s.id ORDER BY s.cost_nanos DESC, k.prefix LIMIT ",
+            $limit
         )
     };
 }
 
-const BY_KEY: &str = key_sums!(of every account);
-const BY_KEY_OF_ONE: &str = key_sums!(of one account);
+const BY_KEY: &str = key_sums!("$3", of every account);
+const BY_KEY_OF_ONE: &str = key_sums!("$4", of one account);
 const BY_ACCOUNT: &str = concat!(
     "SELECT a.id, a.name, s.requests, s.input_tokens, s.output_tokens, s.cost_nanos FROM (",
     usage_sums!("u.account_id" as "id" from "usage_days u", of every account),
-    ") AS s JOIN accounts a ON a.id = s.id ORDER BY a.name"
+    ") AS s JOIN accounts a ON a.id = s.id ORDER BY s.cost_nanos DESC, a.name LIMIT $3"
 );
 
 macro_rules! refusals {
@@ -177,17 +184,24 @@ for_both_connections! {
         async fn usage_report(&mut self, query: UsageMonth) -> Result<UsageReport, Stopped> {
             let UsageMonth { account, month } = query;
             let (first_day, last_day) = (i64::from(month.first_day().0), i64::from(month.last_day().0));
-            let accounts: Vec<StoredAccount> = sqlx::query_as(LIST).fetch_all(&mut *self).await?;
+            let all: i64 = sqlx::query_scalar(ACCOUNTS).fetch_one(&mut *self).await?;
+            let accounts: Vec<StoredAccount> =
+                sqlx::query_as(OFFERED).bind(i64::from(MAX_ACCOUNTS_OFFERED)).fetch_all(&mut *self).await?;
             let accounts: Result<Vec<Account>, _> =
                 accounts.into_iter().map(StoredAccount::into_account).collect();
-            let accounts = accounts?;
+            let mut accounts = accounts?;
             let chosen = match account {
                 None => None,
                 Some(id) => {
-                    let found = accounts.iter().find(|account| account.id == id).cloned();
-                    Some(found.ok_or(StoreError::NoSuchAccountId(id))?)
+                    let found: Option<StoredAccount> =
+                        sqlx::query_as(ACCOUNT).bind(id.0).fetch_optional(&mut *self).await?;
+                    Some(found.ok_or(StoreError::NoSuchAccountId(id))?.into_account()?)
                 }
             };
+            if let Some(chosen) = chosen.iter().find(|chosen| accounts.iter().all(|account| account.id != chosen.id)) {
+                accounts.push(chosen.clone());
+            }
+            let accounts_left_out = count(all)?.saturating_sub(accounts.len() as u64);
             let first: Option<i64> = sqlx::query_scalar(FIRST_DAY).fetch_one(&mut *self).await?;
             let first_month = first.map(day).transpose()?.map(|day| Month::of(day.start()));
             let of = |month: Month, by| {
@@ -207,7 +221,9 @@ for_both_connections! {
             if let Some(account) = account {
                 (keys, refusals) = (keys.bind(account.0), refusals.bind(account.0));
             }
-            let keys: Vec<StoredKeyUsage> = keys.fetch_all(&mut *self).await?;
+            let keys = keys.bind(i64::from(MAX_USAGE_LINES));
+            let mut keys: Vec<StoredKeyUsage> = keys.fetch_all(&mut *self).await?;
+            keys.sort_by(|one, other| one.prefix.cmp(&other.prefix));
             let keys: Result<Vec<_>, _> = keys.into_iter().map(StoredKeyUsage::into_key_usage).collect();
             let refusals: Vec<StoredRefusals> = refusals.fetch_all(&mut *self).await?;
             let refusals: Result<Vec<_>, _> =
@@ -217,7 +233,8 @@ for_both_connections! {
             match account {
                 None => {
                     let sums = sqlx::query_as(BY_ACCOUNT).bind(first_day).bind(last_day);
-                    by_account = sums.fetch_all(&mut *self).await?;
+                    by_account = sums.bind(i64::from(MAX_USAGE_LINES)).fetch_all(&mut *self).await?;
+                    by_account.sort_by(|one, other| one.name.cmp(&other.name));
                 }
                 Some(account) => {
                     let found = sqlx::query_as(PEAKS).bind(first_day).bind(last_day).bind(account.0);
@@ -230,6 +247,7 @@ for_both_connections! {
             Ok(UsageReport {
                 account: chosen,
                 accounts,
+                accounts_left_out,
                 first_month,
                 days: days?,
                 models: models?,
