@@ -288,8 +288,6 @@ pub enum CreditError {
     NotPositive,
     #[error("the amount to credit is more than what is left of the invoice's subtotal")]
     MoreThanIsLeft,
-    #[error("another credit note was made for the invoice meanwhile")]
-    CreditedMeanwhile,
     #[error(transparent)]
     Money(#[from] MoneyError),
 }

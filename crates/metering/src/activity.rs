@@ -5,14 +5,14 @@
 //!    waits for a database. A key that is unknown or revoked is nobody's, and leaves no trace.
 //! 2. **Note.** Every few seconds, and once more when the process ends, what has changed goes to the store: refusals are added
 //!    to those of their day, and peaks raise those of theirs, so several nodes come to one sum.
-//! 3. **Keep.** What the store did not take is kept for the next time. Where its answer was lost, refusals may be added twice.
+//! 3. **Keep.** It goes in parts, so that nobody waits long for them. What the store did not take is kept for the next time. Where its answer was lost, refusals may be added twice.
 //!
 //! A process that dies loses the refusals of a few seconds. Nothing is billed by these numbers.
 
 use crate::limits::{MAX_COUNTED_PEAKS, MAX_COUNTED_REFUSALS, NOTE_PAUSE};
 use crate::{Caller, Meter, MeterError};
 use chancery_domain::{AccountId, Amount, Clock, Day, KeyId, UnixMillis};
-use chancery_store::{PeakDay, RefusedDay, StoreError};
+use chancery_store::{ACTIVITY_LINES_AT_ONCE, PeakDay, RefusedDay, StoreError};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -108,7 +108,7 @@ impl Activity {
         let today = Day::of(self.clock.now());
         let mut counts = self.counts();
         let left_out = std::mem::take(&mut counts.left_out);
-        let refusals = std::mem::take(&mut counts.refusals);
+        let refusals = std::mem::take(&mut counts.refusals).into_iter().collect();
         counts.peaks.retain(|(_, day), peak| !peak.is_noted || *day >= today);
         let unnoted = counts.peaks.values_mut().filter(|peak| !peak.is_noted).map(|peak| {
             peak.is_noted = true;
@@ -185,22 +185,19 @@ impl Counts {
 }
 
 struct Taken {
-    refusals: HashMap<RefusalLine, Refusals>,
+    refusals: Vec<(RefusalLine, Refusals)>,
     peaks: Vec<PeakDay>,
     left_out: u64,
 }
 
-impl Taken {
-    fn refused_days(&self) -> Vec<RefusedDay> {
-        let day = |(line, refusals): (&RefusalLine, &Refusals)| RefusedDay {
-            account: line.account,
-            day: line.day,
-            key: line.key,
-            code: line.why.as_str().to_owned(),
-            refusals: refusals.count,
-            last_at: refusals.last_at,
-        };
-        self.refusals.iter().map(day).collect()
+fn refused_day((line, refusals): &(RefusalLine, Refusals)) -> RefusedDay {
+    RefusedDay {
+        account: line.account,
+        day: line.day,
+        key: line.key,
+        code: line.why.as_str().to_owned(),
+        refusals: refusals.count,
+        last_at: refusals.last_at,
     }
 }
 
@@ -221,7 +218,7 @@ impl Meter {
     /// Gives the store what was counted since the last time.
     pub async fn note_activity(&self) -> Result<(), StoreError> {
         let _turn = self.activity.noting.lock().await;
-        let taken = self.activity.take();
+        let mut taken = self.activity.take();
         if taken.left_out > 0 {
             let left_out = taken.left_out;
             tracing::warn!(
@@ -230,11 +227,26 @@ impl Meter {
             );
             metrics::counter!("chancery_activity_left_out_total").increment(left_out);
         }
-        let outcome = self.store.note_activity(&taken.refused_days(), &taken.peaks).await;
+        let outcome = self.note_in_parts(&mut taken).await;
         if outcome.is_err() {
             self.activity.give_back(taken);
         }
         outcome
+    }
+
+    /// Leaves what was not noted.
+    async fn note_in_parts(&self, taken: &mut Taken) -> Result<(), StoreError> {
+        while let Some(part) = taken.refusals.rchunks(ACTIVITY_LINES_AT_ONCE).next() {
+            let part: Vec<RefusedDay> = part.iter().map(refused_day).collect();
+            self.store.note_activity(&part, &[]).await?;
+            taken.refusals.truncate(taken.refusals.len() - part.len());
+        }
+        while let Some(part) = taken.peaks.rchunks(ACTIVITY_LINES_AT_ONCE).next() {
+            let left = taken.peaks.len() - part.len();
+            self.store.note_activity(&[], part).await?;
+            taken.peaks.truncate(left);
+        }
+        Ok(())
     }
 }
 
@@ -262,7 +274,7 @@ mod tests {
         activity.refused(None, KeyId(0), &MeterError::NoBillingAccount);
         let taken = activity.take();
         assert_eq!((taken.refusals.len(), taken.left_out), (MAX_COUNTED_REFUSALS, more as u64));
-        assert_eq!(taken.refusals.values().map(|refusals| refusals.count).max(), Some(2));
+        assert_eq!(taken.refusals.iter().map(|(_, refusals)| refusals.count).max(), Some(2));
         assert_eq!(activity.take().left_out, 0);
 
         for number in 0..(MAX_COUNTED_PEAKS + more) as i64 {

@@ -1,16 +1,16 @@
-//! Billing accounts and keys for those who manage them: the pages' reads, each right after its decision, and the deeds
-//! (`account_deeds`). Sums come from those by day, never from the ledger's rows.
+//! Billing accounts and keys for those who manage them: the pages' reads, each right after its decision and as it
+//! was at one moment, and the deeds (`account_deeds`). Sums come from those by day, never from the ledger's rows.
 
 use crate::account_deeds::AccountDeeds;
 use crate::accounts::{StoredAccount, StoredBilling};
 use crate::audit_chain::AuditChain;
 use crate::both::{Statement, for_both_connections, for_both_stores, push_list, stored_row};
 use crate::client_rows::{count, person_ref};
-use crate::decided::{Stopped, decided};
+use crate::decided::{Stopped, decided, note, reading};
 use crate::failure::answer;
 use crate::keys::StoredKey;
 use crate::ledger::{StoredSums, day};
-use crate::transaction::BeginWriting;
+use crate::transaction::{BeginReading, BeginWriting};
 use crate::{
     ACCOUNTS_PER_PAGE, AccountChoice, AccountDeed, AccountDesk, AccountDone, AccountEvent, AccountEventId,
     AccountOverview, AccountPage, AccountQuery, AccountRecord, KeyUse, MAX_ACCOUNT_EVENTS,
@@ -240,19 +240,8 @@ for_both_stores! {
             permit: Permit<ReadAccounts>,
             query: AccountQuery,
         ) -> Result<AccountPage, StoreError> {
-            let row = [permit.to_audit_row()];
-            let noted: Result<(), StoreError> =
-                decided!(self, |transaction| transaction.link(self.lease.writer, &row));
-            noted?;
-            let read = async {
-                let mut connection = self.reader.acquire().await?;
-                match connection.account_page(query).await {
-                    Ok(page) => Ok(Ok(page)),
-                    Err(Stopped::Refused(error)) => Ok(Err(error)),
-                    Err(Stopped::Database(error)) => Err(error),
-                }
-            };
-            answer(read).await?
+            note!(self, permit);
+            reading!(self.reader, answer, |moment| moment.account_page(query))
         }
 
         async fn read_account(
@@ -261,19 +250,8 @@ for_both_stores! {
             account: AccountId,
             month: Month,
         ) -> Result<Option<AccountRecord>, StoreError> {
-            let row = [permit.to_audit_row()];
-            let noted: Result<(), StoreError> =
-                decided!(self, |transaction| transaction.link(self.lease.writer, &row));
-            noted?;
-            let read = async {
-                let mut connection = self.reader.acquire().await?;
-                match connection.account_record(account, month).await {
-                    Ok(record) => Ok(Ok(record)),
-                    Err(Stopped::Refused(error)) => Ok(Err(error)),
-                    Err(Stopped::Database(error)) => Err(error),
-                }
-            };
-            answer(read).await?
+            note!(self, permit);
+            reading!(self.reader, answer, |moment| moment.account_record(account, month))
         }
 
         async fn do_with_account(

@@ -63,7 +63,7 @@ impl StoredBilling {
 
 const CREATE: &str = "INSERT INTO accounts (name, requests_per_min, tokens_per_min, created_at_ms) \
     VALUES ($1, $2, $3, $4) RETURNING *";
-pub(crate) const LIST: &str = "SELECT * FROM accounts ORDER BY name";
+const LIST: &str = "SELECT * FROM accounts ORDER BY name";
 const NAMED: &str = "SELECT * FROM accounts WHERE name = $1";
 const SET_LIMITS: &str = "UPDATE accounts SET requests_per_min = COALESCE($2, requests_per_min), \
     tokens_per_min = COALESCE($3, tokens_per_min), \

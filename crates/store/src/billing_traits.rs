@@ -21,6 +21,12 @@ pub const MAX_ACCOUNTS_OFFERED: u32 = 1_000;
 /// Lines of an account's history that its page shows.
 pub const MAX_ACCOUNT_EVENTS: u32 = 50;
 
+/// Keys, and accounts, of a month's report: those that have spent most.
+pub const MAX_USAGE_LINES: u32 = 200;
+/// Lines of activity that are noted together: many enough for one round trip in nearly all cases, few enough that nobody waits for
+/// them, and far below the bound on parameters of both databases.
+pub const ACTIVITY_LINES_AT_ONCE: usize = 500;
+
 /// Makes the document of an invoice that has just got its number. It runs within the step that issues it, so that there is
 /// never one without the other; an error undoes the step.
 pub type Render<'a> = &'a (dyn Fn(&Invoice) -> Result<Vec<u8>, String> + Send + Sync);
@@ -28,7 +34,7 @@ pub type Render<'a> = &'a (dyn Fn(&Invoice) -> Result<Vec<u8>, String> + Send + 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvoiceQuery {
     pub account: Option<AccountId>,
-    /// None: all. `Draft` lists no invoices, only months that are not invoiced.
+    /// None: all, and credit notes too, which no other lists. `Draft` lists no invoices, only months that are not invoiced.
     pub state: Option<InvoiceState>,
     /// In which they were issued.
     pub year: Option<i16>,
@@ -130,11 +136,10 @@ pub enum Issued {
 pub struct CreditOrder {
     pub invoice: InvoiceNumber,
     pub amount: CreditAmount,
+    /// What was credited of it as far as whoever orders this knows, so that an order that is sent twice credits once.
+    pub credited_before: Credited,
     /// As the note gives it.
     pub reason: String,
-    /// What was credited when this was ordered; `CreditedMeanwhile` where it is not so any more, so that an order that is sent
-    /// twice counts once. None: whatever it is.
-    pub so_far: Option<Credited>,
     /// Who sends it, as it is now; currency and tax are those of the invoice.
     pub terms: InvoiceTerms,
 }
@@ -176,7 +181,8 @@ pub trait Invoices: Send + Sync + 'static {
     ) -> Result<Option<Vec<u8>>, StoreError>;
 
     /// Issues the invoice of a month that has ended, under the next number. However many do so at once, there is one. The moment
-    /// is that of the permit. `MonthStillOpen` up to an hour after its end, `NothingToBill` without usage, `NoSuchAccountId`.
+    /// is that of the permit, or that of the last document where this is later. `MonthStillOpen` up to an hour after its end, `NothingToBill` without usage, `MonthTooLarge` where it
+    /// cannot be counted exactly, `NoSuchAccountId`.
     async fn issue_invoice(
         &self,
         permit: Permit<ManageInvoices>,
@@ -185,7 +191,8 @@ pub trait Invoices: Send + Sync + 'static {
     ) -> Result<Issued, StoreError>;
 
     /// Issues a credit note under the next number. Where nothing is left of the invoice it is void, and its month can be
-    /// invoiced again. `NoSuchInvoice`, also for a credit note; `CreditRefused` where there is less left, or nothing.
+    /// invoiced again. `NoSuchInvoice`, also for a credit note; `CreditRefused` where there is less left, or nothing;
+    /// `CreditedMeanwhile` where something else was credited of it than the order says.
     async fn credit_invoice(
         &self,
         permit: Permit<ManageInvoices>,
@@ -238,6 +245,15 @@ pub struct RefusedDay {
     pub last_at: UnixMillis,
 }
 
+/// Requests that were refused on one day, by the code that their callers got: of all keys together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedOnDay {
+    pub day: Day,
+    pub code: String,
+    pub refusals: u64,
+    pub last_at: UnixMillis,
+}
+
 /// The busiest sixty seconds of an account's day, as the limits saw them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeakDay {
@@ -275,20 +291,24 @@ pub struct AccountUsage {
 pub struct UsageReport {
     /// The account that was asked for.
     pub account: Option<Account>,
-    /// All accounts, by name, to choose from.
+    /// By name, up to `MAX_ACCOUNTS_OFFERED`, to choose from; the one that was asked for among them, wherever it stands.
     pub accounts: Vec<Account>,
+    /// How many more there are.
+    pub accounts_left_out: u64,
     /// The first month in which anything was used, by whomever.
     pub first_month: Option<Month>,
     /// Days with usage, in order.
     pub days: Vec<UsageSum>,
     /// By model.
     pub models: Vec<UsageSum>,
+    /// By prefix; of more than `MAX_USAGE_LINES` those that have spent most.
     pub keys: Vec<KeyUsage>,
-    /// By name. Only where all accounts are asked for.
+    /// By name; of more than `MAX_USAGE_LINES` those that have spent most. Only where all accounts are asked for.
     pub by_account: Vec<AccountUsage>,
     /// Of the month before, for comparison: all of it.
     pub previous: UsageTotals,
-    pub refusals: Vec<RefusedDay>,
+    /// In the order of days and codes.
+    pub refusals: Vec<RefusedOnDay>,
     /// Days with a peak, in order. Only where one account is asked for.
     pub peaks: Vec<PeakDay>,
 }
@@ -303,7 +323,7 @@ pub trait UsageReports: Send + Sync + 'static {
     ) -> Result<UsageReport, StoreError>;
 
     /// Adds refusals to those of their days, and raises the peaks of theirs. Counts for people to read: what a process that dies
-    /// had not noted yet is lost.
+    /// had not noted yet is lost. One step, all of it or nothing: whoever has more than `ACTIVITY_LINES_AT_ONCE` takes several.
     async fn note_activity(&self, refused: &[RefusedDay], peaks: &[PeakDay]) -> Result<(), StoreError>;
 }
 

@@ -109,4 +109,30 @@ macro_rules! decided_at_length {
     }};
 }
 
-pub(crate) use {decided, decided_at_length};
+/// Notes a decision that is only about reading.
+macro_rules! note {
+    ($store:expr, $permit:expr) => {{
+        let row = [$permit.to_audit_row()];
+        let noted: Result<(), StoreError> =
+            crate::decided::decided!($store, |transaction| transaction.link($store.lease.writer, &row));
+        noted?
+    }};
+}
+
+/// Reads several things as they are at one moment.
+macro_rules! reading {
+    ($pool:expr, $answer:ident, |$moment:ident| $read:expr) => {{
+        let read = async {
+            let mut connection = $pool.acquire().await?;
+            let mut $moment = sqlx::Connection::begin_with(&mut *connection, Self::BEGIN_READING).await?;
+            match $read.await {
+                Ok(found) => $moment.commit().await.map(|()| Ok(found)),
+                Err(crate::decided::Stopped::Refused(error)) => $moment.rollback().await.map(|()| Err(error)),
+                Err(crate::decided::Stopped::Database(error)) => Err(error),
+            }
+        };
+        $answer(read).await?
+    }};
+}
+
+pub(crate) use {decided, decided_at_length, note, reading};

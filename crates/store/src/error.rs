@@ -61,8 +61,18 @@ pub enum StoreError {
     InvoiceIsVoid(InvoiceNumber),
     #[error("invoice {number} was not credited: {why}")]
     CreditRefused { number: InvoiceNumber, why: CreditError },
+    #[error(
+        "another credit note was made for invoice {0} meanwhile, and nothing was issued; look at what is left of it with `chancery invoice show {0}`, and try again"
+    )]
+    CreditedMeanwhile(InvoiceNumber),
     #[error("the document of invoice {number} could not be made, and nothing was issued: {why}")]
     DocumentFailed { number: InvoiceNumber, why: String },
+    #[error(
+        "what was used in {month} comes to more than can be counted exactly, so no invoice can bill it; nothing was issued"
+    )]
+    MonthTooLarge { month: Month },
+    #[error("these invoices come to more than can be counted exactly; ask for one account, or for one year")]
+    InvoicesTooLarge,
     #[error("the sum is too large to be counted exactly; ask for fewer days")]
     SumTooLarge,
 

@@ -2,8 +2,8 @@
 //!
 //! 1. Whoever issues something holds the numbers first, so that documents come one after the other, on all nodes: two who issue
 //!    one month make one invoice, and there is no gap between two numbers.
-//! 2. For an invoice the sums by day are held next. Who settles at this moment is done before, or waits until the invoice is
-//!    there and is then refused by the database.
+//! 2. For an invoice the account's month is held next. Who settles into it at this moment is done before, or waits until the
+//!    invoice is there and is then refused by the database. Who settles into other months never waits.
 //! 3. The document is made while all this is held. Where that fails, nothing has happened.
 
 use crate::both::{Statement, for_both_connections};
@@ -24,8 +24,9 @@ use sqlx::{PgConnection, SqliteConnection};
 /// Lines that one statement adds.
 const MAX_LINES_AT_ONCE: usize = 500;
 
-const NEXT_SERIAL: &str = "INSERT INTO invoice_serials (year, serial) VALUES ($1, 1) \
-    ON CONFLICT (year) DO UPDATE SET serial = invoice_serials.serial + 1 RETURNING serial";
+const NEXT_SERIAL: &str = "UPDATE invoice_serials SET serial = serial + 1 WHERE year = $1 RETURNING serial";
+const FIRST_SERIAL: &str = "INSERT INTO invoice_serials (year, serial) VALUES ($1, 1)";
+const LAST_ISSUED: &str = "SELECT issued_at_ms FROM invoices ORDER BY year DESC, serial DESC LIMIT 1";
 const KEEP_INVOICE: &str = "INSERT INTO invoices (year, serial, kind, of_year, of_serial, reason, account_id, month, \
     issued_at_ms, due_day, currency, seller_name, letterhead, payment, buyer_name, buyer_address, buyer_email, \
     tax_name, tax_rate_ppm, subtotal_minor, tax_minor, total_minor, exact_nanos, document_hash, state) VALUES \
@@ -44,6 +45,7 @@ const SET_STATE: &str = "UPDATE invoices SET state = $3 WHERE year = $1 AND seri
 /// What is held until the transaction ends.
 pub(crate) trait HoldInvoices {
     const HOLD_NUMBERS: &'static str;
+    /// Of the account $1 and the month $2.
     const HOLD_USAGE: &'static str;
     const HOLD_INVOICE: &'static str;
 }
@@ -51,14 +53,15 @@ pub(crate) trait HoldInvoices {
 /// There is one writer anyway.
 impl HoldInvoices for SqliteConnection {
     const HOLD_NUMBERS: &'static str = "";
-    const HOLD_USAGE: &'static str = "";
+    const HOLD_USAGE: &'static str = "SELECT $1, $2";
     const HOLD_INVOICE: &'static str = "SELECT * FROM invoices WHERE year = $1 AND serial = $2";
 }
 
 impl HoldInvoices for PgConnection {
     const HOLD_NUMBERS: &'static str = "LOCK TABLE invoice_serials IN SHARE ROW EXCLUSIVE MODE";
-    /// Everybody may read them, and nobody may add to them.
-    const HOLD_USAGE: &'static str = "LOCK TABLE usage_days IN SHARE MODE";
+    /// The trigger `invoiced_usage_is_closed` shares it.
+    const HOLD_USAGE: &'static str =
+        "SELECT pg_advisory_xact_lock($2::bigint::integer, usage_lock($1::bigint))";
     const HOLD_INVOICE: &'static str =
         "SELECT * FROM invoices WHERE year = $1 AND serial = $2 FOR NO KEY UPDATE";
 }
@@ -89,6 +92,11 @@ pub(crate) trait InvoiceIssue {
     /// The invoice, held for changing. `NoSuchInvoice` for a credit note too.
     async fn hold_invoice(&mut self, number: InvoiceNumber) -> Result<StoredInvoice, Stopped>;
 
+    /// When what is issued now is issued: never before the last document, or numbers and dates would run against each other
+    /// where two clocks differ. While the numbers are held.
+    async fn moment_of_issue(&mut self, asked: &Asked) -> Result<UnixMillis, Stopped>;
+
+    /// While the numbers are held.
     async fn next_number(&mut self, at: UnixMillis) -> Result<InvoiceNumber, Stopped>;
 
     /// Makes the document and keeps it with its figures.
@@ -104,6 +112,7 @@ pub(crate) trait InvoiceIssue {
     async fn note_deed(
         &mut self,
         asked: &Asked,
+        at: UnixMillis,
         number: InvoiceNumber,
         deed: InvoiceDeed,
     ) -> Result<(), Stopped>;
@@ -128,18 +137,23 @@ for_both_connections! {
             if asked.at < month.can_be_issued_from() {
                 return Err(StoreError::MonthStillOpen { month: *month }.into());
             }
-            sqlx::raw_sql(Self::HOLD_USAGE).execute(&mut *self).await?;
+            sqlx::query(Self::HOLD_USAGE)
+                .bind(account.0)
+                .bind(i64::from(month.number()))
+                .execute(&mut *self)
+                .await?;
             let bill = bill_of(&self.usage_of_month(*account, *month).await?, terms)?;
             if bill.lines.is_empty() {
                 return Err(StoreError::NothingToBill { account: buyer.name, month: *month }.into());
             }
-            let number = self.next_number(asked.at).await?;
+            let issued_at = self.moment_of_issue(asked).await?;
+            let number = self.next_number(issued_at).await?;
             let invoice = Invoice {
                 number,
                 kind: InvoiceKind::Invoice,
                 month: *month,
-                issued_at: asked.at,
-                due: Day(Day::of(asked.at).0.saturating_add(i32::from(terms.payment_days))),
+                issued_at,
+                due: Day(Day::of(issued_at).0.saturating_add(i32::from(terms.payment_days))),
                 seller: terms.seller.clone(),
                 buyer,
                 bill,
@@ -171,9 +185,8 @@ for_both_connections! {
             if state == InvoiceState::Void {
                 return Err(nothing_left(number).into());
             }
-            if order.so_far.is_some_and(|so_far| so_far != before) {
-                let why = chancery_domain::CreditError::CreditedMeanwhile;
-                return Err(StoreError::CreditRefused { number, why }.into());
+            if before != order.credited_before {
+                return Err(StoreError::CreditedMeanwhile(number).into());
             }
             let Some(invoice) = self.whole_invoices(vec![held]).await?.pop() else {
                 return Err(StoreError::NoSuchInvoice(number).into());
@@ -187,13 +200,14 @@ for_both_connections! {
             let Some(buyer) = self.buyer(account).await? else {
                 return Err(StoreError::NoSuchAccountId(account).into());
             };
+            let issued_at = self.moment_of_issue(asked).await?;
             let note = Invoice {
-                number: self.next_number(asked.at).await?,
+                number: self.next_number(issued_at).await?,
                 kind: InvoiceKind::CreditNote { of: number, reason: order.reason.clone() },
                 month: invoice.month,
-                issued_at: asked.at,
+                issued_at,
                 // Nobody has to pay it.
-                due: Day::of(asked.at),
+                due: Day::of(issued_at),
                 seller: order.terms.seller.clone(),
                 buyer,
                 bill,
@@ -219,7 +233,7 @@ for_both_connections! {
                     .await?;
             }
             let deed = if is_void { InvoiceDeed::Voided } else { InvoiceDeed::Credited };
-            self.note_deed(asked, number, deed(note.number)).await?;
+            self.note_deed(asked, issued_at, number, deed(note.number)).await?;
             Ok(note.number)
         }
 
@@ -245,7 +259,7 @@ for_both_connections! {
                 .bind(wanted.as_str())
                 .execute(&mut *self)
                 .await?;
-            self.note_deed(asked, number, deed).await?;
+            self.note_deed(asked, asked.at, number, deed).await?;
             Ok(wanted)
         }
 
@@ -258,10 +272,18 @@ for_both_connections! {
             }
         }
 
+        async fn moment_of_issue(&mut self, asked: &Asked) -> Result<UnixMillis, Stopped> {
+            let last: Option<i64> = sqlx::query_scalar(LAST_ISSUED).fetch_optional(&mut *self).await?;
+            Ok(last.map_or(asked.at, |last| asked.at.max(UnixMillis(last))))
+        }
+
         async fn next_number(&mut self, at: UnixMillis) -> Result<InvoiceNumber, Stopped> {
             let year = i64::from(Month::of(at).year());
-            let serial: i64 = sqlx::query_scalar(NEXT_SERIAL).bind(year).fetch_one(&mut *self).await?;
-            Ok(stored_number(year, serial)?)
+            let next: Option<i64> = sqlx::query_scalar(NEXT_SERIAL).bind(year).fetch_optional(&mut *self).await?;
+            if next.is_none() {
+                sqlx::query(FIRST_SERIAL).bind(year).execute(&mut *self).await?;
+            }
+            Ok(stored_number(year, next.unwrap_or(1))?)
         }
 
         async fn keep_invoice(
@@ -309,7 +331,7 @@ for_both_connections! {
                 .await?;
             self.keep_lines(*number, bill).await?;
             sqlx::query(KEEP_DOCUMENT).bind(year).bind(serial).bind(document).execute(&mut *self).await?;
-            self.note_deed(asked, *number, InvoiceDeed::Issued).await
+            self.note_deed(asked, *issued_at, *number, InvoiceDeed::Issued).await
         }
 
         async fn keep_lines(&mut self, number: InvoiceNumber, bill: &Bill) -> Result<(), Stopped> {
@@ -347,6 +369,7 @@ for_both_connections! {
         async fn note_deed(
             &mut self,
             asked: &Asked,
+            at: UnixMillis,
             number: InvoiceNumber,
             deed: InvoiceDeed,
         ) -> Result<(), Stopped> {
@@ -358,7 +381,7 @@ for_both_connections! {
                 .bind(note.map(|note| i64::from(note.year)))
                 .bind(note.map(|note| i64::from(note.serial)))
                 .bind(asked.by.person().map(|person| person.0))
-                .bind(asked.at.0)
+                .bind(at.0)
                 .execute(&mut *self)
                 .await?;
             Ok(())

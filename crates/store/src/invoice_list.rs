@@ -40,7 +40,8 @@ macro_rules! push_filter {
             before = " AND ";
         }
         if let Some(state) = state {
-            $statement.push(before).push("state = ").push_bind(state.as_str());
+            // A credit note has no state that anybody looks for: nobody pays it.
+            $statement.push(before).push("kind = 'invoice' AND state = ").push_bind(state.as_str());
             before = " AND ";
         }
         if let Some(year) = year {

@@ -3,60 +3,19 @@
 
 use crate::audit_chain::AuditChain;
 use crate::both::for_both_stores;
-use crate::decided::{Stopped, decided};
+use crate::decided::{decided, note, reading};
 use crate::failure::{answer, long_answer};
 use crate::invoice_issue::InvoiceIssue;
 use crate::invoice_list::InvoiceList;
 use crate::invoice_months::InvoiceMonths;
 use crate::invoice_rows::InvoiceRows;
-use crate::postgres::PostgresStore;
-use crate::sqlite::SqliteStore;
-use crate::transaction::BeginWriting;
+use crate::transaction::{BeginReading, BeginWriting};
 use crate::{
     CreditOrder, InvoicePage, InvoiceQuery, InvoiceRecord, Invoices, IssueOrder, Issued, MonthToBill,
     PaymentDeed, Render, StoreError,
 };
 use chancery_domain::{AccountId, InvoiceNumber, InvoiceState, InvoiceTerms, ModelUsage, Month};
 use chancery_policy::{ManageInvoices, Permit, ReadInvoices};
-
-/// How a transaction begins whose statements all see the same moment.
-trait BeginReading {
-    const BEGIN_READING: &'static str;
-}
-
-impl BeginReading for SqliteStore {
-    const BEGIN_READING: &'static str = "BEGIN";
-}
-
-impl BeginReading for PostgresStore {
-    const BEGIN_READING: &'static str = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY";
-}
-
-/// Notes a decision that is only about reading.
-macro_rules! note {
-    ($store:expr, $permit:expr) => {{
-        let row = [$permit.to_audit_row()];
-        let noted: Result<(), StoreError> =
-            decided!($store, |transaction| transaction.link($store.lease.writer, &row));
-        noted?
-    }};
-}
-
-/// Reads several things as they are at one moment.
-macro_rules! reading {
-    ($pool:expr, $answer:ident, |$moment:ident| $read:expr) => {{
-        let read = async {
-            let mut connection = $pool.acquire().await?;
-            let mut $moment = sqlx::Connection::begin_with(&mut *connection, Self::BEGIN_READING).await?;
-            match $read.await {
-                Ok(found) => $moment.commit().await.map(|()| Ok(found)),
-                Err(Stopped::Refused(error)) => $moment.rollback().await.map(|()| Err(error)),
-                Err(Stopped::Database(error)) => Err(error),
-            }
-        };
-        $answer(read).await?
-    }};
-}
 
 /// PostgreSQL keeps no text with one.
 fn without_nul(terms: &InvoiceTerms, reason: &str) -> Result<(), StoreError> {
@@ -75,6 +34,14 @@ fn without_nul(terms: &InvoiceTerms, reason: &str) -> Result<(), StoreError> {
     }
 }
 
+/// What a sum means that is too large, for whoever asked for invoices and not for days.
+fn in_terms_of(month: Month) -> impl FnOnce(StoreError) -> StoreError {
+    move |error| match error {
+        StoreError::SumTooLarge => StoreError::MonthTooLarge { month },
+        error => error,
+    }
+}
+
 for_both_stores! {
     impl Invoices {
         async fn list_invoices(
@@ -83,7 +50,11 @@ for_both_stores! {
             query: &InvoiceQuery,
         ) -> Result<InvoicePage, StoreError> {
             note!(self, permit);
-            reading!(self.long_reader, long_answer, |moment| moment.invoice_page(query))
+            let page = async { reading!(self.long_reader, long_answer, |moment| moment.invoice_page(query)) };
+            page.await.map_err(|error| match error {
+                StoreError::SumTooLarge => StoreError::InvoicesTooLarge,
+                error => error,
+            })
         }
 
         async fn month_to_bill(
@@ -93,12 +64,15 @@ for_both_stores! {
             month: Month,
         ) -> Result<Option<MonthToBill>, StoreError> {
             note!(self, permit);
-            reading!(self.long_reader, long_answer, |moment| async {
-                let Some(buyer) = moment.buyer(account).await? else { return Ok(None) };
-                let usage = moment.usage_of_month(account, month).await?;
-                let invoice = moment.billed_by(account, month).await?;
-                Ok(Some(MonthToBill { buyer, month, usage, invoice }))
-            })
+            let found = async {
+                reading!(self.long_reader, long_answer, |moment| async {
+                    let Some(buyer) = moment.buyer(account).await? else { return Ok(None) };
+                    let usage = moment.usage_of_month(account, month).await?;
+                    let invoice = moment.billed_by(account, month).await?;
+                    Ok(Some(MonthToBill { buyer, month, usage, invoice }))
+                })
+            };
+            found.await.map_err(in_terms_of(month))
         }
 
         async fn read_invoice(
@@ -127,10 +101,13 @@ for_both_stores! {
         ) -> Result<Issued, StoreError> {
             without_nul(&order.terms, "")?;
             let row = [permit.to_audit_row()];
-            decided!(self, |transaction| async {
-                transaction.link(self.lease.writer, &row).await?;
-                transaction.issue(permit.asked(), order, render).await
-            })
+            let issued = async {
+                decided!(self, |transaction| async {
+                    transaction.link(self.lease.writer, &row).await?;
+                    transaction.issue(permit.asked(), order, render).await
+                })
+            };
+            issued.await.map_err(in_terms_of(order.month))
         }
 
         async fn credit_invoice(
@@ -185,7 +162,9 @@ for_both_stores! {
         }
 
         async fn month_usage(&self, account: AccountId, month: Month) -> Result<Vec<ModelUsage>, StoreError> {
-            reading!(self.long_reader, long_answer, |moment| moment.usage_of_month(account, month))
+            let usage =
+                async { reading!(self.long_reader, long_answer, |moment| moment.usage_of_month(account, month)) };
+            usage.await.map_err(in_terms_of(month))
         }
     }
 }

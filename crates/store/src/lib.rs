@@ -65,12 +65,12 @@ mod usage;
 mod usage_reports;
 
 pub use billing_traits::{
-    ACCOUNTS_PER_PAGE, AccountChoice, AccountDeed, AccountDesk, AccountDone, AccountEvent, AccountEventId,
-    AccountOverview, AccountPage, AccountQuery, AccountRecord, AccountSubject, AccountUsage, BillingChange,
-    BillingContact, CreditOrder, INVOICES_PER_PAGE, InvoicePage, InvoiceQuery, InvoiceRecord, InvoiceSums,
-    Invoices, IssueOrder, Issued, KeyUsage, KeyUse, ListedInvoice, MAX_ACCOUNT_EVENTS, MAX_ACCOUNTS_OFFERED,
-    MAX_KEYS_LISTED, MonthToBill, PaymentDeed, PeakDay, RefusedDay, Render, UnbilledMonth, UsageMonth,
-    UsageReport, UsageReports,
+    ACCOUNTS_PER_PAGE, ACTIVITY_LINES_AT_ONCE, AccountChoice, AccountDeed, AccountDesk, AccountDone,
+    AccountEvent, AccountEventId, AccountOverview, AccountPage, AccountQuery, AccountRecord, AccountSubject,
+    AccountUsage, BillingChange, BillingContact, CreditOrder, INVOICES_PER_PAGE, InvoicePage, InvoiceQuery,
+    InvoiceRecord, InvoiceSums, Invoices, IssueOrder, Issued, KeyUsage, KeyUse, ListedInvoice,
+    MAX_ACCOUNT_EVENTS, MAX_ACCOUNTS_OFFERED, MAX_KEYS_LISTED, MAX_USAGE_LINES, MonthToBill, PaymentDeed,
+    PeakDay, RefusedDay, RefusedOnDay, Render, UnbilledMonth, UsageMonth, UsageReport, UsageReports,
 };
 pub use client_traits::{
     AUDIT_ROWS_PER_PAGE, Audit, AuditLine, AuditPlace, AuditQuery, AuditTurn, CLIENTS_PER_PAGE,

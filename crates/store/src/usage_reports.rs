@@ -1,20 +1,21 @@
 //! The queries about what was used in a month, and about refusals and peaks. They read sums by day, by an index that begins with
 //! the account or the day, and never the ledger's rows: what a month costs to read is told by that month alone.
 
-use crate::accounts::{LIST, StoredAccount};
+use crate::accounts::StoredAccount;
 use crate::audit_chain::AuditChain;
 use crate::both::{Statement, for_both_connections, for_both_stores, stored_row};
-use crate::decided::{Stopped, decided};
+use crate::decided::{Stopped, note, reading};
 use crate::failure::{STATEMENT_TIMEOUT, explain, long_answer};
 use crate::ledger::{StoredSums, UsageSums, count, day, usage_sums};
 use crate::ledger_batch::stored_count;
 use crate::patience::patiently;
 use crate::transaction::{BeginReading, BeginWriting};
 use crate::{
-    AccountUsage, KeyUsage, PeakDay, RefusedDay, StoreError, UsageBy, UsageMonth, UsageQuery, UsageReport,
-    UsageReports, UsageTotals,
+    ACTIVITY_LINES_AT_ONCE, AccountUsage, KeyUsage, MAX_ACCOUNTS_OFFERED, MAX_USAGE_LINES, PeakDay,
+    RefusedDay, RefusedOnDay, StoreError, UsageBy, UsageMonth, UsageQuery, UsageReport, UsageReports,
+    UsageTotals,
 };
-use chancery_domain::{Account, AccountId, AccountName, KeyId, KeyPrefix, Month, UnixMillis};
+use chancery_domain::{Account, AccountId, AccountName, KeyPrefix, Month, UnixMillis};
 use chancery_policy::{Permit, ReadUsage};
 use sqlx::Connection;
 use std::collections::BTreeMap;
@@ -22,36 +23,47 @@ use std::collections::BTreeMap;
 /// The account under which the refusals of keys are kept that bill none. No account has this number.
 const NO_ACCOUNT: i64 = 0;
 
-/// Lines of one statement: many enough for one round trip in nearly all cases, and far below the bound on parameters of both
-/// databases.
-const LINES_AT_ONCE: usize = 500;
-
 /// The first day of all is at one end of an index.
 const FIRST_DAY: &str = "SELECT MIN(day) FROM usage_days";
 
-/// Keys and accounts are looked up for sums that are made, not for every line that is summed.
+const OFFERED: &str = "SELECT * FROM accounts ORDER BY name LIMIT $1";
+const ACCOUNT: &str = "SELECT * FROM accounts WHERE id = $1";
+const ACCOUNTS: &str = "SELECT COUNT(*) FROM accounts";
+
+/// Keys and accounts are looked up for sums that are made, not for every line that is summed. Of very many, those that have
+/// spent most.
 macro_rules! key_sums {
-    ($($whose:tt)*) => {
+    ($limit:literal, $($whose:tt)*) => {
         concat!(
             "SELECT k.prefix, k.label, s.requests, s.input_tokens, s.output_tokens, s.cost_nanos FROM (",
             usage_sums!("u.key_id" as "id" from "usage_days u", $($whose)*),
-            ") AS s JOIN api_keys k ON k.id = s.id ORDER BY k.prefix"
+            ") AS s JOIN api_keys k ON k.id = s.id ORDER BY s.cost_nanos DESC, k.prefix LIMIT ",
+            $limit
         )
     };
 }
 
-const BY_KEY: &str = key_sums!(of every account);
-const BY_KEY_OF_ONE: &str = key_sums!(of one account);
+const BY_KEY: &str = key_sums!("$3", of every account);
+const BY_KEY_OF_ONE: &str = key_sums!("$4", of one account);
 const BY_ACCOUNT: &str = concat!(
     "SELECT a.id, a.name, s.requests, s.input_tokens, s.output_tokens, s.cost_nanos FROM (",
     usage_sums!("u.account_id" as "id" from "usage_days u", of every account),
-    ") AS s JOIN accounts a ON a.id = s.id ORDER BY a.name"
+    ") AS s JOIN accounts a ON a.id = s.id ORDER BY s.cost_nanos DESC, a.name LIMIT $3"
 );
 
-const REFUSALS: &str =
-    "SELECT * FROM refusal_days WHERE day >= $1 AND day <= $2 ORDER BY day, account_id, key_id, code";
-const REFUSALS_OF_ONE: &str = "SELECT * FROM refusal_days WHERE day >= $1 AND day <= $2 AND account_id = $3 \
-    ORDER BY day, key_id, code";
+macro_rules! refusals {
+    ($whose:literal) => {
+        concat!(
+            "SELECT day, code, CAST(SUM(refusals) AS BIGINT) AS refusals, MAX(last_at_ms) AS last_at_ms \
+             FROM refusal_days WHERE day >= $1 AND day <= $2",
+            $whose,
+            " GROUP BY day, code ORDER BY day, code"
+        )
+    };
+}
+
+const REFUSALS: &str = refusals!("");
+const REFUSALS_OF_ONE: &str = refusals!(" AND account_id = $3");
 const PEAKS: &str = "SELECT * FROM peak_days WHERE day >= $1 AND day <= $2 AND account_id = $3 ORDER BY day";
 
 stored_row! {
@@ -71,10 +83,8 @@ stored_row! {
 }
 
 stored_row! {
-    struct StoredRefusedDay {
-        account_id: i64,
+    struct StoredRefusals {
         day: i64,
-        key_id: i64,
         code: String,
         refusals: i64,
         last_at_ms: i64,
@@ -106,12 +116,10 @@ impl StoredAccountUsage {
     }
 }
 
-impl StoredRefusedDay {
-    fn into_refused_day(self) -> Result<RefusedDay, StoreError> {
-        Ok(RefusedDay {
-            account: (self.account_id != NO_ACCOUNT).then_some(AccountId(self.account_id)),
+impl StoredRefusals {
+    fn into_refused_on_day(self) -> Result<RefusedOnDay, StoreError> {
+        Ok(RefusedOnDay {
             day: day(self.day)?,
-            key: KeyId(self.key_id),
             code: self.code,
             refusals: count(self.refusals)?,
             last_at: UnixMillis(self.last_at_ms),
@@ -176,17 +184,24 @@ for_both_connections! {
         async fn usage_report(&mut self, query: UsageMonth) -> Result<UsageReport, Stopped> {
             let UsageMonth { account, month } = query;
             let (first_day, last_day) = (i64::from(month.first_day().0), i64::from(month.last_day().0));
-            let accounts: Vec<StoredAccount> = sqlx::query_as(LIST).fetch_all(&mut *self).await?;
+            let all: i64 = sqlx::query_scalar(ACCOUNTS).fetch_one(&mut *self).await?;
+            let accounts: Vec<StoredAccount> =
+                sqlx::query_as(OFFERED).bind(i64::from(MAX_ACCOUNTS_OFFERED)).fetch_all(&mut *self).await?;
             let accounts: Result<Vec<Account>, _> =
                 accounts.into_iter().map(StoredAccount::into_account).collect();
-            let accounts = accounts?;
+            let mut accounts = accounts?;
             let chosen = match account {
                 None => None,
                 Some(id) => {
-                    let found = accounts.iter().find(|account| account.id == id).cloned();
-                    Some(found.ok_or(StoreError::NoSuchAccountId(id))?)
+                    let found: Option<StoredAccount> =
+                        sqlx::query_as(ACCOUNT).bind(id.0).fetch_optional(&mut *self).await?;
+                    Some(found.ok_or(StoreError::NoSuchAccountId(id))?.into_account()?)
                 }
             };
+            if let Some(chosen) = chosen.iter().find(|chosen| accounts.iter().all(|account| account.id != chosen.id)) {
+                accounts.push(chosen.clone());
+            }
+            let accounts_left_out = count(all)?.saturating_sub(accounts.len() as u64);
             let first: Option<i64> = sqlx::query_scalar(FIRST_DAY).fetch_one(&mut *self).await?;
             let first_month = first.map(day).transpose()?.map(|day| Month::of(day.start()));
             let of = |month: Month, by| {
@@ -206,17 +221,20 @@ for_both_connections! {
             if let Some(account) = account {
                 (keys, refusals) = (keys.bind(account.0), refusals.bind(account.0));
             }
-            let keys: Vec<StoredKeyUsage> = keys.fetch_all(&mut *self).await?;
+            let keys = keys.bind(i64::from(MAX_USAGE_LINES));
+            let mut keys: Vec<StoredKeyUsage> = keys.fetch_all(&mut *self).await?;
+            keys.sort_by(|one, other| one.prefix.cmp(&other.prefix));
             let keys: Result<Vec<_>, _> = keys.into_iter().map(StoredKeyUsage::into_key_usage).collect();
-            let refusals: Vec<StoredRefusedDay> = refusals.fetch_all(&mut *self).await?;
+            let refusals: Vec<StoredRefusals> = refusals.fetch_all(&mut *self).await?;
             let refusals: Result<Vec<_>, _> =
-                refusals.into_iter().map(StoredRefusedDay::into_refused_day).collect();
+                refusals.into_iter().map(StoredRefusals::into_refused_on_day).collect();
 
             let (mut by_account, mut peaks): (Vec<StoredAccountUsage>, Vec<StoredPeakDay>) = Default::default();
             match account {
                 None => {
                     let sums = sqlx::query_as(BY_ACCOUNT).bind(first_day).bind(last_day);
-                    by_account = sums.fetch_all(&mut *self).await?;
+                    by_account = sums.bind(i64::from(MAX_USAGE_LINES)).fetch_all(&mut *self).await?;
+                    by_account.sort_by(|one, other| one.name.cmp(&other.name));
                 }
                 Some(account) => {
                     let found = sqlx::query_as(PEAKS).bind(first_day).bind(last_day).bind(account.0);
@@ -229,6 +247,7 @@ for_both_connections! {
             Ok(UsageReport {
                 account: chosen,
                 accounts,
+                accounts_left_out,
                 first_month,
                 days: days?,
                 models: models?,
@@ -241,7 +260,7 @@ for_both_connections! {
         }
 
         async fn add_refusals(&mut self, refused: &[RefusedDay]) -> Result<(), sqlx::Error> {
-            for lines in refused.chunks(LINES_AT_ONCE) {
+            for lines in refused.chunks(ACTIVITY_LINES_AT_ONCE) {
                 let mut add = Statement::<Self>::new(
                     "INSERT INTO refusal_days AS d (account_id, day, key_id, code, refusals, last_at_ms) ",
                 );
@@ -266,7 +285,7 @@ for_both_connections! {
         }
 
         async fn raise_peaks(&mut self, peaks: &[PeakDay]) -> Result<(), sqlx::Error> {
-            for lines in peaks.chunks(LINES_AT_ONCE) {
+            for lines in peaks.chunks(ACTIVITY_LINES_AT_ONCE) {
                 let mut raise = Statement::<Self>::new(
                     "INSERT INTO peak_days AS d \
                      (account_id, day, requests, requests_at_ms, tokens, tokens_at_ms) ",
@@ -302,22 +321,9 @@ for_both_stores! {
             permit: Permit<ReadUsage>,
             query: UsageMonth,
         ) -> Result<UsageReport, StoreError> {
-            let row = [permit.to_audit_row()];
-            let noted: Result<(), StoreError> =
-                decided!(self, |transaction| transaction.link(self.lease.writer, &row));
-            noted?;
+            note!(self, permit);
             // Nobody's record waits for sums over many accounts.
-            let report = async {
-                let mut connection = self.long_reader.acquire().await?;
-                let mut transaction = connection.begin_with(Self::BEGIN_READING).await?;
-                let report = match transaction.usage_report(query).await {
-                    Ok(report) => Ok(report),
-                    Err(Stopped::Refused(error)) => Err(error),
-                    Err(Stopped::Database(error)) => return Err(error),
-                };
-                transaction.commit().await.map(|()| report)
-            };
-            long_answer(report).await?
+            reading!(self.long_reader, long_answer, |moment| moment.usage_report(query))
         }
 
         async fn note_activity(&self, refused: &[RefusedDay], peaks: &[PeakDay]) -> Result<(), StoreError> {

@@ -11,9 +11,10 @@ use chancery_engine::StopReason;
 use chancery_metering::{Caller, GenerateRequest, MemoryLimiter, Meter, MeterError, Models};
 use chancery_policy::{Asking, Policy, TheFirm};
 use chancery_store::{
-    CapChange, LimitsChange, NewAccount, PeakDay, RefusedDay, Store, UsageMonth, UsageReport,
+    ACTIVITY_LINES_AT_ONCE, CapChange, LimitsChange, NewAccount, PeakDay, RefusedOnDay, Store, UsageMonth,
+    UsageReport,
 };
-use sqlx::{Connection, SqliteConnection};
+use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,10 +24,21 @@ async fn report(store: &dyn Store, account: Option<AccountId>, at: UnixMillis) -
     store.read_usage(permit, UsageMonth { account, month: Month::of(at) }).await.unwrap()
 }
 
-/// Everybody's refusals of this month: whose, by which key, why and how many.
+/// Everybody's refusals: whose, by which key, why and how many, as they are kept.
 async fn refusals(firm: &Firm) -> Vec<(Option<AccountId>, KeyId, String, u64)> {
-    let refusals = report(firm.store.as_ref(), None, firm.clock.now()).await.refusals;
-    refusals.into_iter().map(|line| (line.account, line.key, line.code, line.refusals)).collect()
+    let url = format!("sqlite:{}", firm.database_file().display());
+    let mut connection = SqliteConnection::connect(&url).await.unwrap();
+    let lines: Vec<(i64, i64, String, i64)> = sqlx::query_as(
+        "SELECT account_id, key_id, code, refusals FROM refusal_days ORDER BY day, account_id, key_id, code",
+    )
+    .fetch_all(&mut connection)
+    .await
+    .unwrap();
+    connection.close().await.unwrap();
+    let line = |(account, key, code, refusals): (i64, i64, String, i64)| {
+        ((account != 0).then_some(AccountId(account)), KeyId(key), code, refusals as u64)
+    };
+    lines.into_iter().map(line).collect()
 }
 
 async fn peaks(firm: &Firm) -> Vec<PeakDay> {
@@ -42,10 +54,10 @@ async fn generate(firm: &Firm, caller: Caller) -> Result<(), MeterError> {
     firm.meter.generate(call(caller, id, request)).await.map(drop)
 }
 
-async fn change_database(firm: &Firm, sql: &'static str) {
+async fn change_database(firm: &Firm, sql: impl Into<String>) {
     let url = format!("sqlite:{}", firm.database_file().display());
     let mut connection = SqliteConnection::connect(&url).await.unwrap();
-    sqlx::raw_sql(sql).execute(&mut connection).await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(sql.into())).execute(&mut connection).await.unwrap();
     connection.close().await.unwrap();
 }
 
@@ -161,7 +173,7 @@ async fn what_the_store_did_not_take_is_noted_the_next_time() {
     let tight = limited(&firm, 1, 1_000);
     generate(&firm, tight).await.unwrap();
     assert!(generate(&firm, tight).await.is_err());
-    // Refusals go, peaks do not: neither may be there by half.
+    // Refusals go, peaks do not: what is noted is not noted again.
     change_database(&firm, "ALTER TABLE peak_days RENAME TO gone").await;
     for _ in 0..3 {
         assert!(firm.meter.note_activity().await.is_err());
@@ -174,6 +186,32 @@ async fn what_the_store_did_not_take_is_noted_the_next_time() {
         [(Some(firm.caller.account), firm.caller.key, "rate_limited".to_owned(), 4)]
     );
     assert_eq!(peaks(&firm).await.len(), 1);
+}
+
+#[tokio::test]
+async fn more_than_is_noted_at_once_goes_in_parts_and_only_what_did_not_is_kept() {
+    const KEYS: usize = ACTIVITY_LINES_AT_ONCE + 1;
+    let firm = Firm::with(|_, sink| end(sink, StopReason::Complete, 4)).await;
+    let mut last = None;
+    for _ in 0..KEYS {
+        let key = ApiKey::generate(&OsRandomness);
+        last = Some(firm.store.create_key(new_key(&key, None)).await.unwrap().id);
+        assert!(firm.meter.authenticate(Some(key.reveal())).await.is_err());
+    }
+    // Of two parts, the one with this key does not go.
+    let guard = format!(
+        "CREATE TRIGGER refusing BEFORE INSERT ON refusal_days WHEN NEW.key_id = {} \
+         BEGIN SELECT RAISE(ABORT, 'not now'); END",
+        last.unwrap().0
+    );
+    change_database(&firm, guard).await;
+    for _ in 0..5 {
+        assert!(firm.meter.note_activity().await.is_err());
+    }
+    change_database(&firm, "DROP TRIGGER refusing").await;
+    firm.meter.note_activity().await.unwrap();
+    let counted = refusals(&firm).await;
+    assert_eq!((counted.len(), counted.iter().map(|line| line.3).max()), (KEYS, Some(1)));
 }
 
 #[tokio::test]
@@ -242,7 +280,7 @@ async fn the_refusals_of_two_nodes_add_up_and_the_higher_peak_holds() {
     two.unwrap();
     let (day, last_at, code) = (Day::of(clock.now()), clock.now(), "rate_limited".to_owned());
     let report = report(store.as_ref(), Some(account), clock.now()).await;
-    let together = RefusedDay { account: Some(account), day, key, code, refusals: 2 + 3, last_at };
+    let together = RefusedOnDay { day, code, refusals: 2 + 3, last_at };
     assert_eq!(report.refusals, [together]);
     assert_eq!(report.peaks.iter().map(|peak| (peak.requests, peak.tokens)).collect::<Vec<_>>(), [(3, 76)]);
     for (_, store) in &nodes {

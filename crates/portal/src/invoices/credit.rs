@@ -93,11 +93,17 @@ pub(crate) async fn submit(
         return render(&portal, &who, &record, form(typed, None), StatusCode::OK).await;
     }
     let terms = portal.settings.invoice_terms.clone();
-    let order = CreditOrder { invoice: number, amount, reason, so_far: Some(record.credited), terms };
+    // What was credited is what the page has shown.
+    let order = CreditOrder { invoice: number, amount, credited_before: record.credited, reason, terms };
     match portal.store.credit_invoice(permit, &order, &chancery_invoicing::pdf).await {
         Ok(note) => Ok(Redirect::to(&Done::Credited.href(note)).into_response()),
+        // Somebody credited it in this very moment.
+        Err(StoreError::CreditedMeanwhile(_)) => {
+            let record = creditable(read(&portal, &who, number).await?)?;
+            render(&portal, &who, &record, form(typed, Some(credited_meanwhile())), StatusCode::CONFLICT)
+                .await
+        }
         Err(StoreError::CreditRefused { why, .. }) => {
-            // Somebody credited it in this very moment.
             let record = creditable(read(&portal, &who, number).await?)?;
             let invoice = &record.invoice;
             let words = refusal_words(why, invoice.bill.currency, record.left.subtotal);

@@ -16,7 +16,7 @@ pub(crate) struct CreditTyped {
     /// Of the subtotal, such as `50.00`; for a part.
     pub(super) amount: String,
     pub(super) reason: String,
-    /// What was credited when the page was made, in minor units of the subtotal. Empty: whatever it is.
+    /// What was credited when the page was made, in minor units of the subtotal. Empty: nothing.
     pub(super) so_far: String,
     /// Anything: only to be shown.
     pub(super) look: String,
@@ -63,7 +63,8 @@ impl CreditTyped {
 
     /// Whether something was credited since the page was made.
     pub(super) fn is_outdated(&self, credited: Credited) -> bool {
-        !self.so_far.is_empty() && self.so_far != credited.subtotal.0.to_string()
+        let so_far = if self.so_far.is_empty() { "0" } else { &self.so_far };
+        so_far != credited.subtotal.0.to_string()
     }
 }
 
@@ -95,7 +96,6 @@ pub(super) fn refusal_words(why: CreditError, currency: Currency, left: MinorUni
         CreditError::MoreThanIsLeft => {
             format!("{} of the subtotal is left; write no more than that", currency.to_read(left))
         }
-        CreditError::CreditedMeanwhile => "Look at what is left, and preview it again".to_owned(),
         CreditError::Money(_) => "This amount is too large".to_owned(),
     }
 }

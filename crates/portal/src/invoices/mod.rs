@@ -79,6 +79,13 @@ fn refused(error: &StoreError) -> Refusal {
             format!("Invoice {number} was not credited: {why}."),
         )
         .way_on(format!("/invoices/{number}"), "Go to the invoice"),
+        StoreError::CreditedMeanwhile(number) => Refusal::new(
+            StatusCode::CONFLICT,
+            "credited_meanwhile",
+            "This invoice was credited meanwhile",
+            format!("Another credit note was made for invoice {number}. Nothing was issued."),
+        )
+        .way_on(format!("/invoices/{number}"), "Go to the invoice"),
         StoreError::DocumentFailed { .. } => {
             let mut refusal = Refusal::internal(error.to_string());
             refusal.reason = "The document could not be made, so nothing was issued.".to_owned();

@@ -1,7 +1,7 @@
 //! A month's usage by model, by key or by account: rows of one table, and their sum.
 
 use super::query::address;
-use chancery_domain::{LinedUp, Month, grouped, lined_up};
+use chancery_domain::{LinedUp, Month, Nanos, grouped, lined_up};
 use chancery_store::{AccountUsage, KeyUsage, UsageGroup, UsageSum, UsageTotals};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +34,26 @@ struct Subject {
     totals: UsageTotals,
 }
 
+impl Subject {
+    fn others(totals: UsageTotals) -> Self {
+        Self { name: "All others together".to_owned(), link: None, prefix: None, totals }
+    }
+}
+
+/// What is left of the total for those that are not listed, where there are any.
+pub(super) fn others<'a>(
+    listed: impl IntoIterator<Item = &'a UsageTotals>,
+    total: &UsageTotals,
+) -> Option<UsageTotals> {
+    let left = listed.into_iter().fold(*total, |left, listed| UsageTotals {
+        requests: left.requests.saturating_sub(listed.requests),
+        input_tokens: left.input_tokens.saturating_sub(listed.input_tokens),
+        output_tokens: left.output_tokens.saturating_sub(listed.output_tokens),
+        cost: Nanos(left.cost.0.saturating_sub(listed.cost.0)),
+    });
+    (left.requests > 0).then_some(left)
+}
+
 impl Breakdown {
     pub(super) fn by_model(sums: &[UsageSum], total: &UsageTotals) -> Self {
         let subject = |sum: &UsageSum| {
@@ -55,7 +75,9 @@ impl Breakdown {
             prefix: Some(key.prefix.to_string()),
             totals: key.totals,
         };
-        Self::new(("keys-used", "By key", "Key"), keys.iter().map(subject).collect(), total)
+        let others = others(keys.iter().map(|key| &key.totals), total);
+        let subjects = keys.iter().map(subject).chain(others.map(Subject::others));
+        Self::new(("keys-used", "By key", "Key"), subjects.collect(), total)
     }
 
     /// Each leads to its own usage.
@@ -66,7 +88,9 @@ impl Breakdown {
             prefix: None,
             totals: account.totals,
         };
-        Self::new(("accounts", "By account", "Account"), accounts.iter().map(subject).collect(), total)
+        let others = others(accounts.iter().map(|account| &account.totals), total);
+        let subjects = accounts.iter().map(subject).chain(others.map(Subject::others));
+        Self::new(("accounts", "By account", "Account"), subjects.collect(), total)
     }
 
     fn new(
@@ -99,7 +123,7 @@ impl Breakdown {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use chancery_domain::{AccountId, KeyPrefix, Nanos};
+    use chancery_domain::{AccountId, KeyPrefix};
 
     fn totals(input_tokens: u64, cost: i64) -> UsageTotals {
         UsageTotals { requests: 1, input_tokens, output_tokens: 2, cost: Nanos(cost) }
@@ -113,12 +137,32 @@ mod tests {
             totals: totals(1_200, cost),
         };
         let keys = [key("Claims intake", 62_936_134_900), key("", 500_000_000)];
-        let table = Breakdown::by_key(&keys, &totals(2_400, 63_436_134_900));
+        let both = UsageTotals { requests: 2, output_tokens: 4, ..totals(2_400, 63_436_134_900) };
+        let table = Breakdown::by_key(&keys, &both);
         let spend = |row: &Row| format!("{}|{}", row.spend.text, row.spend.pad);
         assert_eq!(table.rows.iter().map(spend).collect::<Vec<_>>(), ["62.9361349|", "0.50|00000"]);
         assert_eq!(spend(&table.total), "63.4361349|");
         assert_eq!((table.rows[0].input.as_str(), table.rows[1].name.as_str()), ("1,200", "No label"));
         assert_eq!(table.rows[0].prefix.as_deref(), Some("ck_7f3a"));
+    }
+
+    #[test]
+    fn what_is_not_listed_stands_together_in_the_last_row() {
+        let key = KeyUsage {
+            prefix: KeyPrefix::from_stored("ck_7f3a".to_owned()),
+            label: "Claims intake".to_owned(),
+            totals: totals(1_200, 500_000_000),
+        };
+        let all = UsageTotals { requests: 9, output_tokens: 5, ..totals(1_234, 750_000_000) };
+        let table = Breakdown::by_key(&[key], &all);
+        let row = |row: &Row| {
+            [row.name.clone(), row.input.clone(), row.output.clone(), row.spend.text.clone()].join(" ")
+        };
+        assert_eq!(
+            table.rows.iter().map(row).collect::<Vec<_>>(),
+            ["Claims intake 1,200 2 0.50", "All others together 34 3 0.25"]
+        );
+        assert_eq!(others([&all], &all), None);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A month's usage as programs read it. Amounts are decimal strings, and the same as integers of nano-units.
 
+use super::breakdown::others;
 use super::limits_card::peaks;
 use super::refusals::Refusals;
 use chancery_domain::{Account, Currency, Day, Month};
@@ -15,6 +16,10 @@ pub(super) fn report(report: &UsageReport, total: &UsageTotals, month: Month, cu
         .by_account
         .iter()
         .map(|account| with(json!({"id": account.account, "name": account.name.as_str()}), &account.totals));
+    let other_keys = others(report.keys.iter().map(|key| &key.totals), total);
+    // Of one account there are none: its report has no other.
+    let is_of_all = report.account.is_none();
+    let other_accounts = others(report.by_account.iter().map(|account| &account.totals), total);
     let refusals = Refusals::of(&report.refusals);
     let refusals = refusals.by_day_and_code().map(
         |(day, code, refusals): (Day, &str, u64)| json!({"day": day, "code": code, "refusals": refusals}),
@@ -26,7 +31,9 @@ pub(super) fn report(report: &UsageReport, total: &UsageTotals, month: Month, cu
         "days": report.days.iter().map(sum).collect::<Vec<_>>(),
         "models": report.models.iter().map(sum).collect::<Vec<_>>(),
         "keys": keys.collect::<Vec<_>>(),
+        "other_keys": other_keys.map(|totals| with(json!({}), &totals)),
         "accounts": accounts.collect::<Vec<_>>(),
+        "other_accounts": other_accounts.filter(|_| is_of_all).map(|totals| with(json!({}), &totals)),
         "total": with(json!({}), total),
         "previous": with(json!({}), &report.previous),
         "refusals": refusals.collect::<Vec<_>>(),

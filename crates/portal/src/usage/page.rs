@@ -34,6 +34,8 @@ struct UsagePage<'a> {
     frame: Frame<'a>,
     problems: Problems,
     accounts: Vec<Choice>,
+    /// How many accounts there are that cannot be chosen here, where there are any.
+    accounts_left_out: Option<String>,
     months: Vec<Choice>,
     month: String,
     /// Whose usage, and of which days.
@@ -143,6 +145,7 @@ impl<'a> UsagePage<'a> {
         Self {
             frame,
             accounts: report.accounts.iter().map(|account| account_choice(account, &asked)).collect(),
+            accounts_left_out: (report.accounts_left_out > 0).then(|| grouped(report.accounts_left_out)),
             months: months(asked.month, report.first_month, Month::of(seen.now)),
             month: month_words(asked.month),
             span: format!("{whose}, {}", calendar.span_words()),

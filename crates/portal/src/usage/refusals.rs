@@ -4,7 +4,7 @@ use super::calendar::{Calendar, short_day_words};
 use super::chart::{DayValues, Series};
 use crate::when::{Moment, day_and_time};
 use chancery_domain::{Day, UnixMillis, grouped};
-use chancery_store::RefusedDay;
+use chancery_store::RefusedOnDay;
 use std::collections::BTreeMap;
 
 /// In the order in which they stand on each other.
@@ -58,11 +58,11 @@ pub(super) struct Refusals {
 }
 
 impl Refusals {
-    pub(super) fn of(refused: &[RefusedDay]) -> Self {
+    pub(super) fn of(refused: &[RefusedOnDay]) -> Self {
         let mut by_code: BTreeMap<String, (u64, UnixMillis)> = BTreeMap::new();
         let mut by_day: BTreeMap<Day, BTreeMap<String, u64>> = BTreeMap::new();
         let mut total: u64 = 0;
-        for RefusedDay { day, code, refusals, last_at, .. } in refused {
+        for RefusedOnDay { day, code, refusals, last_at } in refused {
             // They are counts to read and no money: past 64 bits nobody counts.
             total = total.saturating_add(*refusals);
             let sum = by_code.entry(code.clone()).or_insert((0, *last_at));
@@ -136,27 +136,18 @@ impl Refusals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use chancery_domain::{AccountId, KeyId};
 
-    fn refused(day: &str, key: i64, code: &str, refusals: u64) -> RefusedDay {
+    fn refused(day: &str, minute: i64, code: &str, refusals: u64) -> RefusedOnDay {
         let day: Day = day.parse().unwrap();
-        let last_at = UnixMillis(day.start().0 + key * 60_000);
-        RefusedDay {
-            account: Some(AccountId(1)),
-            day,
-            key: KeyId(key),
-            code: code.to_owned(),
-            refusals,
-            last_at,
-        }
+        let last_at = UnixMillis(day.start().0 + minute * 60_000);
+        RefusedOnDay { day, code: code.to_owned(), refusals, last_at }
     }
 
     fn sample() -> Refusals {
         Refusals::of(&[
             refused("2026-11-02", 1, "spending_cap_reached", 3),
             refused("2026-11-02", 2, "rate_limited", 5),
-            refused("2026-11-04", 1, "rate_limited", 4),
-            refused("2026-11-04", 3, "rate_limited", 2),
+            refused("2026-11-04", 3, "rate_limited", 6),
             refused("2026-11-04", 3, "no_billing_account", 1),
         ])
     }

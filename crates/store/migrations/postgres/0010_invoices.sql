@@ -17,7 +17,8 @@ CREATE TABLE usage_days (
     PRIMARY KEY (account_id, day, key_id, model, input_price_nanos, output_price_nanos)
 ) WITH (fillfactor = 80);
 
-CREATE INDEX usage_days_day ON usage_days (day);
+-- With the account, for a planner that takes this index for a month of one account too: it then reads that account's lines alone.
+CREATE INDEX usage_days_day ON usage_days (day, account_id);
 -- The last day on which a key was used.
 CREATE INDEX usage_days_key ON usage_days (key_id, day);
 
@@ -40,6 +41,12 @@ CREATE FUNCTION month_of_day(day BIGINT) RETURNS BIGINT LANGUAGE sql IMMUTABLE A
         + EXTRACT(MONTH FROM DATE '1970-01-01' + LEAST(day, 2932896)::integer) - 1)::bigint
 $$;
 
+-- Under which number an account's usage is locked; together with the month it is the lock's name. There are few, so that a batch of
+-- very many accounts takes few locks, and accounts that have one in common wait for each other's invoice at most.
+CREATE FUNCTION usage_lock(account_id BIGINT) RETURNS INTEGER LANGUAGE sql IMMUTABLE AS $$
+    SELECT (account_id & 63)::integer
+$$;
+
 CREATE FUNCTION note_month_of_usage() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO account_months (account_id, month) VALUES (NEW.account_id, month_of_day(NEW.day))
@@ -52,9 +59,11 @@ CREATE TRIGGER usage_has_its_month AFTER INSERT ON usage_days
     FOR EACH ROW EXECUTE FUNCTION note_month_of_usage();
 
 -- Nothing is added to a month that is invoiced, or the invoice would no longer be what the ledger says. It fires for sums that are
--- there already too. Whoever issues an invoice locks the table first, so that nobody adds anything in between.
+-- there already too. Whoever adds something first shares the lock of the account's month, and whoever invoices the month holds it
+-- alone: what is added is either there when the sums are read, or comes to look when the invoice is there.
 CREATE FUNCTION refuse_invoiced_usage() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+    PERFORM pg_advisory_xact_lock_shared(month_of_day(NEW.day)::integer, usage_lock(NEW.account_id));
     IF EXISTS (SELECT 1 FROM account_months m WHERE m.account_id = NEW.account_id
                AND m.month = month_of_day(NEW.day) AND m.invoice_year IS NOT NULL) THEN
         RAISE EXCEPTION USING ERRCODE = 'check_violation',
@@ -120,6 +129,7 @@ CREATE TABLE invoices (
     CHECK ((tax_name IS NULL) = (tax_rate_ppm IS NULL)),
     CHECK (total_minor = subtotal_minor + tax_minor),
     CHECK (credited_subtotal >= 0 AND credited_total >= 0),
+    CHECK (state <> 'void' OR (credited_subtotal = subtotal_minor AND credited_total = total_minor)),
     CHECK (kind = 'credit_note' OR (credited_subtotal <= subtotal_minor AND credited_total <= total_minor))
 );
 
@@ -166,6 +176,7 @@ CREATE TABLE invoice_events (
 );
 
 CREATE INDEX invoice_events_invoice ON invoice_events (year, serial, id);
+CREATE UNIQUE INDEX invoice_events_once ON invoice_events (year, serial, deed) WHERE deed IN ('issued', 'voided');
 
 ALTER TABLE account_months ADD FOREIGN KEY (invoice_year, invoice_serial) REFERENCES invoices (year, serial);
 
@@ -195,6 +206,51 @@ CREATE TRIGGER invoice_documents_are_never_emptied BEFORE TRUNCATE ON invoice_do
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_invoice_change();
 CREATE TRIGGER invoice_events_are_never_emptied BEFORE TRUNCATE ON invoice_events
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_invoice_change();
+
+-- Lines are written before the document, and none after it.
+CREATE FUNCTION refuse_line_of_issued_invoice() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT 1 FROM invoice_documents d WHERE d.year = NEW.year AND d.serial = NEW.serial) THEN
+        RAISE EXCEPTION 'an issued invoice is never given another line; make a credit note';
+    END IF;
+    RETURN NEW;
+END;
+$$;
+
+CREATE TRIGGER issued_invoices_get_no_lines BEFORE INSERT ON invoice_lines
+    FOR EACH ROW EXECUTE FUNCTION refuse_line_of_issued_invoice();
+
+-- What is void stays so, and what was credited is never taken back.
+CREATE FUNCTION refuse_uncrediting() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF OLD.state = 'void' OR NEW.credited_subtotal < OLD.credited_subtotal
+        OR NEW.credited_total < OLD.credited_total THEN
+        RAISE EXCEPTION 'a credit note is never taken back; issue the month anew';
+    END IF;
+    RETURN NEW;
+END;
+$$;
+
+CREATE TRIGGER credits_are_never_taken_back BEFORE UPDATE OF state, credited_subtotal, credited_total ON invoices
+    FOR EACH ROW EXECUTE FUNCTION refuse_uncrediting();
+
+-- Numbers are given one after the other.
+CREATE FUNCTION refuse_gap_in_numbers() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'INSERT' AND NEW.serial = 1 THEN
+        RETURN NEW;
+    END IF;
+    IF TG_OP = 'UPDATE' AND NEW.year = OLD.year AND NEW.serial = OLD.serial + 1 THEN
+        RETURN NEW;
+    END IF;
+    RAISE EXCEPTION 'a number is never skipped, given back or given again';
+END;
+$$;
+
+CREATE TRIGGER numbers_have_no_gaps BEFORE INSERT OR UPDATE OR DELETE ON invoice_serials
+    FOR EACH ROW EXECUTE FUNCTION refuse_gap_in_numbers();
+CREATE TRIGGER numbers_are_never_emptied BEFORE TRUNCATE ON invoice_serials
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_gap_in_numbers();
 
 -- A month that is invoiced stays so until its invoice is void.
 CREATE FUNCTION refuse_change_of_invoiced_month() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -41,6 +41,7 @@ CREATE TABLE invoices (
     CHECK ((tax_name IS NULL) = (tax_rate_ppm IS NULL)),
     CHECK (total_minor = subtotal_minor + tax_minor),
     CHECK (credited_subtotal >= 0 AND credited_total >= 0),
+    CHECK (state <> 'void' OR (credited_subtotal = subtotal_minor AND credited_total = total_minor)),
     CHECK (kind = 'credit_note' OR (credited_subtotal <= subtotal_minor AND credited_total <= total_minor))
 ) STRICT, WITHOUT ROWID;
 
@@ -178,6 +179,7 @@ CREATE TABLE invoice_events (
 ) STRICT;
 
 CREATE INDEX invoice_events_invoice ON invoice_events (year, serial, id);
+CREATE UNIQUE INDEX invoice_events_once ON invoice_events (year, serial, deed) WHERE deed IN ('issued', 'voided');
 
 CREATE TRIGGER issued_invoices_never_change BEFORE UPDATE OF year, serial, kind, of_year, of_serial, reason, account_id, month,
     issued_at_ms, due_day, currency, seller_name, letterhead, payment, buyer_name, buyer_address, buyer_email, tax_name,
@@ -231,8 +233,40 @@ BEGIN
 END;
 CREATE TRIGGER invoice_events_are_never_replaced BEFORE INSERT ON invoice_events
 WHEN EXISTS (SELECT 1 FROM invoice_events WHERE id = NEW.id)
+    OR (NEW.deed IN ('issued', 'voided') AND EXISTS (SELECT 1 FROM invoice_events e
+        WHERE e.year = NEW.year AND e.serial = NEW.serial AND e.deed = NEW.deed))
 BEGIN
     SELECT RAISE(ABORT, 'what was done with an invoice is never replaced');
+END;
+
+-- Lines are written before the document, and none after it.
+CREATE TRIGGER issued_invoices_get_no_lines BEFORE INSERT ON invoice_lines
+WHEN EXISTS (SELECT 1 FROM invoice_documents d WHERE d.year = NEW.year AND d.serial = NEW.serial)
+BEGIN
+    SELECT RAISE(ABORT, 'an issued invoice is never given another line; make a credit note');
+END;
+
+-- What is void stays so, and what was credited is never taken back.
+CREATE TRIGGER credits_are_never_taken_back BEFORE UPDATE OF state, credited_subtotal, credited_total ON invoices
+WHEN OLD.state = 'void' OR NEW.credited_subtotal < OLD.credited_subtotal OR NEW.credited_total < OLD.credited_total
+BEGIN
+    SELECT RAISE(ABORT, 'a credit note is never taken back; issue the month anew');
+END;
+
+-- Numbers are given one after the other.
+CREATE TRIGGER numbers_begin_at_one_and_are_never_replaced BEFORE INSERT ON invoice_serials
+WHEN NEW.serial <> 1 OR EXISTS (SELECT 1 FROM invoice_serials s WHERE s.year = NEW.year)
+BEGIN
+    SELECT RAISE(ABORT, 'a number is never skipped, given back or given again');
+END;
+CREATE TRIGGER numbers_have_no_gaps BEFORE UPDATE ON invoice_serials
+WHEN NEW.year <> OLD.year OR NEW.serial <> OLD.serial + 1
+BEGIN
+    SELECT RAISE(ABORT, 'a number is never skipped, given back or given again');
+END;
+CREATE TRIGGER numbers_never_go BEFORE DELETE ON invoice_serials
+BEGIN
+    SELECT RAISE(ABORT, 'a number is never skipped, given back or given again');
 END;
 
 -- Requests that were refused for want of money or because of a limit, for the pages that show them. A key without an account has
@@ -282,6 +316,12 @@ BEGIN
     SELECT RAISE(ABORT, 'the history of accounts is never changed');
 END;
 CREATE TRIGGER account_events_never_go BEFORE DELETE ON account_events
+BEGIN
+    SELECT RAISE(ABORT, 'the history of accounts is never changed');
+END;
+-- INSERT OR REPLACE removes the old row without firing the trigger above.
+CREATE TRIGGER account_events_are_never_replaced BEFORE INSERT ON account_events
+WHEN EXISTS (SELECT 1 FROM account_events WHERE id = NEW.id)
 BEGIN
     SELECT RAISE(ABORT, 'the history of accounts is never changed');
 END;

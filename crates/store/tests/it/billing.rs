@@ -3,8 +3,8 @@
 use crate::firm::{POLICY, asking};
 use crate::samples::{row, with_tokens};
 use chancery_domain::{
-    AccountId, Asker, CreditAmount, Currency, Day, Invoice, InvoiceNumber, InvoiceTerms, KeyId, Month,
-    Prices, Seller, UnixMillis, UsageRow,
+    AccountId, Asker, CreditAmount, Credited, Currency, Day, Invoice, InvoiceNumber, InvoiceTerms, KeyId,
+    Month, Prices, Seller, UnixMillis, UsageRow,
 };
 use chancery_policy::{Act, Permit, TheFirm};
 use chancery_store::{
@@ -85,8 +85,21 @@ pub async fn credit(
     amount: CreditAmount,
     on: &str,
 ) -> Result<InvoiceNumber, StoreError> {
-    let order =
-        CreditOrder { invoice, amount, reason: "It was agreed.".to_owned(), so_far: None, terms: terms() };
+    let permit = permit_at(Asker::Operator, noon_of("2026-12-24"));
+    let known = store.read_invoice(permit, invoice).await?.map(|record| record.credited);
+    credit_after(store, invoice, known.unwrap_or_default(), amount, on).await
+}
+
+/// Where so much was credited before, as far as is known.
+pub async fn credit_after(
+    store: &impl Store,
+    invoice: InvoiceNumber,
+    credited_before: Credited,
+    amount: CreditAmount,
+    on: &str,
+) -> Result<InvoiceNumber, StoreError> {
+    let reason = "It was agreed.".to_owned();
+    let order = CreditOrder { invoice, amount, credited_before, reason, terms: terms() };
     store.credit_invoice(permit_at(Asker::Operator, noon_of(on)), &order, &render).await
 }
 

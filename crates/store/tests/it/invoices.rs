@@ -1,8 +1,8 @@
 //! Conformance: invoices are issued once, under numbers without gaps, are never changed, and are taken back by credit notes.
 
 use crate::billing::{
-    credit, document, issue, issue_new, month, noon_of, order, permit_at, read_invoice, render, terms,
-    use_a_million, used,
+    credit, credit_after, document, issue, issue_new, month, noon_of, order, permit_at, read_invoice, render,
+    terms, use_a_million, used,
 };
 use crate::databases::TestDatabase;
 use crate::firm::{asker, decisions, people};
@@ -179,11 +179,44 @@ pub async fn without_usage_or_account_nothing_is_issued<D: TestDatabase>(databas
     assert_eq!(issue_new(&*store, payer.0, "2026-10", "2026-11-02").await, number("2026-0001"));
 }
 
+pub async fn a_month_too_large_to_be_exact_is_named_and_not_invoiced<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let payer = payer(&*store).await;
+    use_a_million(&*store, 1, payer, "2026-10-15").await;
+    for cost in [i64::MAX, i64::MAX / 2 + 1] {
+        let most = format!(
+            "INSERT INTO usage_days SELECT account_id, day + {}, key_id, model, input_price_nanos, output_price_nanos, \
+             1, 1, 1, {cost} FROM usage_days WHERE day = {}",
+            if cost == i64::MAX { 1 } else { 2 },
+            Day::of(noon_of("2026-10-15")).0
+        );
+        database.raw(&most).await.unwrap();
+    }
+    let too_large = |error: StoreError| {
+        assert!(
+            matches!(error, StoreError::MonthTooLarge { month: of } if of == month("2026-10")),
+            "{error:?}"
+        );
+        assert!(!error.to_string().contains("days"), "{error}");
+    };
+    too_large(issue(&*store, payer.0, "2026-10", "2026-11-02").await.unwrap_err());
+    too_large(store.month_usage(payer.0, month("2026-10")).await.unwrap_err());
+    let permit = permit_at::<ReadInvoices>(Asker::Operator, noon_of("2026-11-02"));
+    too_large(store.month_to_bill(permit, payer.0, month("2026-10")).await.unwrap_err());
+    assert_eq!(store.last_invoice_numbers().await.unwrap(), []);
+}
+
 pub async fn numbers_have_no_gaps_however_many_issue_at_once<D: TestDatabase>(database: Arc<D>) {
     const ACCOUNTS: usize = 24;
     let stores = [database.open().await, database.open().await];
+    let mut numbers = BTreeSet::new();
     let mut issuing = JoinSet::new();
     for place in 0..ACCOUNTS {
+        // The last six in the next year, which has numbers of its own.
+        let on = if place < 18 { "2026-11-02" } else { "2027-01-03" };
+        if place == 18 {
+            numbers.extend(std::mem::take(&mut issuing).join_all().await);
+        }
         let account = account(&*stores[0], &format!("Account {place}")).await.id;
         let key = key(&*stores[0], Some(account)).await.id;
         use_a_million(&*stores[0], place, (account, key), "2026-10-15").await;
@@ -198,12 +231,10 @@ pub async fn numbers_have_no_gaps_however_many_issue_at_once<D: TestDatabase>(da
                     matches!(&error, StoreError::DocumentFailed { why, .. } if why == "there is no paper")
                 );
             }
-            // Every fourth in the next year, which has numbers of its own.
-            let on = if place % 4 == 3 { "2027-01-03" } else { "2026-11-02" };
             issue_new(&*store, account, "2026-10", on).await
         });
     }
-    let numbers: BTreeSet<InvoiceNumber> = issuing.join_all().await.into_iter().collect();
+    numbers.extend(issuing.join_all().await);
     let of_year = |year, last| (1..=last).map(move |serial| InvoiceNumber { year, serial });
     let expected: BTreeSet<InvoiceNumber> = of_year(2026, 18).chain(of_year(2027, 6)).collect();
     assert_eq!(numbers, expected);
@@ -231,6 +262,27 @@ pub async fn numbers_have_no_gaps_however_many_issue_at_once<D: TestDatabase>(da
         billed.extend(page);
     }
     assert_eq!(billed.len(), ACCOUNTS);
+}
+
+pub async fn numbers_and_dates_never_run_against_each_other<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let payer = payer(&*store).await;
+    for (place, day) in ["2026-08-15", "2026-09-15", "2026-10-15"].into_iter().enumerate() {
+        use_a_million(&*store, place, payer, day).await;
+    }
+    // Of two nodes, the clock of one is late, even across New Year.
+    let first = issue_new(&*store, payer.0, "2026-08", "2026-11-03").await;
+    let second = issue_new(&*store, payer.0, "2026-09", "2026-11-02").await;
+    let third = issue_new(&*store, payer.0, "2026-10", "2027-01-01").await;
+    let note = credit(&*store, first, CreditAmount::Whole, "2026-12-31").await.unwrap();
+    let issued = store.issued_invoices(None, 10).await.unwrap();
+    let numbers: Vec<_> = issued.iter().map(|record| record.invoice.number).collect();
+    assert_eq!(numbers, [first, second, third, note]);
+    assert_eq!(numbers, ["2026-0001", "2026-0002", "2027-0001", "2027-0002"].map(number));
+    let moments: Vec<_> = issued.iter().map(|record| record.invoice.issued_at).collect();
+    assert_eq!(moments, ["2026-11-03", "2026-11-03", "2027-01-01", "2027-01-01"].map(noon_of));
+    assert_eq!(issued[1].events[0].at, noon_of("2026-11-03"));
+    assert_eq!(issued[1].invoice.due, "2026-12-03".parse::<Day>().unwrap());
 }
 
 pub async fn of_many_issuing_one_month_one_makes_the_invoice<D: TestDatabase>(database: Arc<D>) {
@@ -284,7 +336,8 @@ pub async fn a_credit_note_takes_back_a_part_or_all_that_is_left_and_no_more<D: 
     // Who sends it is as it is now; currency and tax are those of the invoice.
     terms.seller.name = "Marlow, Finch & Hale".to_owned();
     (terms.currency, terms.tax) = ("JPY".parse().unwrap(), None);
-    let order = CreditOrder { invoice, amount: part(333), reason: reason.clone(), so_far: None, terms };
+    let credited_before = Credited::default();
+    let order = CreditOrder { invoice, amount: part(333), credited_before, reason: reason.clone(), terms };
     let permit = || permit_at::<ManageInvoices>(asker(&ruth), noon_of("2026-11-04"));
     let failing = |_: &Invoice| Err("there is no paper".to_owned());
     let outcome = store.credit_invoice(permit(), &order, &failing).await;
@@ -329,6 +382,29 @@ pub async fn a_credit_note_takes_back_a_part_or_all_that_is_left_and_no_more<D: 
     let permit = permit_at::<ManageInvoices>(Asker::Operator, noon_of("2026-11-06"));
     let outcome = store.note_payment(permit, invoice, PaymentDeed::Paid).await;
     assert!(matches!(outcome, Err(StoreError::InvoiceIsVoid(of)) if of == invoice), "{outcome:?}");
+}
+
+pub async fn of_many_crediting_what_they_have_seen_one_makes_the_note<D: TestDatabase>(database: Arc<D>) {
+    const TASKS: usize = 8;
+    let stores = [database.open().await, database.open().await];
+    let payer = payer(&*stores[0]).await;
+    use_a_million(&*stores[0], 1, payer, "2026-10-15").await;
+    let invoice = issue_new(&*stores[0], payer.0, "2026-10", "2026-11-02").await;
+    let part = CreditAmount::Part(MinorUnits(100));
+    for round in 1..=2 {
+        let seen = read_invoice(&*stores[0], invoice).await.credited;
+        let mut crediting = JoinSet::new();
+        for place in 0..TASKS {
+            let store = Arc::clone(&stores[place % 2]);
+            crediting.spawn(async move { credit_after(&*store, invoice, seen, part, "2026-11-03").await });
+        }
+        let outcomes = crediting.join_all().await;
+        let notes = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+        let late = |outcome: &&Result<InvoiceNumber, StoreError>| matches!(outcome, Err(StoreError::CreditedMeanwhile(of)) if *of == invoice);
+        assert_eq!((notes, outcomes.iter().filter(late).count()), (1, TASKS - 1), "{outcomes:?}");
+        assert_eq!(read_invoice(&*stores[0], invoice).await.credited.subtotal, MinorUnits(100 * round));
+    }
+    assert_eq!(stores[0].last_invoice_numbers().await.unwrap(), [number("2026-0003")]);
 }
 
 pub async fn a_month_that_was_credited_as_a_whole_is_open_again<D: TestDatabase>(database: Arc<D>) {
@@ -400,10 +476,28 @@ pub async fn raw_sql_cannot_change_remove_or_replace_what_was_issued<D: TestData
     let store = database.open().await;
     let payer = payer(&*store).await;
     use_a_million(&*store, 1, payer, "2026-10-15").await;
+    use_a_million(&*store, 2, payer, "2026-09-15").await;
+    let void = issue_new(&*store, payer.0, "2026-09", "2026-11-02").await;
+    credit(&*store, void, CreditAmount::Whole, "2026-11-02").await.unwrap();
     let invoice = issue_new(&*store, payer.0, "2026-10", "2026-11-02").await;
+    credit(&*store, invoice, CreditAmount::Part(MinorUnits(100)), "2026-11-02").await.unwrap();
     let (before, bytes) =
         (read_invoice(&*store, invoice).await, store.issued_document(invoice).await.unwrap());
     for sql in [
+        "INSERT INTO invoice_lines SELECT year, serial, place + 100, item, model, direction, tokens, price_nanos, \
+         exact_nanos, amount_minor FROM invoice_lines",
+        "INSERT INTO invoice_events (year, serial, deed, at_ms) SELECT year, serial, 'issued', 0 FROM invoices",
+        "INSERT INTO invoice_events (year, serial, deed, at_ms) VALUES (2026, 1, 'voided', 0)",
+        "UPDATE invoice_serials SET serial = serial - 1",
+        "UPDATE invoice_serials SET serial = serial + 2",
+        "UPDATE invoice_serials SET year = year + 1, serial = serial + 1",
+        "DELETE FROM invoice_serials",
+        "INSERT INTO invoice_serials (year, serial) VALUES (2027, 5)",
+        "UPDATE invoices SET state = 'issued' WHERE state = 'void'",
+        "UPDATE invoices SET state = 'paid' WHERE state = 'void'",
+        "UPDATE invoices SET state = 'void' WHERE state = 'issued'",
+        "UPDATE invoices SET credited_subtotal = 0, credited_total = 0 WHERE state = 'issued' AND credited_total > 0",
+        "UPDATE invoices SET credited_total = credited_total - 1 WHERE state = 'issued' AND credited_total > 0",
         "UPDATE invoices SET total_minor = 1, subtotal_minor = 1, tax_minor = 0",
         "UPDATE invoices SET buyer_name = 'Somebody else'",
         "UPDATE invoices SET state = 'paid', due_day = due_day + 1",

@@ -235,9 +235,12 @@ conformance_suite! {
         what_is_not_there_is_not_found_and_the_look_is_on_record
         a_month_is_issued_from_an_hour_after_its_end_and_not_before
         without_usage_or_account_nothing_is_issued
+        a_month_too_large_to_be_exact_is_named_and_not_invoiced
         numbers_have_no_gaps_however_many_issue_at_once
+        numbers_and_dates_never_run_against_each_other
         of_many_issuing_one_month_one_makes_the_invoice
         a_credit_note_takes_back_a_part_or_all_that_is_left_and_no_more
+        of_many_crediting_what_they_have_seen_one_makes_the_note
         a_month_that_was_credited_as_a_whole_is_open_again
         a_payment_is_noted_once_and_can_be_taken_back
         raw_sql_cannot_change_remove_or_replace_what_was_issued;
@@ -273,7 +276,7 @@ conformance_suite! {
         a_months_report_equals_the_ledger_and_what_usage_gives
         reading_usage_is_on_record_and_an_unknown_account_has_none
         a_month_too_large_to_be_exact_is_an_error
-        refusals_add_up_by_day_key_and_code
+        refusals_add_up_by_day_and_code
         a_peak_rises_and_never_falls_and_keeps_its_moment
         nodes_that_note_at_once_add_up;
 }

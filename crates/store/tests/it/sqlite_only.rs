@@ -287,6 +287,10 @@ async fn an_invoice_cannot_be_replaced() {
     let payer = payer(&*store).await;
     use_a_million(&*store, 1, payer, "2026-10-15").await;
     let number = issue_new(&*store, payer.0, "2026-10", "2026-11-02").await;
+    database
+        .raw("INSERT INTO account_events (deed, detail, at_ms) VALUES ('make', 'made it', 1)")
+        .await
+        .unwrap();
     let (before, bytes) = (read_invoice(&*store, number).await, store.issued_document(number).await.unwrap());
     for sql in [
         "INSERT OR REPLACE INTO invoices SELECT * FROM invoices",
@@ -294,6 +298,9 @@ async fn an_invoice_cannot_be_replaced() {
         "INSERT OR REPLACE INTO invoice_documents SELECT year, serial, x'00' FROM invoice_documents",
         "REPLACE INTO invoice_events SELECT * FROM invoice_events",
         "REPLACE INTO account_months (account_id, month) SELECT account_id, month FROM account_months",
+        "INSERT OR REPLACE INTO invoice_events (year, serial, deed, at_ms) VALUES (2026, 1, 'issued', 0)",
+        "INSERT OR REPLACE INTO invoice_serials (year, serial) VALUES (2026, 1)",
+        "INSERT OR REPLACE INTO account_events (id, deed, detail, at_ms) SELECT id, '', '', 0 FROM account_events",
         "UPDATE OR REPLACE invoice_lines SET place = 1 WHERE place = 0",
     ] {
         let error = database.raw(sql).await.unwrap_err().to_string();

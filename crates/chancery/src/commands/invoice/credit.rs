@@ -12,18 +12,17 @@ use serde_json::json;
 pub async fn run(store: &dyn Store, terms: InvoiceTerms, options: &Options) -> anyhow::Result<()> {
     let number = options.number;
     let operator = Operator::new()?;
+    let permit = operator.ask::<ReadInvoices>(store, TheFirm).await?;
+    let record = store.read_invoice(permit, number).await?.ok_or(StoreError::NoSuchInvoice(number))?;
     let amount = match &options.amount {
         None => CreditAmount::Whole,
-        Some(amount) => {
-            // How many decimals an amount has is up to the invoice's currency.
-            let permit = operator.ask::<ReadInvoices>(store, TheFirm).await?;
-            let record = store.read_invoice(permit, number).await?;
-            let record = record.ok_or(StoreError::NoSuchInvoice(number))?;
-            CreditAmount::Part(in_minor_units(*amount, record.invoice.bill.currency)?)
-        }
+        // How many decimals an amount has is up to the invoice's currency.
+        Some(amount) => CreditAmount::Part(in_minor_units(*amount, record.invoice.bill.currency)?),
     };
+    let credited_before = record.credited;
     let permit = operator.ask::<ManageInvoices>(store, TheFirm).await?;
-    let order = CreditOrder { invoice: number, amount, reason: options.reason.clone(), so_far: None, terms };
+    let order =
+        CreditOrder { invoice: number, amount, credited_before, reason: options.reason.clone(), terms };
     let note = store.credit_invoice(permit, &order, &chancery_invoicing::pdf).await?;
     if options.json {
         return print_json(&json!({ "number": note, "credit_of": number }));

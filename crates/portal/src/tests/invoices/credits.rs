@@ -165,6 +165,10 @@ async fn a_form_that_is_sent_twice_credits_once() {
         StatusCode::CONFLICT,
         &["Credited meanwhile.", "value=\"Once.\"", "so_far\" value=\"1000\""],
     );
+    // Nor does one that does not say what it has seen.
+    let fields = form(&[("credit", "part"), ("amount", "10"), ("reason", "Once.")]);
+    let reply = firm.ruth.browser.post(CREDIT, &fields).await;
+    refused(&reply, StatusCode::CONFLICT, &["Credited meanwhile.", "value=\"Once.\""]);
     assert_eq!(json(&mut firm, "/invoices").await["total"], 2);
 }
 
