@@ -8,6 +8,7 @@
 
 mod accounts_page;
 mod activity;
+mod billing;
 mod bounds;
 mod browser;
 mod client_records;
