@@ -4,9 +4,9 @@
 use crate::office::{Office, Somebody};
 use crate::server::Firm;
 use chancery_domain::{
-    AccountId, ApiKey, Asker, Clock, CreditAmount, Currency, Day, HowEnded, InvoiceNumber, InvoiceTerms,
-    KeyId, MinorUnits, Month, Nanos, PersonId, Prices, RateLimits, RequestId, Role, SeededRandomness, Seller,
-    SystemClock, TokenPrice, UnixMillis, UsageRow,
+    AccountId, ApiKey, Asker, Clock, CreditAmount, Credited, Currency, Day, HowEnded, InvoiceNumber,
+    InvoiceTerms, KeyId, MinorUnits, Month, Nanos, PersonId, Prices, RateLimits, RequestId, Role,
+    SeededRandomness, Seller, SystemClock, TokenPrice, UnixMillis, UsageRow,
 };
 use chancery_policy::{Act, Asking, Permit, Policy, TheFirm};
 use chancery_store::{
@@ -286,7 +286,10 @@ impl Past {
         reason: &str,
         at: UnixMillis,
     ) -> InvoiceNumber {
-        let order = CreditOrder { invoice, amount, reason: reason.to_owned(), terms: self.terms() };
+        let (reason, terms) = (reason.to_owned(), self.terms());
+        // Each is credited once.
+        let credited_before = Credited::default();
+        let order = CreditOrder { invoice, amount, credited_before, reason, terms };
         self.store.credit_invoice(self.permit(at), &order, &chancery_invoicing::pdf).await.unwrap()
     }
 }
