@@ -517,9 +517,8 @@ async fn wait_for_the_sessions_end(connection: &mut PgConnection) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(SESSIONS_END_TIMEOUT, ended)
-        .await
-        .expect("the store was closed and its sessions go on");
+    let ended = tokio::time::timeout(SESSIONS_END_TIMEOUT, ended).await;
+    assert!(ended.is_ok(), "the store was closed and its sessions go on");
 }
 
 /// Rows of the clients' table and of its indexes that the server has read so far.
