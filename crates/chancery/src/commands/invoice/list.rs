@@ -4,12 +4,12 @@ use crate::cli::ListInvoices as Options;
 use crate::operator::Operator;
 use crate::output::{print_json, print_table, say};
 use chancery_domain::{
-    AccountName, Clock, Day, InvoiceKind, InvoiceNumber, InvoiceState, MinorUnits, Month, SystemClock,
-    UnixMillis,
+    AccountName, Clock, Day, InvoiceKind, InvoiceNumber, InvoiceState, MinorUnits, MoneyError, Month,
+    SystemClock, UnixMillis,
 };
 use chancery_policy::{ReadInvoices, TheFirm};
 use chancery_store::{InvoicePage, InvoiceQuery, InvoiceSums, ListedInvoice, Store, UnbilledMonth};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Everything that fits.
 struct Found {
@@ -72,21 +72,16 @@ fn kind(invoice: &ListedInvoice) -> (&'static str, Option<InvoiceNumber>) {
     }
 }
 
-fn outstanding(invoice: &ListedInvoice) -> MinorUnits {
-    match (&invoice.kind, invoice.state) {
-        (InvoiceKind::Invoice, InvoiceState::Issued) => {
-            MinorUnits(invoice.total.0.saturating_sub(invoice.credited.total.0))
-        }
-        _ => MinorUnits(0),
-    }
+fn outstanding(listed: &ListedInvoice) -> Result<MinorUnits, MoneyError> {
+    chancery_domain::outstanding(&listed.kind, listed.state, listed.total, listed.credited)
 }
 
 fn print_as_json(found: &Found) -> anyhow::Result<()> {
     let account = |id: i64, name: &AccountName| json!({ "id": id, "name": name.as_str() });
-    let invoice = |listed: &ListedInvoice| {
+    let invoice = |listed: &ListedInvoice| -> anyhow::Result<Value> {
         let (kind, credit_of) = kind(listed);
         let amount = |amount| listed.currency.decimal(amount);
-        json!({
+        Ok(json!({
             "number": listed.number,
             "kind": kind,
             "credit_of": credit_of,
@@ -97,8 +92,8 @@ fn print_as_json(found: &Found) -> anyhow::Result<()> {
             "due": listed.due.to_string(),
             "currency": listed.currency.as_str(),
             "total": amount(listed.total),
-            "outstanding": amount(outstanding(listed)),
-        })
+            "outstanding": amount(outstanding(listed)?),
+        }))
     };
     let draft = |UnbilledMonth { account: id, name, month, totals }: &UnbilledMonth| {
         json!({
@@ -118,7 +113,7 @@ fn print_as_json(found: &Found) -> anyhow::Result<()> {
         })
     };
     print_json(&json!({
-        "invoices": found.invoices.iter().map(invoice).collect::<Vec<_>>(),
+        "invoices": found.invoices.iter().map(invoice).collect::<anyhow::Result<Vec<_>>>()?,
         "drafts": found.unbilled.iter().map(draft).collect::<Vec<_>>(),
         "sums": found.sums.iter().map(sums).collect::<Vec<_>>(),
         "total": found.invoices.len(),
@@ -126,23 +121,23 @@ fn print_as_json(found: &Found) -> anyhow::Result<()> {
 }
 
 fn print(found: &Found, options: &Options) -> anyhow::Result<()> {
-    let row = |listed: &ListedInvoice| {
+    let row = |listed: &ListedInvoice| -> anyhow::Result<Vec<String>> {
         let what = match kind(listed).1 {
             None => listed.state.as_str().to_owned(),
             Some(of) => format!("credits {of}"),
         };
-        vec![
+        Ok(vec![
             listed.number.to_string(),
             listed.buyer.to_string(),
             listed.month.to_string(),
             what,
             listed.due.to_string(),
             listed.currency.to_read(listed.total),
-            listed.currency.to_read(outstanding(listed)),
-        ]
+            listed.currency.to_read(outstanding(listed)?),
+        ])
     };
     if options.state != Some(InvoiceState::Draft) {
-        let rows: Vec<Vec<String>> = found.invoices.iter().map(row).collect();
+        let rows = found.invoices.iter().map(row).collect::<anyhow::Result<Vec<_>>>()?;
         print_table(&["NUMBER", "ACCOUNT", "MONTH", "STATE", "DUE", "TOTAL", "OUTSTANDING"], &rows);
         for InvoiceSums { currency, billed, outstanding, overdue } in &found.sums {
             let [billed, outstanding, overdue] =
