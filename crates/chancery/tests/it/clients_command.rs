@@ -271,7 +271,7 @@ async fn verify_names_an_audit_row_that_was_tampered_with() {
     firm_with_people(&firm).await.close().await;
     firm.run(&["client", "import", &file(&firm, "two.jsonl", TWO)]);
     firm.run(&["client", "assign", "1001", "omar@example.com"]);
-    assert!(firm.run(&["verify"]).contains("audit: 3 decisions: all agree"));
+    assert!(firm.run(&["verify"]).contains("audit: 4 decisions: all agree"));
     // Someone with the file and patience: the guards are dropped, the decision is turned around.
     let script = "import sqlite3, sys\n\
         base = sqlite3.connect(sys.argv[1])\n\
@@ -288,7 +288,7 @@ async fn verify_names_an_audit_row_that_was_tampered_with() {
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("DIFFERS audit row 0 of writer ") && text.contains("reassignClient"), "{text}");
-    assert!(text.contains("audit: 3 decisions: see above"), "{text}");
+    assert!(text.contains("audit: 4 decisions: see above"), "{text}");
 }
 
 #[tokio::test]
