@@ -141,8 +141,9 @@ async fn schemathesis_finds_nothing_that_the_document_does_not_say() {
         SEED,
         "--max-examples",
         EXAMPLES_PER_OPERATION,
+        // Python 3.11 cannot parse in two threads at once ("AST constructor recursion depth mismatch"), and Hypothesis parses.
         "--workers",
-        "2",
+        "1",
     ]);
     command.args([
         "--header",
