@@ -17,6 +17,8 @@ mod docs;
 mod drafting;
 mod event_stream;
 mod faults;
+#[path = "../../../engine/tests/it/server.rs"]
+mod faulty_server;
 mod identity_clients;
 mod identity_providers;
 mod limits;
@@ -35,5 +37,6 @@ mod sign_in;
 mod smtp;
 mod start_up;
 mod tour;
+mod upstream;
 mod users;
 mod v1;
