@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test test-arm check openapi authorization bench bench-engine bench-ledger bench-portal clean screenshots torture
+.PHONY: help run test test-arm check openapi authorization bench bench-engine bench-ledger bench-portal bench-billing clean screenshots torture
 
 CARGO ?= cargo
 CHANCERY := $(CARGO) run --quiet --release --locked -p chancery --
@@ -49,7 +49,7 @@ screenshots: ## Renew the pictures of docs/sign-in.md and docs/portal.md, from a
 	@scripts/require build test
 	CHANCERY_TEST_SCREENSHOTS=$(CURDIR)/docs scripts/with-services scripts/run-tests -p chancery --test it tour::
 
-bench: bench-engine bench-ledger bench-portal ## Every side-by-side benchmark and every measurement
+bench: bench-engine bench-ledger bench-portal bench-billing ## Every side-by-side benchmark and every measurement
 
 bench-engine: ## Us against llama-server and OpenVINO GenAI, into bench/RESULTS.md (ARGS="--clients 1,16 …" for a part)
 	@scripts/require build peers
@@ -66,6 +66,11 @@ bench-portal: ## The portal's pages at 100 and at 100,000 clients (with CHANCERY
 	@scripts/require build
 	$(CARGO) build --release --locked -p chancery -p chancery-bench --bin chancery --bin client_pages
 	@target/release/client_pages $(if $(CHANCERY_TEST_POSTGRES_URL),--postgres "$(CHANCERY_TEST_POSTGRES_URL)") $(ARGS)
+
+bench-billing: ## The pages about usage and invoices at 10,000 and at 10 million ledger rows (with CHANCERY_TEST_POSTGRES_URL set, on PostgreSQL too)
+	@scripts/require build
+	$(CARGO) build --release --locked -p chancery -p chancery-bench --bin chancery --bin billing_pages
+	@target/release/billing_pages $(if $(CHANCERY_TEST_POSTGRES_URL),--postgres "$(CHANCERY_TEST_POSTGRES_URL)") $(ARGS)
 
 clean: ## Remove what was built
 	$(CARGO) clean

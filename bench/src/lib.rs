@@ -1,3 +1,10 @@
-//! What the programs here share with the tests that run them for a short while.
+//! What the programs here share with each other, and with the tests that run them for a short while.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a measurement that fails has nothing to clean up but what Drop removes"
+)]
 
+pub mod people;
+pub mod portal;
+pub mod postgres_database;
 pub mod soak;

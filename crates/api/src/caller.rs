@@ -22,10 +22,14 @@ impl FromRequestParts<ApiState> for Authenticated {
 
 pub(crate) async fn authenticate(parts: &Parts, state: &ApiState) -> Result<Caller, ApiError> {
     let caller = state.meter.authenticate(bearer_token(parts)).await?;
+    make_known(parts, caller);
+    Ok(caller)
+}
+
+fn make_known(parts: &Parts, caller: Caller) {
     if let Some(known) = parts.extensions.get::<KnownCaller>() {
         known.is(caller);
     }
-    Ok(caller)
 }
 
 /// For replies that everybody gets: who has a valid key learns where its account stands.
@@ -36,7 +40,9 @@ impl FromRequestParts<ApiState> for PossiblyAuthenticated {
 
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Infallible> {
         // Nothing is refused here; the reply says what is wrong with the request.
-        let _ = authenticate(parts, state).await;
+        if let Some(caller) = state.meter.recognise(bearer_token(parts)).await {
+            make_known(parts, caller);
+        }
         Ok(Self)
     }
 }

@@ -141,8 +141,10 @@ fn parse_query(query: &str) -> Result<UsageQuery, ApiError> {
     {
         return Err(ApiError::invalid_value("from", format!("`from` ({from}) is after `to` ({to})")));
     }
-    let by = found[2].map_or(Ok(UsageBy::Day), str::parse::<UsageBy>);
-    let by = by.map_err(|error| ApiError::invalid_value("by", format!("`by` {error}")))?;
+    let asked = found[2].unwrap_or(UsageBy::Day.as_str());
+    // A key sees its own account alone, so there is nothing to group by account.
+    let by = UsageBy::OF_ONE_ACCOUNT.into_iter().find(|by| by.as_str() == asked);
+    let by = by.ok_or_else(|| ApiError::invalid_value("by", "`by` must be day, model or key"))?;
     Ok(UsageQuery { account: None, from, to, by })
 }
 
@@ -159,6 +161,8 @@ fn entry(sum: UsageSum) -> UsageEntry {
         UsageGroup::Day(group) => day = Some(group),
         UsageGroup::Model(group) => model = Some(group),
         UsageGroup::Key(group) => key = Some(group.to_string()),
+        // `parse_query` asks for no such sums.
+        UsageGroup::Account(_) => {}
     }
     UsageEntry { day, model, key, totals }
 }
@@ -173,6 +177,7 @@ mod tests {
             ("from=2026-02-30", "from"),
             ("to=soon", "to"),
             ("by=hour", "by"),
+            ("by=account", "by"),
             ("form=2026-01-01", "form"),
             ("by=day&by=day", "by"),
             ("from=2026-02-02&to=2026-02-01", "from"),
@@ -181,5 +186,6 @@ mod tests {
         }
         assert!(parse_query("from=2026-02-01&to=2026-02-01&by=model").is_ok());
         assert!(parse_query("").is_ok());
+        assert_eq!(parse_query("by=account").unwrap_err().reason, "`by` must be day, model or key");
     }
 }

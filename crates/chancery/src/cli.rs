@@ -1,8 +1,11 @@
 //! The command line as its users see it. Every command has an example in its help.
 
 use crate::client_file::Format;
-use chancery_domain::{AccountName, AmountError, ClientId, Day, EmailAddress, Role};
-use chancery_store::{CapChange, UsageBy};
+use chancery_domain::{
+    AccountName, AmountError, Bounds, ClientId, ContactEmail, Day, EmailAddress, InvoiceNumber, InvoiceState,
+    Lines, Month, Nanos, PostalAddress, Role, TextError,
+};
+use chancery_store::{CapChange, UsageBy, key_label};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -54,6 +57,10 @@ pub enum Command {
         after_help = "Example:\n  chancery usage --account \"Hale & Ward\" --from 2026-11-01 --to 2026-11-30"
     )]
     Usage(Usage),
+    /// Invoices and credit notes: issue them, list them, get their files, note payments
+    #[command(subcommand, arg_required_else_help = true)]
+    #[command(after_help = "Example:\n  chancery invoice issue --account \"Hale & Ward\" --month 2026-10")]
+    Invoice(Invoice),
     /// Model files
     #[command(subcommand, arg_required_else_help = true)]
     #[command(after_help = "Example:\n  chancery model pull smollm2-135m")]
@@ -63,7 +70,7 @@ pub enum Command {
         after_help = "Example:\n  echo 'Met Mr. Ito on 3 March.' | chancery generate --model smollm2-135m \\\n    --instructions 'Rewrite the notes as a polite letter.' --max-output-tokens 200 -"
     )]
     Generate(Generate),
-    /// Recompute the ledger and the audit, and name what differs; exit code 1 if anything does
+    /// Recompute the ledger, the invoices and the audit, and name what differs; exit code 1 if anything does
     #[command(after_help = "Example:\n  chancery verify")]
     Verify(Verify),
     /// Check or show the configuration
@@ -120,6 +127,19 @@ pub enum Account {
         #[arg(long, value_name = "AMOUNT", value_parser = cap_change)]
         spend_per_month: Option<CapChange>,
     },
+    /// Say where an account's invoices go
+    #[command(
+        after_help = "Example:\n  chancery account billing \"Hale & Ward\" --address \"12 Harbour Lane\nBoston\" --email bills@hale.example"
+    )]
+    Billing {
+        name: AccountName,
+        /// The postal address, with its lines; an empty text takes it away
+        #[arg(long, value_name = "TEXT", required_unless_present = "email")]
+        address: Option<PostalAddress>,
+        /// An e-mail address; an empty text takes it away
+        #[arg(long, value_name = "ADDRESS")]
+        email: Option<ContactEmail>,
+    },
     /// Close an account: its keys stop generating, its ledger stays
     #[command(after_help = "Example:\n  chancery account close \"Hale & Ward\"")]
     Close { name: AccountName },
@@ -144,7 +164,7 @@ pub enum Key {
         #[arg(long, value_name = "NAME")]
         account: Option<AccountName>,
         /// What it is for
-        #[arg(long, value_name = "TEXT", default_value = "", value_parser = label)]
+        #[arg(long, value_name = "TEXT", default_value = "", value_parser = key_label)]
         label: String,
     },
     /// Let a key bill an account
@@ -297,14 +317,6 @@ fn cap_change(text: &str) -> Result<CapChange, AmountError> {
     if text == "none" { Ok(CapChange::Remove) } else { text.parse().map(CapChange::Set) }
 }
 
-fn label(text: &str) -> Result<String, String> {
-    const MAX_LABEL_CHARS: usize = 100;
-    if text.chars().count() > MAX_LABEL_CHARS || text.chars().any(char::is_control) {
-        return Err(format!("a label is at most {MAX_LABEL_CHARS} visible characters"));
-    }
-    Ok(text.to_owned())
-}
-
 #[derive(Debug, Args)]
 pub struct Usage {
     /// Only this account
@@ -316,12 +328,117 @@ pub struct Usage {
     /// Last day, in UTC
     #[arg(long, value_name = "DAY")]
     pub to: Option<Day>,
-    /// What to sum by: day, model or key
+    /// What to sum by: day, model, key or account
     #[arg(long, default_value = "day")]
     pub by: UsageBy,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Invoice {
+    /// Issue the invoice of a month that has ended; one that is there already is left as it is, and named
+    #[command(after_help = "Example:\n  chancery invoice issue --account \"Hale & Ward\" --month 2026-10")]
+    Issue(IssueInvoice),
+    /// Show invoices and credit notes, the latest first, and the months that are not invoiced yet
+    #[command(after_help = "Example:\n  chancery invoice list --state issued --year 2026 --json")]
+    List(ListInvoices),
+    /// Show one, or write its file
+    #[command(
+        after_help = "Example:\n  chancery invoice show 2026-0031\n  chancery invoice show 2026-0031 --pdf 2026-0031.pdf\n  \
+            chancery invoice show 2026-0031 --csv - | column -ts,"
+    )]
+    Show(ShowInvoice),
+    /// Note that an invoice is paid
+    #[command(after_help = "Example:\n  chancery invoice paid 2026-0031")]
+    Paid {
+        /// Such as 2026-0031
+        #[arg(value_name = "NUMBER")]
+        number: InvoiceNumber,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Take an invoice back, or a part of it, with a credit note; an issued invoice is never changed
+    #[command(
+        after_help = "Example:\n  chancery invoice credit 2026-0031 --amount 25.00 --reason \"The outage of 14 October\"\n  \
+            chancery invoice credit 2026-0031 --whole --reason \"Wrong address\""
+    )]
+    Credit(CreditInvoice),
+}
+
+#[derive(Debug, Args)]
+pub struct IssueInvoice {
+    /// The account that is billed
+    #[arg(long, value_name = "NAME")]
+    pub account: AccountName,
+    /// The calendar month, in UTC
+    #[arg(long, value_name = "YYYY-MM")]
+    pub month: Month,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ListInvoices {
+    /// Only those of this account
+    #[arg(long, value_name = "NAME")]
+    pub account: Option<AccountName>,
+    /// Only those in this state: draft, issued, paid or void
+    #[arg(long, value_name = "STATE")]
+    pub state: Option<InvoiceState>,
+    /// Only those that were issued in this year
+    #[arg(long, value_name = "YEAR", value_parser = clap::value_parser!(i16).range(1970..=9998))]
+    pub year: Option<i16>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ShowInvoice {
+    /// Such as 2026-0031
+    #[arg(value_name = "NUMBER")]
+    pub number: InvoiceNumber,
+    /// Write the PDF, byte for byte as it was issued; `-` is standard output
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["csv", "json"])]
+    pub pdf: Option<PathBuf>,
+    /// Write its lines as CSV; `-` is standard output
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    pub csv: Option<PathBuf>,
+    /// Replace a file that is there already
+    #[arg(long)]
+    pub force: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("how_much").required(true).args(["whole", "amount"]))]
+pub struct CreditInvoice {
+    /// Such as 2026-0031
+    #[arg(value_name = "NUMBER")]
+    pub number: InvoiceNumber,
+    /// All that is left of it: it is void then, and its month can be invoiced again
+    #[arg(long)]
+    pub whole: bool,
+    /// So much of its subtotal, for example 25.00; the tax on it is added
+    #[arg(long, value_name = "AMOUNT")]
+    pub amount: Option<Nanos>,
+    /// Why, as it stands on the credit note
+    #[arg(long, value_name = "TEXT", value_parser = reason)]
+    pub reason: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn reason(text: &str) -> Result<String, TextError> {
+    const MAX_REASON_CHARS: usize = 300;
+    Bounds { what: "the reason", min_chars: 1, max_chars: MAX_REASON_CHARS, lines: Lines::One }.take(text)
 }
 
 #[derive(Debug, Subcommand)]

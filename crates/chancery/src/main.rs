@@ -8,6 +8,7 @@ mod commands;
 mod config;
 mod data_folder;
 mod model_pull;
+mod new_file;
 mod operator;
 mod output;
 mod secret_file;

@@ -67,6 +67,11 @@ impl Currency {
         self.with_groups(amount, "")
     }
 
+    /// As people read it where the currency is said elsewhere: `-1,207.70`.
+    pub fn figures(&self, amount: MinorUnits) -> String {
+        self.with_groups(amount, ",")
+    }
+
     /// As people read it: `$1,207.70`, `CHF 1,207.70`. A negative amount has its sign in front: `-$12.00`.
     pub fn to_read(&self, amount: MinorUnits) -> String {
         let sign = if amount.0 < 0 { "-" } else { "" };
@@ -161,6 +166,7 @@ mod tests {
         for (code, minor, decimal, read) in cases {
             let currency = currency(code);
             assert_eq!(currency.decimal(MinorUnits(minor)), decimal);
+            assert_eq!(currency.figures(MinorUnits(minor)).replace(',', ""), decimal);
             assert_eq!(currency.to_read(MinorUnits(minor)), read);
         }
     }

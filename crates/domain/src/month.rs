@@ -44,7 +44,11 @@ impl Month {
     }
 
     pub fn last_day(self) -> Day {
-        Day(self.next().first_day().0 - 1)
+        match self.next().first_day() {
+            // There is none after it: it has all the days that are left.
+            Day(i32::MAX) => Day(i32::MAX),
+            Day(next) => Day(next - 1),
+        }
     }
 }
 
@@ -119,6 +123,12 @@ mod tests {
             prop_assert!((month.first_day()..=month.last_day()).contains(&Day::of(UnixMillis(at_ms))));
             prop_assert_eq!(Month::of(month.first_day().start()), month);
             prop_assert_eq!(Month::of(month.last_day().end()), month.next());
+        }
+
+        #[test]
+        fn every_moment_is_in_its_month_however_late(at_ms in 0_i64..=i64::MAX) {
+            let month = Month::of(UnixMillis(at_ms));
+            prop_assert!((month.first_day()..=month.last_day()).contains(&Day::of(UnixMillis(at_ms))));
         }
     }
 }

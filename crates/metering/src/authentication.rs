@@ -20,6 +20,16 @@ pub struct Caller {
     pub is_capped: bool,
 }
 
+/// A key that is valid, whether or not anybody pays for it.
+pub(crate) enum KnownKey {
+    Payer(Caller),
+    /// It bills no account, or one that is closed.
+    Unpaid {
+        account: Option<AccountId>,
+        key: KeyId,
+    },
+}
+
 pub struct Authenticator {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
@@ -40,20 +50,28 @@ impl Authenticator {
 
     /// `presented` is what followed `Bearer `, if anything did.
     pub async fn authenticate(&self, presented: Option<&str>) -> Result<Caller, MeterError> {
+        match self.known_key(presented).await? {
+            KnownKey::Payer(caller) => Ok(caller),
+            KnownKey::Unpaid { .. } => Err(MeterError::NoBillingAccount),
+        }
+    }
+
+    pub(crate) async fn known_key(&self, presented: Option<&str>) -> Result<KnownKey, MeterError> {
         let key = presented.and_then(|text| ApiKey::parse(text).ok()).ok_or(MeterError::InvalidKey)?;
         let owner = self.owner_of(&key.prefix()).await?.ok_or(MeterError::InvalidKey)?;
         if !owner.key.hash.matches(&key.hash()) || owner.key.state != KeyState::Active {
             return Err(MeterError::InvalidKey);
         }
-        match &owner.account {
-            Some(account) if account.state == AccountState::Open => Ok(Caller {
+        let key = owner.key.id;
+        Ok(match &owner.account {
+            Some(account) if account.state == AccountState::Open => KnownKey::Payer(Caller {
                 account: account.id,
-                key: owner.key.id,
+                key,
                 limits: account.limits,
                 is_capped: account.spend_per_month.is_some(),
             }),
-            _ => Err(MeterError::NoBillingAccount),
-        }
+            account => KnownKey::Unpaid { account: account.as_ref().map(|account| account.id), key },
+        })
     }
 
     async fn owner_of(&self, prefix: &KeyPrefix) -> Result<Option<Arc<KeyOwner>>, MeterError> {

@@ -1,6 +1,7 @@
 //! From an API key to a billed reply. Here a request is authenticated, admitted, generated and settled, in that order;
 //! the HTTP crates only translate. Nothing in this crate knows about HTTP.
 
+mod activity;
 mod admission;
 mod authentication;
 mod error;

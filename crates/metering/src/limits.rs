@@ -50,6 +50,14 @@ pub const LOST_CLAIM_MEMORY: Duration = Duration::from_secs(10);
 pub const UPKEEP_PAUSE: Duration = Duration::from_secs(60);
 pub const UPKEEP_BATCH: u32 = 200;
 
+/// Pause between two times that refusals and peaks are noted.
+pub const NOTE_PAUSE: Duration = Duration::from_secs(5);
+
+/// How many lines of refusals (an account's key, day and code), and how many accounts' peaks, are counted between two such times.
+/// A line is about a hundred bytes.
+pub const MAX_COUNTED_REFUSALS: usize = 20_000;
+pub const MAX_COUNTED_PEAKS: usize = 50_000;
+
 /// How long a connection to Redis may take, and an answer of its. Past either the request at hand is refused.
 pub const REDIS_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 pub const REDIS_RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);

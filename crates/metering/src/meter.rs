@@ -1,6 +1,8 @@
 //! What the HTTP crates see of metering: who calls, what a request counts, starting one, and stopping.
 
+use crate::activity::Activity;
 use crate::admission::Admission;
+use crate::authentication::KnownKey;
 use crate::idempotency::Replies;
 use crate::running::{Wants, reporting};
 use crate::spending::SpendingCaps;
@@ -22,6 +24,7 @@ pub struct Meter {
     pub(crate) admission: Admission,
     pub(crate) spending: SpendingCaps,
     pub(crate) replies: Replies,
+    pub(crate) activity: Activity,
     pub(crate) clock: Arc<dyn Clock>,
     started_at: UnixMillis,
     pub(crate) randomness: Arc<dyn Randomness>,
@@ -49,6 +52,7 @@ impl Meter {
             admission: Admission::new(limiter),
             spending: SpendingCaps::new(Arc::clone(&store), Arc::clone(&clock)),
             replies: Replies::new(Arc::clone(&store), Arc::clone(&clock)),
+            activity: Activity::new(Arc::clone(&clock)),
             store,
             started_at: clock.now(),
             clock,
@@ -78,8 +82,21 @@ impl Meter {
         RequestId::new(self.clock.now(), self.randomness.as_ref())
     }
 
+    /// For a request that is answered with the error, if there is one: where nobody pays for the key, that is a refusal.
     pub async fn authenticate(&self, presented: Option<&str>) -> Result<Caller, MeterError> {
-        self.authenticator.authenticate(presented).await
+        match self.authenticator.known_key(presented).await? {
+            KnownKey::Payer(caller) => Ok(caller),
+            KnownKey::Unpaid { account, key } => {
+                let error = MeterError::NoBillingAccount;
+                self.activity.refused(account, key, &error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Who calls, for a reply that everybody gets.
+    pub async fn recognise(&self, presented: Option<&str>) -> Option<Caller> {
+        self.authenticator.authenticate(presented).await.ok()
     }
 
     /// Where an account stands with its limits; None where that cannot be known at the moment.

@@ -23,7 +23,7 @@ use crate::limits::{
 };
 use crate::running::{Beginning, Reporter};
 use crate::spending::Expense;
-use crate::{Call, GenerateRequest, Meter, MeterError, Model, Reply};
+use crate::{Call, Caller, GenerateRequest, Meter, MeterError, Model, Reply};
 use chancery_domain::{HowEnded, MoneyError, Nanos, RateLimits, UnixMillis, UsageRow};
 use chancery_engine::{Ended, EngineError, Event, Generation, Job, Prompt, Sampling, StopReason};
 use chancery_store::{Claim, Settlement, StoreError};
@@ -110,12 +110,17 @@ impl Meter {
         Ok(Admitted { model, prompt, max_output_tokens, at })
     }
 
-    /// The whole protocol.
-    pub(crate) async fn run(
-        self: Arc<Self>,
-        call: Call,
-        mut reporter: Reporter,
-    ) -> Result<Reply, MeterError> {
+    /// The whole protocol. A refusal is counted where it leaves, so once.
+    pub(crate) async fn run(self: Arc<Self>, call: Call, reporter: Reporter) -> Result<Reply, MeterError> {
+        let Caller { account, key, .. } = call.caller;
+        let outcome = Arc::clone(&self).run_uncounted(call, reporter).await;
+        if let Err(error) = &outcome {
+            self.activity.refused(Some(account), key, error);
+        }
+        outcome
+    }
+
+    async fn run_uncounted(self: Arc<Self>, call: Call, mut reporter: Reporter) -> Result<Reply, MeterError> {
         if let Some(reply) = self.replies.reply_to(&call).await? {
             return Ok(replayed(reply, &mut reporter));
         }
@@ -135,6 +140,7 @@ impl Meter {
                 return Err(error);
             }
         };
+        self.activity.admitted(call.caller, hold.standing().used);
         let work = self.generate_and_settle(&call, &admitted, hold, &mut reporter, &held);
         let outcome = match held.is_reserved || held.claim.is_some() {
             true => staying_alive(self.store.as_ref(), self.clock(), work).await,

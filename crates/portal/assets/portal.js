@@ -31,6 +31,14 @@
     if (!event.defaultPrevented && event.target.matches("form[data-guard]")) isSending = true;
   });
 
+  // ── A new key ─────────────────────────────────────────────────────────────
+
+  // One click or Tab takes all of it.
+  const take = (field) => field instanceof HTMLInputElement && "copy" in field.dataset && field.select();
+
+  addEventListener("focusin", (event) => take(event.target));
+  take(document.activeElement);
+
   // ── Sent once ─────────────────────────────────────────────────────────────
 
   // So long after sending, whoever has stopped the page from loading may press again.

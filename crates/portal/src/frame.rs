@@ -9,13 +9,16 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use chancery_domain::Role;
 use chancery_pages::Bars;
-use chancery_policy::{ReadAudit, ReadTeam, TheFirm};
+use chancery_policy::{ReadAccounts, ReadAudit, ReadInvoices, ReadTeam, ReadUsage, TheFirm};
 use std::sync::Arc;
 
 /// Where in the portal a page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Section {
     Clients,
+    Invoices,
+    Usage,
+    Accounts,
     Team,
     Audit,
     /// One's own affairs, reached by one's name.
@@ -30,6 +33,9 @@ pub(crate) struct Frame<'a> {
     pub(crate) firm_name: &'a str,
     pub(crate) email: &'a str,
     pub(crate) role: &'static str,
+    pub(crate) has_invoices: bool,
+    pub(crate) has_usage: bool,
+    pub(crate) has_accounts: bool,
     pub(crate) has_team: bool,
     pub(crate) has_audit: bool,
     section: Section,
@@ -44,6 +50,9 @@ impl<'a> Frame<'a> {
                 Role::Consultant => "Consultant",
                 Role::Partner => "Partner",
             },
+            has_invoices: portal.policy.would_allow::<ReadInvoices>(signed_in.asker(), TheFirm),
+            has_usage: portal.policy.would_allow::<ReadUsage>(signed_in.asker(), TheFirm),
+            has_accounts: portal.policy.would_allow::<ReadAccounts>(signed_in.asker(), TheFirm),
             has_team: portal.policy.would_allow::<ReadTeam>(signed_in.asker(), TheFirm),
             has_audit: portal.policy.would_allow::<ReadAudit>(signed_in.asker(), TheFirm),
             section,

@@ -1,5 +1,6 @@
 //! HTTP surface B: the client portal. One file per page; what decides stands apart from what shows.
 
+mod accounts;
 mod arrival;
 mod audit;
 mod audit_verification;
@@ -18,6 +19,7 @@ mod frame;
 mod half_sign_in;
 mod home;
 mod identity;
+mod invoices;
 mod letters;
 mod routes;
 mod scripts;
@@ -32,15 +34,16 @@ mod team;
 #[cfg(test)]
 mod tests;
 mod upkeep;
+mod usage;
 mod visitor;
 mod when;
 
 pub use audit_verification::{AuditVerification, verify_audit};
 pub use client_lines::{write_csv_client, write_csv_head, write_jsonl_client};
 pub use csv_line::write_csv_line;
-pub use drafting::{DraftingError, DraftingSettings};
+pub use drafting::{DRAFTING_ACCOUNT, DraftingError, DraftingSettings};
 pub use identity::IdentityError;
-pub use state::{IdentitySettings, Portal, PortalError, PortalSettings, SecondFactor};
+pub use state::{IdentitySettings, Portal, PortalError, PortalSettings, PublicApi, SecondFactor};
 pub use upkeep::keep_tidy;
 
 use axum::Router;
@@ -65,6 +68,12 @@ const TYPED_FIELDS: &[TypedField] = &[
     TypedField { name: "text", label: "Text" },
     TypedField { name: "at", label: "When it happened" },
     TypedField { name: "purpose", label: "What the letter is for" },
+    TypedField { name: "amount", label: "Amount to credit" },
+    TypedField { name: "reason", label: "Reason" },
+    TypedField { name: "rpm", label: "Requests per minute" },
+    TypedField { name: "tpm", label: "Tokens per minute" },
+    TypedField { name: "cap", label: "Cap per month" },
+    TypedField { name: "label", label: "Label" },
     TypedField { name: "former_text", label: "Your text from before the draft" },
 ];
 

@@ -3,8 +3,8 @@
 
 use crate::state::Portal;
 use crate::{
-    audit, callback, clients, code, code_resend, drafting, exports, home, scripts, session_end, sessions,
-    sign_in, sign_out, team,
+    accounts, audit, callback, clients, code, code_resend, drafting, exports, home, invoices, scripts,
+    session_end, sessions, sign_in, sign_out, team, usage,
 };
 use axum::Router;
 use axum::routing::{MethodFilter, on};
@@ -53,6 +53,31 @@ routes! {
     POST "/clients/{id}/entries/{entry}/restore" => clients::archive::restore_entry,
     GET "/clients/{id}/entries/{entry}/versions" => clients::versions::of_entry,
     POST "/clients/{id}/letters/draft" => drafting::endpoint::handle,
+
+    GET "/invoices" => invoices::list::handle,
+    GET "/invoices.csv" => invoices::list_csv::handle,
+    GET "/invoices/drafts/{account}/{month}" => invoices::draft::handle,
+    POST "/invoices/drafts/{account}/{month}/issue" => invoices::issue::handle,
+    GET "/invoices/{document}" => invoices::document::handle,
+    POST "/invoices/{number}/paid" => invoices::payment::paid,
+    POST "/invoices/{number}/not-paid" => invoices::payment::not_paid,
+    GET "/invoices/{number}/credit" => invoices::credit::show,
+    POST "/invoices/{number}/credit" => invoices::credit::submit,
+
+    GET "/usage" => usage::page::handle,
+
+    GET "/accounts" => accounts::list::handle,
+    POST "/accounts" => accounts::deeds::make,
+    POST "/accounts/keys" => accounts::key_deeds::make_unattached,
+    POST "/accounts/keys/{prefix}/label" => accounts::key_deeds::label,
+    POST "/accounts/keys/{prefix}/attach" => accounts::key_deeds::attach,
+    POST "/accounts/keys/{prefix}/revoke" => accounts::key_deeds::revoke,
+    GET "/accounts/{account}" => accounts::account::handle,
+    POST "/accounts/{account}/limits" => accounts::deeds::limits,
+    POST "/accounts/{account}/billing" => accounts::deeds::billing,
+    POST "/accounts/{account}/close" => accounts::deeds::close,
+    POST "/accounts/{account}/keys" => accounts::key_deeds::make_on_account,
+    POST "/accounts/{account}/attach" => accounts::key_deeds::attach_here,
 
     GET "/team" => team::page::handle,
     POST "/team/role" => team::role::handle,

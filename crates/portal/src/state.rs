@@ -3,7 +3,9 @@
 use crate::drafting::{Drafter, DraftingError, DraftingSettings};
 use crate::identity::{IdentityError, IdentityProvider};
 use crate::sign_ins_begun::SignInsBegun;
-use chancery_domain::{Clock, CompanyDomain, EmailAddress, InvoiceTerms, Randomness, SessionTimes};
+use chancery_domain::{
+    Clock, CompanyDomain, EmailAddress, InvoiceTerms, Randomness, RateLimits, SessionTimes,
+};
 use chancery_mail::Mailer;
 use chancery_policy::Policy;
 use chancery_store::Store;
@@ -29,6 +31,18 @@ pub struct PortalSettings {
     pub drafting: Option<DraftingSettings>,
     /// How invoices are made.
     pub invoice_terms: InvoiceTerms,
+    pub api: PublicApi,
+}
+
+/// The generation API as those who get a key of it know it.
+#[derive(Clone, Debug)]
+pub struct PublicApi {
+    /// In front of `/v1`, without a slash at the end.
+    pub url: String,
+    /// One that it offers, for an example.
+    pub model: Option<String>,
+    /// What a new account may use per minute unless somebody says otherwise.
+    pub default_limits: RateLimits,
 }
 
 /// Why a portal cannot be made; the text names the key of the configuration.

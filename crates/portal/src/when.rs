@@ -1,6 +1,6 @@
 //! Times and counts as people read them. The portal does not know where they are, so it says UTC.
 
-use chancery_domain::{Day, UnixMillis};
+use chancery_domain::{Day, Month, UnixMillis};
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -34,6 +34,16 @@ pub(crate) fn day_or_time(at: UnixMillis, now: UnixMillis) -> String {
 /// `4 March 2024`
 pub(crate) fn long_day(day: Day) -> String {
     written(day.start(), "%-d %B %Y")
+}
+
+/// `October 2026`
+pub(crate) fn long_month(month: Month) -> String {
+    written(month.first_day().start(), "%B %Y")
+}
+
+/// A day in a form of its own, in the words of `strftime`.
+pub(crate) fn written_day(day: Day, format: &str) -> String {
+    written(day.start(), format)
 }
 
 /// `13 Nov`, with the year where it is not this one.
@@ -115,6 +125,7 @@ mod tests {
             assert_eq!(day_and_time(at(then), now), words);
         }
         assert_eq!(long_day(Day::of(now)), "13 November 2026");
+        assert_eq!(long_month(Month::of(now)), "November 2026");
         assert_eq!(short_day(now, now), "13 Nov");
         assert_eq!(short_day(at("2025-12-31T08:05:00Z"), now), "31 Dec 2025");
         assert_eq!(clock_time(at("2026-11-13T09:14:59Z")), "09:14 UTC");

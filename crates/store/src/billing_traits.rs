@@ -12,6 +12,12 @@ use chancery_policy::{ManageAccounts, ManageInvoices, Permit, ReadAccounts, Read
 
 /// Invoices, and months that are not invoiced yet, on one page of their list.
 pub const INVOICES_PER_PAGE: u32 = 25;
+/// Accounts on one page of their list.
+pub const ACCOUNTS_PER_PAGE: u32 = 50;
+/// Keys that are listed together. Those that are not revoked come first; a firm that has more of them has other tools.
+pub const MAX_KEYS_LISTED: u32 = 200;
+/// Accounts that a form offers to choose from.
+pub const MAX_ACCOUNTS_OFFERED: u32 = 1_000;
 /// Lines of an account's history that its page shows.
 pub const MAX_ACCOUNT_EVENTS: u32 = 50;
 
@@ -307,11 +313,49 @@ pub struct AccountOverview {
     pub month: UsageTotals,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AccountQuery {
+    /// Whose sums to show.
+    pub month: Month,
+    /// The first is 1.
+    pub page: u32,
+}
+
+/// An account to choose from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccountChoice {
+    pub id: AccountId,
+    pub name: AccountName,
+}
+
+#[derive(Clone, Debug)]
+pub struct AccountPage {
+    /// By name, closed ones last.
+    pub accounts: Vec<AccountOverview>,
+    /// How many there are on all pages.
+    pub total: u64,
+    /// The keys that bill no account: the newest first, revoked ones last, up to `MAX_KEYS_LISTED`.
+    pub unattached: Vec<KeyUse>,
+    /// How many of these there are.
+    pub unattached_total: u64,
+    /// Open ones, by name, up to `MAX_ACCOUNTS_OFFERED`.
+    pub open_accounts: Vec<AccountChoice>,
+    /// What was done with keys while they billed no account: the newest first, up to `MAX_ACCOUNT_EVENTS`.
+    pub events: Vec<AccountEvent>,
+}
+
 /// Where an account's invoices go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BillingContact {
     pub address: PostalAddress,
     pub email: ContactEmail,
+}
+
+/// What to change of it; `None` leaves it as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BillingChange {
+    pub address: Option<PostalAddress>,
+    pub email: Option<ContactEmail>,
 }
 
 /// A key as the pages show it.
@@ -322,56 +366,73 @@ pub struct KeyUse {
     pub last_used: Option<Day>,
 }
 
-/// One line of an account's history.
+/// One line of an account's history. There is one for what has changed something, and for nothing else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountEvent {
-    /// In plain words, in the past: "made the key ck_7f3a…".
+    pub id: AccountEventId,
+    /// In plain words, in the past: "made the key ck_7f3a9x4d".
     pub deed: String,
     /// None: the command line.
     pub by: Option<PersonRef>,
     pub at: UnixMillis,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AccountEventId(pub i64);
+
 #[derive(Clone, Debug)]
 pub struct AccountRecord {
     pub account: Account,
     pub billing: BillingContact,
-    /// The newest first, revoked ones last.
+    /// The newest first, revoked ones last, up to `MAX_KEYS_LISTED`.
     pub keys: Vec<KeyUse>,
+    /// How many there are.
+    pub keys_total: u64,
     /// Of the month that was asked for.
     pub month: UsageTotals,
     /// The newest first, up to `MAX_ACCOUNT_EVENTS`.
     pub events: Vec<AccountEvent>,
+    /// Keys that bill no account and are not revoked, the newest first, up to `MAX_KEYS_LISTED`.
+    pub unattached: Vec<KeyUse>,
+    /// Open ones, by name, up to `MAX_ACCOUNTS_OFFERED`.
+    pub open_accounts: Vec<AccountChoice>,
 }
 
-/// What can be done with accounts and keys.
+/// What can be done with accounts and keys. Keys are named by their public part, as pages and commands name them.
 #[derive(Clone, Debug)]
 pub enum AccountDeed {
     Make(crate::NewAccount),
     SetLimits { account: AccountId, change: LimitsChange },
-    SetBilling { account: AccountId, billing: BillingContact },
+    SetBilling { account: AccountId, change: BillingChange },
     Close(AccountId),
     MakeKey(crate::NewKey),
-    LabelKey { key: KeyId, label: String },
-    AttachKey { key: KeyId, account: AccountId },
-    RevokeKey(KeyId),
+    LabelKey { key: KeyPrefix, label: String },
+    AttachKey { key: KeyPrefix, account: AccountId },
+    RevokeKey(KeyPrefix),
 }
 
-/// What a deed was done to.
+/// What a deed was done to, as it is now.
 #[derive(Clone, Debug)]
-pub enum AccountDone {
+pub struct AccountDone {
+    pub subject: AccountSubject,
+    /// Its line in the history, on the account's own page where it has to do with one. None: it was so already, and nothing
+    /// was changed.
+    pub event: Option<AccountEventId>,
+}
+
+#[derive(Clone, Debug)]
+pub enum AccountSubject {
     Account(Account),
     Key(Key),
 }
 
 #[async_trait]
 pub trait AccountDesk: Send + Sync + 'static {
-    /// All accounts, by name, closed ones last; and the keys that bill no account.
     async fn read_accounts(
         &self,
         permit: Permit<ReadAccounts>,
-        month: Month,
-    ) -> Result<(Vec<AccountOverview>, Vec<KeyUse>), StoreError>;
+        query: AccountQuery,
+    ) -> Result<AccountPage, StoreError>;
 
     async fn read_account(
         &self,
@@ -380,8 +441,8 @@ pub trait AccountDesk: Send + Sync + 'static {
         month: Month,
     ) -> Result<Option<AccountRecord>, StoreError>;
 
-    /// One step: the decision, the deed and its line in the history. The errors are those of the same deeds in `Accounts` and
-    /// `Keys`.
+    /// One step: the decision, the deed and its line in the history, or none of them. The errors are those of the same deeds in
+    /// `Accounts` and `Keys`, but that an account that is not there is `NoSuchAccountId`.
     async fn do_with_account(
         &self,
         permit: Permit<ManageAccounts>,

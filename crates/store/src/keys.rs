@@ -2,7 +2,7 @@
 //! when a guarded statement changes nothing, looking afterwards finds the true reason.
 
 use crate::accounts::StoredAccount;
-use crate::both::{for_both_stores, stored_row};
+use crate::both::{for_both_connections, for_both_stores, stored_row};
 use crate::failure::{answer, explain, explain_unless_taken};
 use crate::patience::{COMMAND_PATIENCE, patiently};
 use crate::{KeyOwner, Keys, NewKey, StoreError};
@@ -23,7 +23,7 @@ stored_row! {
 }
 
 impl StoredKey {
-    fn into_key(self) -> Result<Key, StoreError> {
+    pub(crate) fn into_key(self) -> Result<Key, StoreError> {
         let hash = self.hash.try_into().map_err(|bytes: Vec<u8>| StoreError::Corrupt {
             what: "a key's hash",
             why: format!("it has {} bytes instead of 32", bytes.len()),
@@ -126,10 +126,73 @@ const CREATE_ON_OPEN_ACCOUNT: &str = "INSERT INTO api_keys (prefix, hash, label,
 const ATTACH: &str = "UPDATE api_keys SET account_id = $2 WHERE id = $1 AND revoked_at_ms IS NULL \
     AND EXISTS (SELECT 1 FROM accounts WHERE id = $2 AND closed_at_ms IS NULL)";
 const REVOKE: &str = "UPDATE api_keys SET revoked_at_ms = COALESCE(revoked_at_ms, $2) WHERE id = $1";
-const ACCOUNT_WITH_ID: &str = "SELECT * FROM accounts WHERE id = $1";
+pub(crate) const ACCOUNT_WITH_ID: &str = "SELECT * FROM accounts WHERE id = $1";
+
+/// The statements that change keys, for the commands and for the desk (`account_deeds`).
+#[async_trait::async_trait]
+pub(crate) trait KeyRows {
+    /// Nothing comes back where the account is not open, or not there.
+    async fn insert_key(&mut self, new: &NewKey) -> Result<Vec<StoredKey>, sqlx::Error>;
+
+    /// Whether the key was there and not revoked, and the account open.
+    async fn move_key(&mut self, key: KeyId, account: AccountId) -> Result<bool, sqlx::Error>;
+
+    /// Whether the key was there.
+    async fn mark_revoked(&mut self, key: KeyId, at: UnixMillis) -> Result<bool, sqlx::Error>;
+}
+
+for_both_connections! {
+    impl KeyRows {
+        async fn insert_key(&mut self, new: &NewKey) -> Result<Vec<StoredKey>, sqlx::Error> {
+            let sql = if new.account.is_some() { CREATE_ON_OPEN_ACCOUNT } else { CREATE };
+            let mut insert = sqlx::query_as(sql)
+                .bind(new.prefix.as_str())
+                .bind(new.hash.0.as_slice())
+                .bind(new.label.as_str())
+                .bind(new.created_at.0);
+            if let Some(account) = new.account {
+                insert = insert.bind(account.0);
+            }
+            insert.fetch_all(&mut *self).await
+        }
+
+        async fn move_key(&mut self, key: KeyId, account: AccountId) -> Result<bool, sqlx::Error> {
+            let moved = sqlx::query(ATTACH).bind(key.0).bind(account.0).execute(&mut *self).await?;
+            Ok(moved.rows_affected() > 0)
+        }
+
+        async fn mark_revoked(&mut self, key: KeyId, at: UnixMillis) -> Result<bool, sqlx::Error> {
+            let revoked = sqlx::query(REVOKE).bind(key.0).bind(at.0).execute(&mut *self).await?;
+            Ok(revoked.rows_affected() > 0)
+        }
+    }
+}
+
+/// Longest label of a key, in characters.
+pub const MAX_KEY_LABEL_CHARS: usize = 100;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a label is at most {MAX_KEY_LABEL_CHARS} visible characters")]
+pub struct KeyLabelError;
+
+/// What people may call a key. The store keeps labels that are older than this rule.
+pub fn key_label(text: &str) -> Result<String, KeyLabelError> {
+    match text.chars().count() > MAX_KEY_LABEL_CHARS || text.chars().any(char::is_control) {
+        true => Err(KeyLabelError),
+        false => Ok(text.to_owned()),
+    }
+}
+
+/// A label is kept as it is, but for what a database cannot keep.
+pub(crate) fn label_must_fit(label: &str) -> Result<(), StoreError> {
+    match label.contains('\0') {
+        true => Err(StoreError::NulCharacter { what: "the key's label" }),
+        false => Ok(()),
+    }
+}
 
 /// Why a statement that asks for an open account did nothing.
-fn why_not_on_account(found: Vec<StoredAccount>, id: AccountId) -> StoreError {
+pub(crate) fn why_not_on_account(found: Vec<StoredAccount>, id: AccountId) -> StoreError {
     let account = match found.into_iter().next().map(StoredAccount::into_account) {
         None => return StoreError::NoSuchAccountId(id),
         Some(Err(error)) => return error,
@@ -147,21 +210,9 @@ fn why_not_on_account(found: Vec<StoredAccount>, id: AccountId) -> StoreError {
 for_both_stores! {
     impl Keys {
         async fn create_key(&self, new: NewKey) -> Result<Key, StoreError> {
-            if new.label.contains('\0') {
-                return Err(StoreError::NulCharacter { what: "the key's label" });
-            }
-            let sql = if new.account.is_some() { CREATE_ON_OPEN_ACCOUNT } else { CREATE };
-            let created = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
-                let mut statement = sqlx::query_as(sql)
-                    .bind(new.prefix.as_str())
-                    .bind(new.hash.0.as_slice())
-                    .bind(new.label.as_str())
-                    .bind(new.created_at.0);
-                if let Some(account) = new.account {
-                    statement = statement.bind(account.0);
-                }
-                statement.fetch_all(&mut *connection)
-            });
+            label_must_fit(&new.label)?;
+            let created =
+                patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| connection.insert_key(&new));
             let taken = || StoreError::KeyPrefixTaken(new.prefix.clone());
             let rows: Vec<StoredKey> = created.map_err(|error| explain_unless_taken(&error, taken))?;
             match (rows.into_iter().next(), new.account) {
@@ -192,9 +243,9 @@ for_both_stores! {
 
         async fn attach_key(&self, key: KeyId, account: AccountId) -> Result<(), StoreError> {
             let attached = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
-                sqlx::query(ATTACH).bind(key.0).bind(account.0).execute(&mut *connection)
+                connection.move_key(key, account)
             });
-            if attached.map_err(|error| explain(&error))?.rows_affected() > 0 {
+            if attached.map_err(|error| explain(&error))? {
                 return Ok(());
             }
             let found = sqlx::query_as(WITH_ID).bind(key.0).fetch_optional(&self.reader);
@@ -212,9 +263,9 @@ for_both_stores! {
 
         async fn revoke_key(&self, key: KeyId, at: UnixMillis) -> Result<(), StoreError> {
             let revoked = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
-                sqlx::query(REVOKE).bind(key.0).bind(at.0).execute(&mut *connection)
+                connection.mark_revoked(key, at)
             });
-            if revoked.map_err(|error| explain(&error))?.rows_affected() > 0 { Ok(()) } else { Err(StoreError::NoSuchKey) }
+            if revoked.map_err(|error| explain(&error))? { Ok(()) } else { Err(StoreError::NoSuchKey) }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The ledger's queries. Rows are only ever added, and only by the `LedgerWriter`. What people ask for is answered from the
 //! sums by day; the rows themselves are read to verify them.
 
-use crate::both::{for_both_stores, stored_row};
+use crate::both::{for_both_connections, for_both_stores, stored_row};
 use crate::failure::{answer, long_answer};
 use crate::ledger_batch::stored_count;
 use crate::{
@@ -9,9 +9,10 @@ use crate::{
     UsageTotals,
 };
 use chancery_domain::{
-    AccountId, ChainHash, ChainHead, Day, HowEnded, KeyId, KeyPrefix, Nanos, Prices, RequestId, TokenPrice,
-    UnixMillis, UsageRow, WriterId,
+    AccountId, AccountName, ChainHash, ChainHead, Day, HowEnded, KeyId, KeyPrefix, Nanos, Prices, RequestId,
+    TokenPrice, UnixMillis, UsageRow, WriterId,
 };
+use sqlx::FromRow;
 
 pub(crate) const STORED: &str = "SELECT * FROM ledger WHERE request_id = $1";
 
@@ -96,12 +97,12 @@ fn hash(stored: Vec<u8>) -> Result<ChainHash, StoreError> {
     })
 }
 
-fn count(stored: i64) -> Result<u64, StoreError> {
+pub(crate) fn count(stored: i64) -> Result<u64, StoreError> {
     u64::try_from(stored)
         .map_err(|_| StoreError::Corrupt { what: "a count", why: format!("{stored} is negative") })
 }
 
-fn day(stored: i64) -> Result<Day, StoreError> {
+pub(crate) fn day(stored: i64) -> Result<Day, StoreError> {
     i32::try_from(stored).map(Day).map_err(|_| StoreError::Corrupt {
         what: "a day",
         why: format!("{stored} days after 1970 is out of range"),
@@ -180,7 +181,7 @@ impl StoredNamedSum {
 }
 
 impl StoredSums {
-    fn into_totals(self) -> Result<UsageTotals, StoreError> {
+    pub(crate) fn into_totals(self) -> Result<UsageTotals, StoreError> {
         Ok(UsageTotals {
             requests: count(self.requests)?,
             input_tokens: count(self.input_tokens)?,
@@ -212,6 +213,8 @@ macro_rules! usage_sums {
     };
 }
 
+pub(crate) use usage_sums;
+
 const BY_DAY: &str = usage_sums!("u.day" as "day" from "usage_days u", of every account);
 const BY_DAY_OF_ONE: &str = usage_sums!("u.day" as "day" from "usage_days u", of one account);
 const BY_MODEL: &str = usage_sums!("u.model" as "name" from "usage_days u", of every account);
@@ -222,6 +225,18 @@ const BY_KEY: &str = usage_sums!(
 const BY_KEY_OF_ONE: &str = usage_sums!(
     "api_keys.prefix" as "name" from "usage_days u JOIN api_keys ON api_keys.id = u.key_id", of one account
 );
+const BY_ACCOUNT: &str = usage_sums!(
+    "accounts.name" as "name" from "usage_days u JOIN accounts ON accounts.id = u.account_id", of every account
+);
+const BY_ACCOUNT_OF_ONE: &str = usage_sums!(
+    "accounts.name" as "name" from "usage_days u JOIN accounts ON accounts.id = u.account_id", of one account
+);
+
+/// What a month's report is made of.
+#[cfg(test)]
+pub(crate) const MONTH_SUMS: [&str; 2] = [BY_DAY, BY_MODEL];
+#[cfg(test)]
+pub(crate) const MONTH_SUMS_OF_ONE: [&str; 2] = [BY_DAY_OF_ONE, BY_MODEL_OF_ONE];
 
 const PAGE: &str = "SELECT * FROM ledger WHERE request_id > $1 ORDER BY request_id LIMIT $2";
 
@@ -237,6 +252,53 @@ const DAY_PAGE: &str = "SELECT * FROM usage_days \
     WHERE (account_id, day, key_id, model, input_price_nanos, output_price_nanos) > ($1, $2, $3, $4, $5, $6) \
     ORDER BY account_id, day, key_id, model, input_price_nanos, output_price_nanos LIMIT $7";
 
+#[async_trait::async_trait]
+pub(crate) trait UsageSums {
+    /// In the order of their groups.
+    async fn usage_sums(
+        &mut self,
+        query: &UsageQuery,
+    ) -> Result<Vec<Result<UsageSum, StoreError>>, sqlx::Error>;
+}
+
+for_both_connections! {
+    impl UsageSums {
+        async fn usage_sums(
+            &mut self,
+            query: &UsageQuery,
+        ) -> Result<Vec<Result<UsageSum, StoreError>>, sqlx::Error> {
+            let first_day = query.from.map_or(0, |day| i64::from(day.0));
+            let last_day = query.to.map_or(i64::MAX, |day| i64::from(day.0));
+            let sql = match (query.by, query.account.is_some()) {
+                (UsageBy::Day, true) => BY_DAY_OF_ONE,
+                (UsageBy::Day, false) => BY_DAY,
+                (UsageBy::Model, true) => BY_MODEL_OF_ONE,
+                (UsageBy::Model, false) => BY_MODEL,
+                (UsageBy::Key, true) => BY_KEY_OF_ONE,
+                (UsageBy::Key, false) => BY_KEY,
+                (UsageBy::Account, true) => BY_ACCOUNT_OF_ONE,
+                (UsageBy::Account, false) => BY_ACCOUNT,
+            };
+            let mut statement = sqlx::query(sql).bind(first_day).bind(last_day);
+            if let Some(account) = query.account {
+                statement = statement.bind(account.0);
+            }
+            let rows = statement.fetch_all(&mut *self).await?;
+            let named = |group: fn(String) -> UsageGroup| {
+                rows.iter().map(|row| Ok(StoredNamedSum::from_row(row)?.into_usage_sum(group))).collect()
+            };
+            match query.by {
+                UsageBy::Day => {
+                    rows.iter().map(|row| Ok(StoredDaySum::from_row(row)?.into_usage_sum())).collect()
+                }
+                UsageBy::Model => named(UsageGroup::Model),
+                UsageBy::Key => named(|name| UsageGroup::Key(KeyPrefix::from_stored(name))),
+                UsageBy::Account => named(|name| UsageGroup::Account(AccountName::from_stored(name))),
+            }
+        }
+    }
+}
+
 for_both_stores! {
     impl Ledger {
         async fn settle(&self, settlement: Settlement) -> Result<(), StoreError> {
@@ -244,34 +306,8 @@ for_both_stores! {
         }
 
         async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageSum>, StoreError> {
-            let first_day = query.from.map_or(0, |day| i64::from(day.0));
-            let last_day = query.to.map_or(i64::MAX, |day| i64::from(day.0));
-            let account = query.account.map(|account| account.0);
-            if query.by == UsageBy::Day {
-                let sql = if account.is_some() { BY_DAY_OF_ONE } else { BY_DAY };
-                let mut statement = sqlx::query_as(sql).bind(first_day).bind(last_day);
-                if let Some(account) = account {
-                    statement = statement.bind(account);
-                }
-                let rows: Vec<StoredDaySum> = long_answer(statement.fetch_all(&self.long_reader)).await?;
-                return rows.into_iter().map(StoredDaySum::into_usage_sum).collect();
-            }
-            let by_key = query.by == UsageBy::Key;
-            let sql = match (by_key, account.is_some()) {
-                (true, true) => BY_KEY_OF_ONE,
-                (true, false) => BY_KEY,
-                (false, true) => BY_MODEL_OF_ONE,
-                (false, false) => BY_MODEL,
-            };
-            let mut statement = sqlx::query_as(sql).bind(first_day).bind(last_day);
-            if let Some(account) = account {
-                statement = statement.bind(account);
-            }
-            let rows: Vec<StoredNamedSum> = long_answer(statement.fetch_all(&self.long_reader)).await?;
-            let group = |name| {
-                if by_key { UsageGroup::Key(KeyPrefix::from_stored(name)) } else { UsageGroup::Model(name) }
-            };
-            rows.into_iter().map(|row| row.into_usage_sum(group)).collect()
+            let sums = async { self.long_reader.acquire().await?.usage_sums(&query).await };
+            long_answer(sums).await?.into_iter().collect()
         }
 
         async fn ledger_rows(&self, after: Option<&RequestId>, limit: u32) -> Result<Vec<UsageRow>, StoreError> {

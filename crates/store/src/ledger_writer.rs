@@ -222,6 +222,8 @@ impl<D: LedgerDatabase, C: Clock> Batches<D, C> {
             {
                 return Ok(());
             }
+            // Its month may have been invoiced since.
+            Err(error) if is_the_rows_fault(error) && self.is_stored(row).await? => return Ok(()),
             Ok(Appended::NoneSinceItsReservationIsGone) => StoreError::ReservationGone(request()),
             Ok(Appended::NoneSinceItsClaimIsGone) => StoreError::ClaimGone(request()),
             Ok(Appended::NoneSinceTheSumIsTooLarge) => StoreError::SumTooLarge,

@@ -1,7 +1,9 @@
 //! Where accounts, keys and the ledger are kept: SQLite for one machine, PostgreSQL for many, behind the same traits.
 //! Each method is one atomic step named after what happens; no transaction and no SQL leaves this crate.
 
+mod account_deeds;
 mod account_desk;
+mod account_history;
 mod accounts;
 mod attempts;
 mod audit;
@@ -24,6 +26,10 @@ mod gaps;
 mod grants;
 mod health;
 mod idempotency;
+mod invoice_issue;
+mod invoice_list;
+mod invoice_months;
+mod invoice_rows;
 mod invoices;
 mod keys;
 mod lease;
@@ -59,10 +65,12 @@ mod usage;
 mod usage_reports;
 
 pub use billing_traits::{
-    AccountDeed, AccountDesk, AccountDone, AccountEvent, AccountOverview, AccountRecord, AccountUsage,
+    ACCOUNTS_PER_PAGE, AccountChoice, AccountDeed, AccountDesk, AccountDone, AccountEvent, AccountEventId,
+    AccountOverview, AccountPage, AccountQuery, AccountRecord, AccountSubject, AccountUsage, BillingChange,
     BillingContact, CreditOrder, INVOICES_PER_PAGE, InvoicePage, InvoiceQuery, InvoiceRecord, InvoiceSums,
-    Invoices, IssueOrder, Issued, KeyUsage, KeyUse, ListedInvoice, MAX_ACCOUNT_EVENTS, MonthToBill,
-    PaymentDeed, PeakDay, RefusedDay, Render, UnbilledMonth, UsageMonth, UsageReport, UsageReports,
+    Invoices, IssueOrder, Issued, KeyUsage, KeyUse, ListedInvoice, MAX_ACCOUNT_EVENTS, MAX_ACCOUNTS_OFFERED,
+    MAX_KEYS_LISTED, MonthToBill, PaymentDeed, PeakDay, RefusedDay, Render, UnbilledMonth, UsageMonth,
+    UsageReport, UsageReports,
 };
 pub use client_traits::{
     AUDIT_ROWS_PER_PAGE, Audit, AuditLine, AuditPlace, AuditQuery, AuditTurn, CLIENTS_PER_PAGE,
@@ -73,6 +81,7 @@ pub use client_traits::{
 };
 pub use entries::MAX_ENTRIES_PER_CLIENT;
 pub use error::StoreError;
+pub use keys::{KeyLabelError, MAX_KEY_LABEL_CHARS, key_label};
 pub use lease::LEASE;
 pub use postgres::PostgresStore;
 pub use provider_traits::{

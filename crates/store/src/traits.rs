@@ -2,8 +2,8 @@
 //! `provider_traits`.
 
 use crate::{
-    AccountDesk, Attempts, Audit, ClientRecords, DayUsage, Grants, Invoices, MailboxProofs, ProviderAccounts,
-    ProviderSessions, SigningKeys, StoreError, UsageQuery, UsageReports, UsageSum,
+    AccountDesk, Attempts, Audit, BillingContact, ClientRecords, DayUsage, Grants, Invoices, MailboxProofs,
+    ProviderAccounts, ProviderSessions, SigningKeys, StoreError, UsageQuery, UsageReports, UsageSum,
 };
 use async_trait::async_trait;
 use chancery_domain::{
@@ -104,6 +104,9 @@ pub trait Accounts: Send + Sync + 'static {
 
     /// Closing keeps the account, its keys and its ledger; its keys stop generating. Closing it again changes nothing.
     async fn close_account(&self, name: &AccountName, at: UnixMillis) -> Result<Account, StoreError>;
+
+    /// Where the invoices of all accounts go, in the order of `list_accounts`.
+    async fn billing_contacts(&self) -> Result<Vec<(AccountId, BillingContact)>, StoreError>;
 }
 
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! How a transaction that writes begins in either database.
+//! How a transaction begins in either database.
 
 use crate::postgres::PostgresStore;
 use crate::sqlite::SqliteStore;
@@ -14,4 +14,17 @@ impl BeginWriting for SqliteStore {
 
 impl BeginWriting for PostgresStore {
     const BEGIN: &'static str = "BEGIN";
+}
+
+/// Several reads of one moment: what is written meanwhile is in none of them.
+pub(crate) trait BeginReading {
+    const BEGIN_READING: &'static str;
+}
+
+impl BeginReading for SqliteStore {
+    const BEGIN_READING: &'static str = "BEGIN";
+}
+
+impl BeginReading for PostgresStore {
+    const BEGIN_READING: &'static str = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY";
 }

@@ -1,7 +1,7 @@
-//! What is asked of the ledger and what it answers: sums of tokens and money over days, models or keys.
+//! What is asked of the ledger and what it answers: sums of tokens and money over days, models, keys or accounts.
 
 use crate::StoreError;
-use chancery_domain::{AccountId, Day, KeyId, KeyPrefix, Nanos, Prices};
+use chancery_domain::{AccountId, AccountName, Day, KeyId, KeyPrefix, Nanos, Prices};
 use std::str::FromStr;
 
 /// Which rows of the ledger to sum; `None` sets no bound. Days are whole UTC days, both ends included.
@@ -18,22 +18,27 @@ pub enum UsageBy {
     Day,
     Model,
     Key,
+    Account,
 }
 
 impl UsageBy {
-    pub const ALL: [Self; 3] = [Self::Day, Self::Model, Self::Key];
+    pub const ALL: [Self; 4] = [Self::Day, Self::Model, Self::Key, Self::Account];
+
+    /// Those that say something where only one account is looked at.
+    pub const OF_ONE_ACCOUNT: [Self; 3] = [Self::Day, Self::Model, Self::Key];
 
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Day => "day",
             Self::Model => "model",
             Self::Key => "key",
+            Self::Account => "account",
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("must be day, model or key")]
+#[error("must be day, model, key or account")]
 pub struct UsageByError;
 
 impl FromStr for UsageBy {
@@ -49,6 +54,7 @@ pub enum UsageGroup {
     Day(Day),
     Model(String),
     Key(KeyPrefix),
+    Account(AccountName),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +119,7 @@ mod tests {
         }
         for text in ["", "Day", "days", "month", " key"] {
             let error = text.parse::<UsageBy>().unwrap_err();
-            assert_eq!(error.to_string(), "must be day, model or key", "{text:?}");
+            assert_eq!(error.to_string(), "must be day, model, key or account", "{text:?}");
         }
     }
 

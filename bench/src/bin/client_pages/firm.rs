@@ -1,24 +1,18 @@
 //! A firm that grows: two consultants and a partner, and as many clients as are wanted, each with eight entries.
 
+use chancery_bench::people::{SignedIn, arrive, sign_in};
 use chancery_domain::{
-    Asker, ClientId, Clock, ContactFacts, EntryKind, Identity, OsRandomness, Person, RequestId, Role,
-    SecretToken, SystemClock, UnixMillis,
+    Asker, ClientId, Clock, ContactFacts, EntryKind, OsRandomness, Person, RequestId, Role, SystemClock,
+    UnixMillis,
 };
 use chancery_policy::{Asking, NewClientFor, Policy};
-use chancery_store::{Arrival, NewClient, NewEntry, NewSession, Store};
-use sqlx::{Connection, Executor, PgConnection};
+use chancery_store::{NewClient, NewEntry, Store};
 use std::sync::Arc;
 
 /// Brought in at once.
 const CLIENTS_AT_ONCE: u64 = 5_000;
 const ENTRIES: i64 = 8;
 const HOUR_MS: i64 = 3_600_000;
-
-/// Somebody with a session, as their browser shows it.
-#[derive(Clone)]
-pub struct SignedIn {
-    pub cookie: String,
-}
 
 pub struct Firm {
     store: Arc<dyn Store>,
@@ -66,26 +60,6 @@ impl Firm {
     }
 }
 
-async fn arrive(store: &dyn Store, email: &str, role: Role) -> Person {
-    let identity = Identity { issuer: "http://127.0.0.1:8082".to_owned(), subject: email.to_owned() };
-    let arrival = Arrival { identity, email: email.parse().unwrap(), role, at: SystemClock.now() };
-    store.arrive(arrival).await.unwrap()
-}
-
-async fn sign_in(store: &dyn Store, person: &Person) -> SignedIn {
-    let token = SecretToken::generate(&OsRandomness);
-    let new = NewSession {
-        token: token.hash(),
-        person: person.id,
-        at: SystemClock.now(),
-        place: "127.0.0.1".to_owned(),
-        browser: "Benchmark".to_owned(),
-        replaces: None,
-    };
-    store.start_session(new).await.unwrap();
-    SignedIn { cookie: format!("session={}", token.reveal()) }
-}
-
 /// No two are alike, and one of them is a harbourmaster.
 fn client(number: u64, owner: chancery_domain::PersonId, now: UnixMillis) -> NewClient {
     const TRADES: [&str; 7] =
@@ -119,34 +93,5 @@ fn client(number: u64, owner: chancery_domain::PersonId, now: UnixMillis) -> New
         facts,
         entries: (0..ENTRIES).map(entry).collect(),
         is_archived: false,
-    }
-}
-
-/// A database of this run's own.
-pub struct PostgresDatabase {
-    admin_url: String,
-    name: String,
-}
-
-impl PostgresDatabase {
-    pub async fn create(admin_url: &str) -> Self {
-        let database =
-            Self { admin_url: admin_url.to_owned(), name: format!("chancery_pages_{}", std::process::id()) };
-        database.order("create database").await;
-        database
-    }
-
-    pub fn url(&self) -> String {
-        format!("{}/{}", self.admin_url.rsplit_once('/').unwrap().0, self.name)
-    }
-
-    pub async fn drop_it(&self) {
-        self.order("drop database").await;
-    }
-
-    async fn order(&self, what: &str) {
-        let mut connection = PgConnection::connect(&self.admin_url).await.unwrap();
-        let statement = sqlx::AssertSqlSafe(format!("{what} {}", self.name));
-        connection.execute(sqlx::raw_sql(statement)).await.unwrap();
     }
 }

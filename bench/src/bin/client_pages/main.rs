@@ -13,14 +13,15 @@
 
 mod bare;
 mod firm;
-mod server;
 
+use chancery_bench::people::SignedIn;
+use chancery_bench::portal::{HTML, JSON, Page, Server, figure, in_ms, print_figures};
+use chancery_bench::postgres_database::PostgresDatabase;
 use chancery_domain::{Clock, SystemClock};
 use clap::Parser;
-use firm::{Firm, SignedIn};
-use server::{Answer, Server};
+use firm::Firm;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::process::Command;
 
 #[derive(Parser)]
 struct Options {
@@ -41,9 +42,6 @@ struct Options {
     bare: Option<String>,
 }
 
-/// Asked before anything is measured: pools fill, statements are prepared, pages are read from disk.
-const WARM_UP: u32 = 40;
-
 #[tokio::main]
 async fn main() {
     let options = Options::parse();
@@ -54,22 +52,11 @@ async fn main() {
     let sqlite = format!("sqlite:{}", folder.path().join("pages.db").display());
     measure("SQLite", &sqlite, &options).await;
     if let Some(admin_url) = &options.postgres {
-        let database = firm::PostgresDatabase::create(admin_url).await;
+        let database = PostgresDatabase::create(admin_url).await;
         measure("PostgreSQL", &database.url(), &options).await;
         database.drop_it().await;
     }
 }
-
-/// What is asked for, as whom, and how.
-struct Page {
-    what: &'static str,
-    path: String,
-    who: SignedIn,
-    accept: &'static str,
-}
-
-const HTML: &str = "text/html";
-const JSON: &str = "application/json";
 
 async fn measure(name: &str, url: &str, options: &Options) {
     println!(
@@ -77,7 +64,7 @@ async fn measure(name: &str, url: &str, options: &Options) {
         options.requests
     );
     let mut firm = Firm::open(url).await;
-    let mut sizes: Vec<Vec<Figure>> = Vec::new();
+    let mut sizes = Vec::new();
     for size in &options.clients {
         let filling = SystemClock.monotonic();
         firm.grow_to(*size).await;
@@ -89,7 +76,9 @@ async fn measure(name: &str, url: &str, options: &Options) {
         }
         sizes.push(figures);
     }
-    print_pages(&pages(&firm), &options.clients, &sizes);
+    let names: Vec<&str> = pages(&firm).iter().map(|page| page.what).collect();
+    let columns: Vec<String> = options.clients.iter().map(|size| format!("{size} clients")).collect();
+    print_figures(&names, &columns, &sizes, 2);
     compare_with_bare(&firm, url, options).await;
     firm.close().await;
 }
@@ -115,53 +104,6 @@ fn pages(firm: &Firm) -> Vec<Page> {
     ]
 }
 
-struct Figure {
-    median: Duration,
-    /// Of the server's process, for each request.
-    cpu: Duration,
-}
-
-async fn figure(server: &Server, page: &Page, requests: u32) -> Figure {
-    let mut connection = server.connect().await;
-    for _ in 0..WARM_UP {
-        let Answer { status, body } = connection.get(&page.path, &page.who.cookie, page.accept).await;
-        assert_eq!(status, 200, "{}: {}", page.path, String::from_utf8_lossy(&body));
-    }
-    let cpu_before = server.cpu_time();
-    let mut times = Vec::with_capacity(requests as usize);
-    for _ in 0..requests {
-        let began = SystemClock.monotonic();
-        let answer = connection.get(&page.path, &page.who.cookie, page.accept).await;
-        times.push(SystemClock.monotonic() - began);
-        assert_eq!(answer.status, 200, "{}", page.path);
-    }
-    times.sort_unstable();
-    Figure { median: times[times.len() / 2], cpu: (server.cpu_time() - cpu_before) / requests }
-}
-
-fn print_pages(pages: &[Page], clients: &[u64], sizes: &[Vec<Figure>]) {
-    print!("{:<22}", "");
-    clients.iter().for_each(|size| print!("{:>24}", format!("{size} clients")));
-    println!("{:>18}", "last to first");
-    for (place, page) in pages.iter().enumerate() {
-        print!("{:<22}", page.what);
-        for figures in sizes {
-            let Figure { median, cpu } = &figures[place];
-            print!("{:>24}", format!("{:.2} ms, CPU {:.2}", in_ms(*median), in_ms(*cpu)));
-        }
-        if let (Some(first), Some(last)) = (sizes.first(), sizes.last()) {
-            let ratio = last[place].median.as_secs_f64() / first[place].median.as_secs_f64();
-            print!("{:>18}", format!("{ratio:.2} x"));
-        }
-        println!();
-    }
-    println!("\naim: at most 2 x");
-}
-
-fn in_ms(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
-}
-
 /// Session, policy, read and audit row, against the read alone.
 async fn compare_with_bare(firm: &Firm, url: &str, options: &Options) {
     let record = Page {
@@ -172,7 +114,9 @@ async fn compare_with_bare(firm: &Firm, url: &str, options: &Options) {
     };
     // CPU time is counted in hundredths of a second, so that it takes many requests to tell them apart.
     let requests = options.requests * 5;
-    let bare = Server::bare(url).await;
+    let mut this = Command::new(std::env::current_exe().unwrap());
+    this.args(["--bare", url]);
+    let bare = Server::start(this, bare::LISTEN).await;
     let bare_figure = figure(&bare, &record, requests).await;
     drop(bare);
     let portal = Server::chancery(&options.chancery, url).await;

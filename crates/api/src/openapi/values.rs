@@ -26,7 +26,7 @@ impl ToSchema for UsageGrouping {}
 
 impl PartialSchema for UsageGrouping {
     fn schema() -> RefOr<Schema> {
-        one_of(UsageBy::ALL.into_iter().map(UsageBy::as_str), "What usage is summed by.")
+        one_of(UsageBy::OF_ONE_ACCOUNT.into_iter().map(UsageBy::as_str), "What usage is summed by.")
     }
 }
 

@@ -2,9 +2,12 @@
 
 use super::{Missing, open};
 use crate::cli::{Account as Command, Place};
+use crate::operator::Operator;
 use crate::output::{grouped, print_json, print_table, say};
-use chancery_domain::{Account, AccountState, Clock, Currency, RateLimits, SystemClock};
-use chancery_store::{LimitsChange, NewAccount};
+use chancery_domain::{Account, AccountId, AccountState, Clock, Currency, RateLimits, SystemClock};
+use chancery_policy::{ManageAccounts, TheFirm};
+use chancery_store::{AccountDeed, BillingChange, BillingContact, LimitsChange, NewAccount};
+use std::collections::HashMap;
 
 pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
     let missing = if matches!(command, Command::Create { .. }) { Missing::Make } else { Missing::Refuse };
@@ -17,9 +20,12 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
             };
             let new = NewAccount { name, limits, created_at: SystemClock.now() };
             let account = store.create_account(new).await?;
-            say!("account {} made: {}", account.name, in_words(&account, config.currency));
+            say!("account {} made: {}", account.name, in_words(&account, config.billing.currency));
         }
-        Command::List { json } => print_list(&store.list_accounts().await?, config.currency, json)?,
+        Command::List { json } => {
+            let (accounts, billing) = (store.list_accounts().await?, store.billing_contacts().await?);
+            print_list(&accounts, billing, config.billing.currency, json)?;
+        }
         Command::Limits { name, limits, spend_per_month } => {
             let change = LimitsChange {
                 requests_per_min: limits.rpm,
@@ -27,7 +33,18 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
                 spend_per_month: spend_per_month.unwrap_or_default(),
             };
             let account = store.set_limits(&name, change).await?;
-            say!("account {}: {}", account.name, in_words(&account, config.currency));
+            say!("account {}: {}", account.name, in_words(&account, config.billing.currency));
+        }
+        Command::Billing { name, address, email } => {
+            let account = store.account_named(&name).await?;
+            let permit = Operator::new()?.ask::<ManageAccounts>(store.as_ref(), TheFirm).await?;
+            let change = BillingChange { address, email };
+            let deed = AccountDeed::SetBilling { account: account.id, change };
+            let done = store.do_with_account(permit, deed).await?;
+            match done.event {
+                Some(_) => say!("account {}: invoices that are issued from now on go there", account.name),
+                None => say!("account {}: it was so already", account.name),
+            }
         }
         Command::Close { name } => {
             let account = store.close_account(&name, SystemClock.now()).await?;
@@ -52,17 +69,30 @@ struct Row {
     rpm: u32,
     tpm: u32,
     spend_per_month: Option<String>,
+    billing_address: String,
+    billing_email: String,
     created_at: String,
     closed_at: Option<String>,
 }
 
-fn print_list(accounts: &[Account], currency: Currency, json: bool) -> anyhow::Result<()> {
+fn print_list(
+    accounts: &[Account],
+    billing: Vec<(AccountId, BillingContact)>,
+    currency: Currency,
+    json: bool,
+) -> anyhow::Result<()> {
+    let billing: HashMap<AccountId, BillingContact> = billing.into_iter().collect();
+    let of = |account: &Account, part: fn(&BillingContact) -> &str| {
+        billing.get(&account.id).map_or_else(String::new, |contact| part(contact).to_owned())
+    };
     let row = |account: &Account| Row {
         id: account.id.0,
         name: account.name.to_string(),
         rpm: account.limits.requests_per_min,
         tpm: account.limits.tokens_per_min,
         spend_per_month: account.spend_per_month.map(|cap| cap.to_string()),
+        billing_address: of(account, |contact| contact.address.as_str()),
+        billing_email: of(account, |contact| contact.email.as_str()),
         created_at: account.created_at.to_iso(),
         closed_at: match account.state {
             AccountState::Open => None,

@@ -4,6 +4,7 @@ mod account;
 mod client;
 mod config;
 mod generate;
+mod invoice;
 mod key;
 mod model;
 mod usage;
@@ -31,6 +32,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Client(command) => quick(client::run(&place, command))?,
         Command::User(command) => quick(user::run(&place, command))?,
         Command::Usage(options) => quick(usage::run(&place, options))?,
+        Command::Invoice(command) => quick(invoice::run(&place, command))?,
         Command::Model(command) => model::run(&place, command)?,
         Command::Generate(options) => quick(generate::run(options))?,
         Command::Verify(options) => return quick(verify::run(&place, &options)),

@@ -51,9 +51,9 @@ pub async fn run(place: &Place, options: Usage) -> anyhow::Result<()> {
     let rows: Vec<Row> = sums.iter().map(row).collect();
     let by = options.by.as_str();
     if options.json {
-        return print_json(&Report { currency: config.currency.as_str(), by, data: rows, total });
+        return print_json(&Report { currency: config.billing.currency.as_str(), by, data: rows, total });
     }
-    print_report(&by.to_uppercase(), &rows, &total, config.currency);
+    print_report(&by.to_uppercase(), &rows, &total, config.billing.currency);
     Ok(())
 }
 
@@ -74,6 +74,7 @@ fn row(sum: &UsageSum) -> Row {
             UsageGroup::Day(day) => day.to_string(),
             UsageGroup::Model(model) => model.clone(),
             UsageGroup::Key(prefix) => prefix.to_string(),
+            UsageGroup::Account(name) => name.to_string(),
         },
         requests: sum.requests,
         input_tokens: sum.input_tokens,

@@ -5,6 +5,7 @@ use crate::cli::{Place, Verify};
 use crate::config::Config;
 use crate::output::{counting_progress, grouped, print_json, say};
 use chancery_domain::{ChainHead, Clock, SystemClock, WriterId};
+use chancery_invoicing::verify_invoices;
 use chancery_metering::{LimitStoreUrl, LimitVerification, open_limiter, verify_ledger, verify_limits};
 use chancery_portal::verify_audit;
 use chancery_store::Store;
@@ -18,9 +19,16 @@ struct Report {
     output_tokens: u64,
     cost: String,
     chains: Vec<Chain>,
+    invoices: InvoiceReport,
     audit: AuditReport,
     findings: Vec<String>,
     more_findings: u64,
+}
+
+#[derive(serde::Serialize)]
+struct InvoiceReport {
+    /// Invoices and credit notes.
+    documents: u64,
 }
 
 #[derive(serde::Serialize)]
@@ -42,6 +50,9 @@ pub async fn run(place: &Place, options: &Verify) -> anyhow::Result<ExitCode> {
     let progress = counting_progress("ledger rows checked:");
     let found = verify_ledger(store.as_ref(), |rows| progress.set_position(rows)).await?;
     progress.finish_and_clear();
+    let progress = counting_progress("invoices checked:");
+    let invoices = verify_invoices(store.as_ref(), |documents| progress.set_position(documents)).await?;
+    progress.finish_and_clear();
     let progress = counting_progress("audit rows checked:");
     let audit = verify_audit(store.as_ref(), |rows| progress.set_position(rows)).await?;
     progress.finish_and_clear();
@@ -50,9 +61,15 @@ pub async fn run(place: &Place, options: &Verify) -> anyhow::Result<ExitCode> {
     let total = found.total;
     let limit_findings = limits.iter().flat_map(|limits| limits.findings.iter().cloned());
     let audit_findings = audit.findings.iter().cloned();
-    let findings: Vec<String> =
-        found.findings.iter().cloned().chain(audit_findings).chain(limit_findings).collect();
-    let more_findings = found.more_findings + audit.more_findings;
+    let findings: Vec<String> = found
+        .findings
+        .iter()
+        .chain(&invoices.findings)
+        .cloned()
+        .chain(audit_findings)
+        .chain(limit_findings)
+        .collect();
+    let more_findings = found.more_findings + invoices.more_findings + audit.more_findings;
     let all_agree = findings.is_empty();
     if options.json {
         print_json(&Report {
@@ -61,6 +78,7 @@ pub async fn run(place: &Place, options: &Verify) -> anyhow::Result<ExitCode> {
             output_tokens: total.output_tokens,
             cost: total.cost.to_string(),
             chains: found.chains.into_iter().map(chain).collect(),
+            invoices: InvoiceReport { documents: invoices.documents },
             audit: AuditReport { rows: audit.rows, chains: audit.chains.into_iter().map(chain).collect() },
             findings,
             more_findings,
@@ -76,8 +94,13 @@ pub async fn run(place: &Place, options: &Verify) -> anyhow::Result<ExitCode> {
             grouped(total.input_tokens),
             grouped(total.output_tokens),
             total.cost,
-            config.currency,
+            config.billing.currency,
             if found.findings.is_empty() { "all agree" } else { "see above" }
+        );
+        say!(
+            "invoices: {} documents: {}",
+            grouped(invoices.documents),
+            if invoices.findings.is_empty() { "all agree with the ledger" } else { "see above" }
         );
         say!(
             "audit: {} decisions: {}",

@@ -1,6 +1,7 @@
 //! `chancery.toml` and its `CHANCERY_SECTION__KEY` overrides, checked as a whole before anything starts. Defaults need no
 //! file. Every path in the file is relative to the file's own folder.
 
+mod billing;
 mod drafting;
 mod later;
 mod models;
@@ -9,12 +10,13 @@ mod reader;
 mod source;
 mod upstream;
 
+pub use billing::Billing;
 pub use models::{EngineConfig, ModelConfig};
 pub use portal::{Auth, Identity, Mail, Portal};
 pub use reader::Setting;
 pub use upstream::UpstreamConfig;
 
-use chancery_domain::{Currency, InvoiceTerms, RateLimits, Seller};
+use chancery_domain::{InvoiceTerms, RateLimits, Seller};
 use chancery_metering::LimitStoreUrl;
 use chancery_store::DatabaseUrl;
 use reader::Reader;
@@ -37,6 +39,12 @@ mod bounds {
     pub const CONNECT_TIMEOUT_S: RangeInclusive<u64> = 1..=60;
     /// As long as a request may take at most.
     pub const UPSTREAM_TIMEOUT_S: RangeInclusive<u64> = 1..=600;
+    pub const LETTERHEAD_CHARS: usize = 500;
+    pub const PAYMENT_CHARS: usize = 1_000;
+    /// Of the letterhead, and of the text on how to pay.
+    pub const BILLING_LINES: usize = 12;
+    pub const PAYMENT_DAYS: RangeInclusive<u64> = 0..=365;
+    pub const TAX_NAME_CHARS: usize = 60;
 }
 
 const FILE_NAME: &str = "chancery.toml";
@@ -53,16 +61,20 @@ pub struct Config {
     pub database_url: DatabaseUrl,
     pub default_limits: RateLimits,
     pub limit_store: LimitStoreUrl,
-    pub currency: Currency,
+    pub billing: Billing,
     pub models: Vec<ModelConfig>,
 }
 
 impl Config {
     /// How invoices are made.
     pub fn invoice_terms(&self) -> InvoiceTerms {
-        let seller =
-            Seller { name: self.portal.firm_name.clone(), letterhead: String::new(), payment: String::new() };
-        InvoiceTerms { currency: self.currency, seller, tax: None, payment_days: 30 }
+        let Billing { currency, letterhead, payment, payment_days, tax } = &self.billing;
+        let seller = Seller {
+            name: self.portal.firm_name.clone(),
+            letterhead: letterhead.clone(),
+            payment: payment.clone(),
+        };
+        InvoiceTerms { currency: *currency, seller, tax: tax.clone(), payment_days: *payment_days }
     }
 }
 
@@ -153,7 +165,7 @@ impl Loaded {
             tokens_per_min: per_minute(&mut reader, "limits.default_tpm", 60_000),
         };
         let limit_store = limit_store(&mut reader);
-        let currency = reader.parsed("billing.currency", Currency::USD, "USD");
+        let billing = billing::billing(&mut reader);
         let models = models::models(&mut reader, folder);
         if let Some(portal) = &portal {
             drafting::check_model(&mut reader, &portal.drafting, &models);
@@ -176,7 +188,7 @@ impl Loaded {
             database_url,
             default_limits,
             limit_store,
-            currency,
+            billing,
             models,
         };
         let settings = reader.settings.into_iter().filter(|setting| setting.value.is_some()).collect();
@@ -288,6 +300,20 @@ mod tests {
     }
 
     #[test]
+    fn what_stands_on_invoices_comes_from_the_configuration() {
+        let terms = read("", &[]).unwrap().config.invoice_terms();
+        assert_eq!((terms.payment_days, terms.tax, terms.currency.as_str()), (30, None, "USD"));
+        let text = "[portal]\nfirm_name = \"Marlow & Finch\"\n[billing]\nletterhead = \"\"\"\n48 Commercial Wharf\n\
+                    Boston\n\"\"\"\npayment = \"By transfer.\"\npayment_days = 0\ntax_name = \"Sales tax\"\ntax_percent = \"6.25\"\n";
+        let terms = read(text, &[("CHANCERY_BILLING__PAYMENT_DAYS", "14")]).unwrap().config.invoice_terms();
+        assert_eq!(terms.seller.name, "Marlow & Finch");
+        assert_eq!(terms.seller.letterhead, "48 Commercial Wharf\nBoston");
+        assert_eq!(terms.seller.payment, "By transfer.");
+        assert_eq!(terms.payment_days, 14);
+        assert_eq!(terms.tax, Some(("Sales tax".to_owned(), "6.25".parse().unwrap())));
+    }
+
+    #[test]
     fn an_unknown_key_is_named_with_its_line_and_the_nearest_known_key() {
         let error = problem("data = \"d\"\n\n[api]\nlistn = \"127.0.0.1:1\"\n");
         assert!(
@@ -303,6 +329,34 @@ mod tests {
             ("[api]\nmax_body_bytes = -1", "line 2: api.max_body_bytes: it must be a whole number from 1024"),
             ("[api]\nmax_body_bytes = \"big\"", "line 2: api.max_body_bytes: it must be a whole number"),
             ("[billing]\ncurrency = \"dollars\"", "line 2: billing.currency"),
+            (
+                "[billing]\npayment_days = 366",
+                "line 2: billing.payment_days: it must be a whole number from 0 to 365",
+            ),
+            (
+                "[billing]\ntax_name = \"VAT\"",
+                "billing.tax_percent: it is needed where billing.tax_name is set, for example \"6.25\"",
+            ),
+            (
+                "[billing]\ntax_percent = \"19\"",
+                "billing.tax_name: it is needed where billing.tax_percent is set, for example \"Sales tax\"",
+            ),
+            (
+                "[billing]\ntax_name = \"VAT\"\ntax_percent = \"19 %\"",
+                "line 3: billing.tax_percent: \"19 %\" is not a tax rate; write the percentage as a decimal",
+            ),
+            (
+                "[billing]\ntax_name = \"\"\"\nVAT\nGST\"\"\"\ntax_percent = \"19\"",
+                "line 2: billing.tax_name: the tax's name is one line; take the line breaks out",
+            ),
+            (
+                "[billing]\nletterhead = \"a\\nb\\nc\\nd\\ne\\nf\\ng\\nh\\ni\\nj\\nk\\nl\\nm\"",
+                "line 2: billing.letterhead: the letterhead has 13 lines; 12 at most",
+            ),
+            (
+                "[billing]\npayment = \"a\\u202eb\"",
+                "line 2: billing.payment: the text on how to pay has a character that cannot be shown (U+202E)",
+            ),
             ("[limits]\ndefault_rpm = 0", "line 2: limits.default_rpm"),
             ("[limits]\nstore = \"disk\"", "line 2: limits.store: limits are kept in \"memory\""),
             ("[limits]\nstore = \"redis://:secret@h:x\"", "line 2: limits.store: the Redis URL has a part"),

@@ -11,11 +11,11 @@ use anyhow::{Context, bail};
 use chancery_domain::{
     AccountId, AccountName, AccountState, ApiKey, Clock, KeyState, Randomness, RateLimits, SecretToken,
 };
+pub use chancery_portal::DRAFTING_ACCOUNT as ACCOUNT;
 use chancery_portal::DraftingSettings;
 use chancery_store::{NewAccount, NewKey, Store, StoreError};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-pub const ACCOUNT: &str = "portal-drafting";
 const KEY_LABEL: &str = "the portal's drafts of letters";
 /// The shared secret of the first key; a key that was revoked is followed by the one of the next number.
 const SECRET: &str = "portal-drafting-key";

@@ -121,7 +121,10 @@ impl Server {
         let auth_listener =
             for_browsers(bind(parts.auth, config.auth.listen, "auth.listen", shares.pages).await?);
         let ops_listener = Listener::bind(config.ops_listen, "ops.listen", MAX_OPS_CONNECTIONS).await?;
-        let addresses = Addresses::new(&config, portal_listener.as_ref(), auth_listener.as_ref());
+        let api_address = api_listener.as_ref().map_or(config.api.listen, Listener::address);
+        let api_url = config.api.public_url.clone().unwrap_or_else(|| local_url(api_address));
+        let addresses =
+            Addresses::new(&config, api_url.clone(), portal_listener.as_ref(), auth_listener.as_ref());
 
         let recorder = ops::install_metrics()?;
         tokio::spawn(ops::keep_metrics_small(recorder.clone()));
@@ -156,8 +159,7 @@ impl Server {
             }
             false => None,
         };
-        let api_url =
-            listened.api.map(|address| config.api.public_url.clone().unwrap_or_else(|| local_url(address)));
+        let api_url = parts.api.then_some(api_url);
         let demo = match (demo, &api_url) {
             (true, Some(api_url)) => Some(demo::prepare(&data, &config, &ground, api_url, &addresses).await?),
             (true, None) => bail!("--demo shows the API too; leave --only out, or have api in it"),
@@ -167,12 +169,14 @@ impl Server {
         if let (Some(listener), Some(meter)) = (api_listener, &meter) {
             let state = ApiState {
                 meter: Arc::clone(meter),
-                currency: config.currency,
+                currency: config.billing.currency,
                 max_body_bytes: config.api.max_body_bytes,
             };
             listeners.push(tokio::spawn(listener.serve(chancery_api::router(state), closing.clone())));
             let keeps_tidy = Arc::clone(meter);
             tokio::spawn(async move { keeps_tidy.keep_tidy().await });
+            let notes_activity = Arc::clone(meter);
+            tokio::spawn(async move { notes_activity.keep_noting_activity().await });
         }
         if let Some(listener) = portal_listener {
             let (clock, randomness) = (ground.clock.as_ref(), ground.randomness.as_ref());
@@ -206,6 +210,9 @@ impl Server {
         for listener in self.listeners {
             // A listener only ends by returning; there is nothing to learn from how.
             let _ = listener.await;
+        }
+        if let Some(meter) = &self.meter {
+            shutdown::note_the_last(meter).await;
         }
         self.store.close().await;
         self.serving_lock.release().await;

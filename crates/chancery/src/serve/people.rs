@@ -9,7 +9,7 @@ use chancery_auth::{Client, Provider, ProviderSettings};
 use chancery_domain::{Clock, Randomness, SecretToken};
 use chancery_mail::Mailer;
 use chancery_policy::Policy;
-use chancery_portal::{DraftingSettings, IdentitySettings, Portal, PortalSettings};
+use chancery_portal::{DraftingSettings, IdentitySettings, Portal, PortalSettings, PublicApi};
 use chancery_store::Store;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,13 +20,14 @@ const CLIENT_SECRET: &str = "portal-client-secret";
 /// How browsers reach the surfaces.
 #[derive(Clone, Debug)]
 pub struct Addresses {
+    pub api: String,
     pub portal: String,
     pub issuer: String,
 }
 
 impl Addresses {
     /// A part that runs elsewhere is where the configuration says that it listens.
-    pub fn new(config: &Config, portal: Option<&Listener>, auth: Option<&Listener>) -> Self {
+    pub fn new(config: &Config, api: String, portal: Option<&Listener>, auth: Option<&Listener>) -> Self {
         let port = |listener: Option<&Listener>, configured: SocketAddr| {
             listener.map_or(configured, Listener::address).port()
         };
@@ -41,7 +42,7 @@ impl Addresses {
             .issuer
             .clone()
             .unwrap_or_else(|| format!("http://127.0.0.1:{}", port(auth, config.auth.listen)));
-        Self { portal, issuer }
+        Self { api, portal, issuer }
     }
 
     fn redirect_uri(&self) -> String {
@@ -96,6 +97,11 @@ impl Ground {
             trusted_proxies: config.portal.trusted_proxies.clone(),
             drafting,
             invoice_terms: config.invoice_terms(),
+            api: PublicApi {
+                url: addresses.api.clone(),
+                model: config.models.first().map(|model| model.name.clone()),
+                default_limits: config.default_limits,
+            },
         };
         let portal = Portal::new(
             settings,

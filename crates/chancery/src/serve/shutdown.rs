@@ -4,7 +4,7 @@
 //!    stay open so that nobody meets a closed door;
 //! 2. requests that were admitted finish and are settled, within `DRAIN_TIMEOUT`; a second signal cuts this short;
 //! 3. what still runs then is given up: answered with 503, not billed;
-//! 4. the caller closes the listeners and the store.
+//! 4. the caller closes the listeners, has the last refusals and peaks noted, within `NOTE_TIMEOUT`, and closes the store.
 
 use anyhow::Context;
 use chancery_metering::Meter;
@@ -15,6 +15,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(25);
 /// How long given-up requests may take to notice.
 const ABANDON_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a database may take to note the last refusals and peaks. They are worth a moment, and no more.
+const NOTE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// SIGTERM and Ctrl-C. Made before the first request is taken, so that none is cut off by a signal nobody watches.
 pub struct Signals {
@@ -51,5 +53,14 @@ pub async fn drain(meter: &Meter, signals: &mut Signals) {
         tracing::warn!(running = meter.running_requests(), "giving up what still runs");
         meter.abandon_running();
         let _ = tokio::time::timeout(ABANDON_TIMEOUT, meter.wait_until_settled()).await;
+    }
+}
+
+/// To be called once nobody can be refused any more, and while the store is open.
+pub async fn note_the_last(meter: &Meter) {
+    match tokio::time::timeout(NOTE_TIMEOUT, meter.note_activity()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "the last refusals and peaks could not be noted"),
+        Err(_) => tracing::warn!("the last refusals and peaks could not be noted in time"),
     }
 }

@@ -76,6 +76,12 @@ fn every_command_has_help_with_an_example() {
         &["user", "sign-out"],
         &["user", "remove"],
         &["usage"],
+        &["invoice"],
+        &["invoice", "issue"],
+        &["invoice", "list"],
+        &["invoice", "show"],
+        &["invoice", "paid"],
+        &["invoice", "credit"],
         &["model"],
         &["model", "pull"],
         &["model", "list"],
@@ -166,6 +172,7 @@ fn a_command_that_looks_makes_no_database_where_there_is_none() {
         &["key", "list"],
         &["key", "revoke", "ck_aaaaaaaa"],
         &["client", "list"],
+        &["invoice", "list"],
     ] {
         let text = firm.fail(command);
         assert!(

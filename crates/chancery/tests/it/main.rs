@@ -6,6 +6,8 @@
     reason = "a test fails by panicking, in what it shares with others too"
 )]
 
+mod accounts_page;
+mod activity;
 mod bounds;
 mod browser;
 mod client_records;
@@ -21,6 +23,7 @@ mod faults;
 mod faulty_server;
 mod identity_clients;
 mod identity_providers;
+mod invoices_command;
 mod limits;
 mod office;
 mod openai_clients;

@@ -6,6 +6,7 @@
     reason = "a test fails by panicking, in what it shares with others too"
 )]
 
+mod activity;
 mod admission;
 mod authentication;
 mod databases;

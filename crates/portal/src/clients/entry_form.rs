@@ -110,7 +110,7 @@ impl EntryTyped {
 }
 
 /// What to do about a text, in words for its field.
-pub(super) fn wording(error: &TextError, missing: &str) -> String {
+pub(crate) fn wording(error: &TextError, missing: &str) -> String {
     match error {
         TextError::Missing { .. } => missing.to_owned(),
         TextError::NotAnEmailAddress => "Write the e-mail address like name@example.com".to_owned(),

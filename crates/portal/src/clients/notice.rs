@@ -26,14 +26,14 @@ impl Notice {
         Self { strong, text: text.into(), link: None, tone: Tone::Warning }
     }
 
-    pub(super) fn class(&self) -> &'static str {
+    pub(crate) fn class(&self) -> &'static str {
         match self.tone {
             Tone::Good => "notice-good",
             Tone::Warning => "notice-warn",
         }
     }
 
-    pub(super) fn role(&self) -> &'static str {
+    pub(crate) fn role(&self) -> &'static str {
         match self.tone {
             Tone::Good => "status",
             Tone::Warning => "alert",

@@ -6,13 +6,13 @@ use std::collections::BTreeSet;
 const NEIGHBOURS: u32 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PageLink {
+pub(crate) enum PageLink {
     Page(u32),
     /// Some are left out here.
     Gap,
 }
 
-pub(super) fn page_links(shown: u32, last: u32) -> Vec<PageLink> {
+pub(crate) fn page_links(shown: u32, last: u32) -> Vec<PageLink> {
     let around = shown.saturating_sub(NEIGHBOURS)..=shown.saturating_add(NEIGHBOURS);
     let pages: BTreeSet<u32> = around.filter(|page| (1..=last).contains(page)).chain([1, last]).collect();
     let mut links = Vec::new();

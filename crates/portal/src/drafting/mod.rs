@@ -34,6 +34,9 @@ pub(crate) use panel::{Beside, DraftPanel};
 
 use std::fmt;
 
+/// The account that the program makes at its first start for the letters drafted here, unless the configuration names a key.
+pub const DRAFTING_ACCOUNT: &str = "portal-drafting";
+
 /// Where letters are drafted.
 #[derive(Clone)]
 pub struct DraftingSettings {

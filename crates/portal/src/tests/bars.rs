@@ -34,16 +34,20 @@ async fn whoever_is_signed_in_keeps_the_bar_on_every_refusal() {
 }
 
 #[tokio::test]
-async fn the_bar_has_team_and_audit_for_partners_alone_from_the_next_request_on() {
+async fn the_bar_has_the_firms_sections_for_partners_alone_from_the_next_request_on() {
     let mut firm = Firm::open().await;
     let sections = |page: &str| {
-        ["/clients", "/team", "/audit"].map(|path| page.contains(&format!("<li><a href=\"{path}\"")))
+        let all = ["/clients", "/invoices", "/usage", "/accounts", "/team", "/audit"];
+        all.map(|path| page.contains(&format!("<li><a href=\"{path}\"")))
     };
-    assert_eq!(sections(&firm.ruth.browser.get("/sessions").await.body), [true, true, true]);
-    assert_eq!(sections(&firm.ann.browser.get("/sessions").await.body), [true, false, false]);
-    assert_eq!(sections(&firm.ruth.browser.get("/nowhere").await.body), [true, true, true]);
+    assert_eq!(sections(&firm.ruth.browser.get("/sessions").await.body), [true; 6]);
+    assert_eq!(
+        sections(&firm.ann.browser.get("/sessions").await.body),
+        [true, false, false, false, false, false]
+    );
+    assert_eq!(sections(&firm.ruth.browser.get("/nowhere").await.body), [true; 6]);
     firm.desk.portal.store.set_role(firm.ann.id, chancery_domain::Role::Partner).await.unwrap();
-    assert_eq!(sections(&firm.ann.browser.get("/sessions").await.body), [true, true, true]);
+    assert_eq!(sections(&firm.ann.browser.get("/sessions").await.body), [true; 6]);
     let team = firm.ruth.browser.get("/team").await;
     assert!(team.body.contains("<a href=\"/team\" aria-current=\"page\">Team</a>"), "{}", team.body);
 }

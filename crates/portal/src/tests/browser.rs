@@ -88,14 +88,34 @@ impl Browser {
         self.send(arrivals, Method::GET, "/test/come-back", "", Some(proven)).await
     }
 
+    /// A file that is no text.
+    pub(super) async fn download(&mut self, path: &str) -> (HeaderMap, Vec<u8>) {
+        let routes = self.routes.clone();
+        let (status, headers, body) = self.send_for_bytes(routes, Method::GET, path, "", None).await;
+        assert_eq!(status, StatusCode::OK, "{path}");
+        (headers, body)
+    }
+
     async fn send(
+        &mut self,
+        routes: Router,
+        method: Method,
+        path: &str,
+        form: &str,
+        proven: Option<Proven>,
+    ) -> Reply {
+        let (status, headers, body) = self.send_for_bytes(routes, method, path, form, proven).await;
+        Reply { status, headers, body: String::from_utf8(body).unwrap() }
+    }
+
+    async fn send_for_bytes(
         &mut self,
         mut routes: Router,
         method: Method,
         path: &str,
         form: &str,
         proven: Option<Proven>,
-    ) -> Reply {
+    ) -> (StatusCode, HeaderMap, Vec<u8>) {
         let mut request = Request::builder().method(method).uri(path).header(header::ACCEPT, self.accept);
         request = request.header(header::USER_AGENT, self.user_agent);
         request = request.header("sec-fetch-site", self.site).header(header::HOST, "localhost:8081");
@@ -114,9 +134,9 @@ impl Browser {
             request.extensions_mut().insert(proven);
         }
         let (parts, body) = routes.call(request).await.unwrap().into_parts();
-        let body = String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap();
-        let reply = Reply { status: parts.status, headers: parts.headers, body };
-        for cookie in reply.set_cookies() {
+        let body = body.collect().await.unwrap().to_bytes().to_vec();
+        for cookie in parts.headers.get_all(header::SET_COOKIE) {
+            let cookie = cookie.to_str().unwrap();
             let (name, rest) = cookie.split_once('=').unwrap();
             let (value, attributes) = rest.split_once(';').unwrap();
             if attributes.contains("Max-Age=0") {
@@ -125,6 +145,6 @@ impl Browser {
                 self.cookies.insert(name.to_owned(), value.to_owned());
             }
         }
-        reply
+        (parts.status, parts.headers, body)
     }
 }

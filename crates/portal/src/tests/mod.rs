@@ -1,8 +1,10 @@
 //! The portal's pages as a browser meets them, on a real store, with letters in a real outbox and a clock set by hand.
 
+mod accounts;
 mod arrivals;
 mod audit;
 mod bars;
+mod books;
 mod browser;
 mod clients;
 mod codes;
@@ -10,21 +12,25 @@ mod database;
 mod drafts;
 mod exports;
 mod firm;
+mod invoices;
 mod mail_server;
 mod nothing_to_guess;
 mod pages;
 mod routes;
 mod sessions;
 mod team;
+mod usage;
 
 use crate::arrival::{Proven, Visitor, arrive};
-use crate::{IdentitySettings, Portal, PortalSettings, SecondFactor, router};
+use crate::{IdentitySettings, Portal, PortalSettings, PublicApi, SecondFactor, router};
 use axum::extract::State;
 use axum::response::Response;
 use axum::routing::get;
 use axum::{Extension, Router};
 use browser::Browser;
-use chancery_domain::{Currency, InvoiceTerms, ManualClock, OsRandomness, Seller, SessionTimes, UnixMillis};
+use chancery_domain::{
+    Currency, InvoiceTerms, ManualClock, OsRandomness, RateLimits, Seller, SessionTimes, UnixMillis,
+};
 use chancery_mail::{MailRoute, Mailer};
 use chancery_pages::{Refusal, Surroundings, surround};
 use chancery_policy::Policy;
@@ -146,6 +152,11 @@ fn settings(second_factor: SecondFactor) -> PortalSettings {
         trusted_proxies: Vec::new(),
         drafting: None,
         invoice_terms: invoice_terms(),
+        api: PublicApi {
+            url: "http://localhost:8080".to_owned(),
+            model: Some("smollm2-135m".to_owned()),
+            default_limits: RateLimits { requests_per_min: 60, tokens_per_min: 60_000 },
+        },
         public_url: "http://localhost:8081".to_owned(),
         firm_name: "Marlow & Finch".to_owned(),
         company_domain: "company.com".parse().unwrap(),

@@ -2,10 +2,12 @@
 
 use crate::hostile_provider::{ACCESS_TOKEN, CLIENT_ID, CLIENT_SECRET, HostileProvider, Ways};
 use axum::http::StatusCode;
-use chancery_domain::{Currency, InvoiceTerms, ManualClock, OsRandomness, Seller, SessionTimes, UnixMillis};
+use chancery_domain::{
+    Currency, InvoiceTerms, ManualClock, OsRandomness, RateLimits, Seller, SessionTimes, UnixMillis,
+};
 use chancery_mail::{MailRoute, Mailer};
 use chancery_policy::Policy;
-use chancery_portal::{IdentitySettings, Portal, PortalSettings, SecondFactor, router};
+use chancery_portal::{IdentitySettings, Portal, PortalSettings, PublicApi, SecondFactor, router};
 use chancery_store::SqliteStore;
 use openidconnect::url::Url;
 use std::collections::HashMap;
@@ -77,6 +79,11 @@ impl Scene {
                 },
                 tax: None,
                 payment_days: 30,
+            },
+            api: PublicApi {
+                url: "http://localhost:8080".to_owned(),
+                model: None,
+                default_limits: RateLimits { requests_per_min: 60, tokens_per_min: 60_000 },
             },
             public_url: portal_url.clone(),
             firm_name: "Hale & Partners".to_owned(),

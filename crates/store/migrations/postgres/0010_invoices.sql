@@ -32,11 +32,12 @@ CREATE TABLE account_months (
     CHECK ((invoice_year IS NULL) = (invoice_serial IS NULL))
 );
 
-CREATE INDEX account_months_open ON account_months (month, account_id) WHERE invoice_year IS NULL;
+CREATE INDEX account_months_open ON account_months (month DESC, account_id) WHERE invoice_year IS NULL;
 
+-- The last day of the year 9999 stands for all that come after it, as in `Month::of`.
 CREATE FUNCTION month_of_day(day BIGINT) RETURNS BIGINT LANGUAGE sql IMMUTABLE AS $$
-    SELECT (EXTRACT(YEAR FROM DATE '1970-01-01' + day::integer) * 12
-        + EXTRACT(MONTH FROM DATE '1970-01-01' + day::integer) - 1)::bigint
+    SELECT (EXTRACT(YEAR FROM DATE '1970-01-01' + LEAST(day, 2932896)::integer) * 12
+        + EXTRACT(MONTH FROM DATE '1970-01-01' + LEAST(day, 2932896)::integer) - 1)::bigint
 $$;
 
 CREATE FUNCTION note_month_of_usage() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -67,9 +68,10 @@ CREATE TRIGGER invoiced_usage_is_closed BEFORE INSERT ON usage_days
     FOR EACH ROW EXECUTE FUNCTION refuse_invoiced_usage();
 
 INSERT INTO usage_days
-    SELECT account_id, at_ms / 86400000, key_id, model, input_price_nanos, output_price_nanos,
+    SELECT account_id, LEAST(at_ms / 86400000, 2147483647), key_id, model, input_price_nanos, output_price_nanos,
            COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(cost_nanos)
-    FROM ledger GROUP BY account_id, at_ms / 86400000, key_id, model, input_price_nanos, output_price_nanos;
+    FROM ledger
+    GROUP BY account_id, LEAST(at_ms / 86400000, 2147483647), key_id, model, input_price_nanos, output_price_nanos;
 
 -- Where an account's invoices go.
 ALTER TABLE accounts ADD COLUMN billing_address TEXT NOT NULL DEFAULT '';
@@ -116,7 +118,9 @@ CREATE TABLE invoices (
     CHECK ((kind = 'credit_note') = (of_year IS NOT NULL)),
     CHECK ((of_year IS NULL) = (of_serial IS NULL)),
     CHECK ((tax_name IS NULL) = (tax_rate_ppm IS NULL)),
-    CHECK (total_minor = subtotal_minor + tax_minor)
+    CHECK (total_minor = subtotal_minor + tax_minor),
+    CHECK (credited_subtotal >= 0 AND credited_total >= 0),
+    CHECK (kind = 'credit_note' OR (credited_subtotal <= subtotal_minor AND credited_total <= total_minor))
 );
 
 CREATE INDEX invoices_account ON invoices (account_id, year, serial);
@@ -192,6 +196,30 @@ CREATE TRIGGER invoice_documents_are_never_emptied BEFORE TRUNCATE ON invoice_do
 CREATE TRIGGER invoice_events_are_never_emptied BEFORE TRUNCATE ON invoice_events
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_invoice_change();
 
+-- A month that is invoiced stays so until its invoice is void.
+CREATE FUNCTION refuse_change_of_invoiced_month() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT 1 FROM invoices i WHERE i.year = OLD.invoice_year AND i.serial = OLD.invoice_serial
+               AND i.state <> 'void') THEN
+        RAISE EXCEPTION 'this account''s month is invoiced; make a credit note';
+    END IF;
+    RETURN NEW;
+END;
+$$;
+
+CREATE FUNCTION refuse_removal_of_used_month() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'a month in which an account has used something is never removed';
+END;
+$$;
+
+CREATE TRIGGER invoiced_months_stay_invoiced BEFORE UPDATE ON account_months
+    FOR EACH ROW EXECUTE FUNCTION refuse_change_of_invoiced_month();
+CREATE TRIGGER used_months_never_go BEFORE DELETE ON account_months
+    FOR EACH ROW EXECUTE FUNCTION refuse_removal_of_used_month();
+CREATE TRIGGER used_months_are_never_emptied BEFORE TRUNCATE ON account_months
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_removal_of_used_month();
+
 -- Requests that were refused for want of money or because of a limit, for the pages that show them. A key without an account has
 -- account 0. These are counts for people to read; nothing is billed by them.
 CREATE TABLE refusal_days (
@@ -230,3 +258,17 @@ CREATE TABLE account_events (
 
 CREATE INDEX account_events_account ON account_events (account_id, id);
 CREATE INDEX account_events_key ON account_events (key_id, id);
+
+-- The keys of an account, and those that bill none.
+CREATE INDEX api_keys_account ON api_keys (account_id);
+
+CREATE FUNCTION refuse_account_event_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'the history of accounts is never changed';
+END;
+$$;
+
+CREATE TRIGGER account_events_never_change BEFORE UPDATE OR DELETE ON account_events
+    FOR EACH ROW EXECUTE FUNCTION refuse_account_event_change();
+CREATE TRIGGER account_events_are_never_emptied BEFORE TRUNCATE ON account_events
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_account_event_change();

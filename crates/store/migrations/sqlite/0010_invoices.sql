@@ -1,73 +1,3 @@
--- Sums by day now have the prices that they were made at, so that a month can be invoiced from them: a price that changed in
--- between has sums of its own.
-
-ALTER TABLE usage_days RENAME TO unpriced_usage_days;
-DROP INDEX usage_days_day;
-
-CREATE TABLE usage_days (
-    account_id         INTEGER NOT NULL REFERENCES accounts (id),
-    day                INTEGER NOT NULL,
-    key_id             INTEGER NOT NULL REFERENCES api_keys (id),
-    model              TEXT    NOT NULL,
-    input_price_nanos  INTEGER NOT NULL CHECK (input_price_nanos >= 0),
-    output_price_nanos INTEGER NOT NULL CHECK (output_price_nanos >= 0),
-    requests           INTEGER NOT NULL CHECK (requests >= 0),
-    input_tokens       INTEGER NOT NULL CHECK (input_tokens >= 0),
-    output_tokens      INTEGER NOT NULL CHECK (output_tokens >= 0),
-    cost_nanos         INTEGER NOT NULL CHECK (cost_nanos >= 0),
-    PRIMARY KEY (account_id, day, key_id, model, input_price_nanos, output_price_nanos)
-) STRICT, WITHOUT ROWID;
-
-CREATE INDEX usage_days_day ON usage_days (day);
--- The last day on which a key was used.
-CREATE INDEX usage_days_key ON usage_days (key_id, day);
-
--- Every month in which an account has used something, and the invoice that bills it: none, or the one that is not void. A month
--- counts from January of the year 0.
-CREATE TABLE account_months (
-    account_id     INTEGER NOT NULL REFERENCES accounts (id),
-    month          INTEGER NOT NULL,
-    invoice_year   INTEGER,
-    invoice_serial INTEGER,
-    PRIMARY KEY (account_id, month),
-    CHECK ((invoice_year IS NULL) = (invoice_serial IS NULL)),
-    FOREIGN KEY (invoice_year, invoice_serial) REFERENCES invoices (year, serial)
-) STRICT, WITHOUT ROWID;
-
-CREATE INDEX account_months_open ON account_months (month, account_id) WHERE invoice_year IS NULL;
-
-CREATE TRIGGER usage_has_its_month AFTER INSERT ON usage_days
-BEGIN
-    INSERT INTO account_months (account_id, month)
-        SELECT NEW.account_id, CAST(strftime('%Y', NEW.day * 86400, 'unixepoch') AS INTEGER) * 12
-            + CAST(strftime('%m', NEW.day * 86400, 'unixepoch') AS INTEGER) - 1
-        WHERE strftime('%Y', NEW.day * 86400, 'unixepoch') IS NOT NULL
-        ON CONFLICT (account_id, month) DO NOTHING;
-END;
-
--- Nothing is added to a month that is invoiced, or the invoice would no longer be what the ledger says. It fires for sums that are
--- there already too.
-CREATE TRIGGER invoiced_usage_is_closed BEFORE INSERT ON usage_days
-WHEN EXISTS (
-    SELECT 1 FROM account_months m
-    WHERE m.account_id = NEW.account_id AND m.invoice_year IS NOT NULL
-        AND m.month = CAST(strftime('%Y', NEW.day * 86400, 'unixepoch') AS INTEGER) * 12
-            + CAST(strftime('%m', NEW.day * 86400, 'unixepoch') AS INTEGER) - 1
-)
-BEGIN
-    SELECT RAISE(ABORT, 'this account''s month is invoiced: nothing is added to it any more');
-END;
-
-INSERT INTO usage_days
-    SELECT account_id, at_ms / 86400000, key_id, model, input_price_nanos, output_price_nanos,
-           COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(cost_nanos)
-    FROM ledger GROUP BY account_id, at_ms / 86400000, key_id, model, input_price_nanos, output_price_nanos;
-DROP TABLE unpriced_usage_days;
-
--- Where an account's invoices go.
-ALTER TABLE accounts ADD COLUMN billing_address TEXT NOT NULL DEFAULT '';
-ALTER TABLE accounts ADD COLUMN billing_email TEXT NOT NULL DEFAULT '';
-
 -- The last place that was given in each year. It is raised in the transaction that issues the document, so there are no gaps.
 CREATE TABLE invoice_serials (
     year   INTEGER PRIMARY KEY,
@@ -109,12 +39,105 @@ CREATE TABLE invoices (
     CHECK ((kind = 'credit_note') = (of_year IS NOT NULL)),
     CHECK ((of_year IS NULL) = (of_serial IS NULL)),
     CHECK ((tax_name IS NULL) = (tax_rate_ppm IS NULL)),
-    CHECK (total_minor = subtotal_minor + tax_minor)
+    CHECK (total_minor = subtotal_minor + tax_minor),
+    CHECK (credited_subtotal >= 0 AND credited_total >= 0),
+    CHECK (kind = 'credit_note' OR (credited_subtotal <= subtotal_minor AND credited_total <= total_minor))
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX invoices_account ON invoices (account_id, year, serial);
 CREATE INDEX invoices_state ON invoices (state, currency, due_day);
 CREATE INDEX invoices_of ON invoices (of_year, of_serial) WHERE of_year IS NOT NULL;
+
+-- Sums by day now have the prices that they were made at, so that a month can be invoiced from them: a price that changed in
+-- between has sums of its own.
+
+ALTER TABLE usage_days RENAME TO unpriced_usage_days;
+DROP INDEX usage_days_day;
+
+CREATE TABLE usage_days (
+    account_id         INTEGER NOT NULL REFERENCES accounts (id),
+    day                INTEGER NOT NULL,
+    key_id             INTEGER NOT NULL REFERENCES api_keys (id),
+    model              TEXT    NOT NULL,
+    input_price_nanos  INTEGER NOT NULL CHECK (input_price_nanos >= 0),
+    output_price_nanos INTEGER NOT NULL CHECK (output_price_nanos >= 0),
+    requests           INTEGER NOT NULL CHECK (requests >= 0),
+    input_tokens       INTEGER NOT NULL CHECK (input_tokens >= 0),
+    output_tokens      INTEGER NOT NULL CHECK (output_tokens >= 0),
+    cost_nanos         INTEGER NOT NULL CHECK (cost_nanos >= 0),
+    PRIMARY KEY (account_id, day, key_id, model, input_price_nanos, output_price_nanos)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX usage_days_day ON usage_days (day);
+-- The last day on which a key was used.
+CREATE INDEX usage_days_key ON usage_days (key_id, day);
+
+-- Every month in which an account has used something, and the invoice that bills it: none, or the one that is not void. A month
+-- counts from January of the year 0.
+CREATE TABLE account_months (
+    account_id     INTEGER NOT NULL REFERENCES accounts (id),
+    month          INTEGER NOT NULL,
+    invoice_year   INTEGER,
+    invoice_serial INTEGER,
+    PRIMARY KEY (account_id, month),
+    CHECK ((invoice_year IS NULL) = (invoice_serial IS NULL)),
+    FOREIGN KEY (invoice_year, invoice_serial) REFERENCES invoices (year, serial)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX account_months_open ON account_months (month DESC, account_id) WHERE invoice_year IS NULL;
+
+-- The last day of the year 9999 stands for all that come after it, as in `Month::of`.
+CREATE TRIGGER usage_has_its_month AFTER INSERT ON usage_days
+BEGIN
+    INSERT INTO account_months (account_id, month)
+        SELECT NEW.account_id, used.month
+        FROM (SELECT CAST(strftime('%Y', MIN(NEW.day, 2932896) * 86400, 'unixepoch') AS INTEGER) * 12
+            + CAST(strftime('%m', MIN(NEW.day, 2932896) * 86400, 'unixepoch') AS INTEGER) - 1 AS month) AS used
+        WHERE NOT EXISTS (SELECT 1 FROM account_months m WHERE m.account_id = NEW.account_id AND m.month = used.month);
+END;
+
+-- Nothing is added to a month that is invoiced, or the invoice would no longer be what the ledger says. It fires for sums that are
+-- there already too.
+CREATE TRIGGER invoiced_usage_is_closed BEFORE INSERT ON usage_days
+WHEN EXISTS (
+    SELECT 1 FROM account_months m
+    WHERE m.account_id = NEW.account_id AND m.invoice_year IS NOT NULL
+        AND m.month = CAST(strftime('%Y', MIN(NEW.day, 2932896) * 86400, 'unixepoch') AS INTEGER) * 12
+            + CAST(strftime('%m', MIN(NEW.day, 2932896) * 86400, 'unixepoch') AS INTEGER) - 1
+)
+BEGIN
+    SELECT RAISE(ABORT, 'this account''s month is invoiced: nothing is added to it any more');
+END;
+
+-- A month that is invoiced stays so until its invoice is void.
+CREATE TRIGGER invoiced_months_stay_invoiced BEFORE UPDATE ON account_months
+WHEN EXISTS (
+    SELECT 1 FROM invoices i WHERE i.year = OLD.invoice_year AND i.serial = OLD.invoice_serial AND i.state <> 'void'
+)
+BEGIN
+    SELECT RAISE(ABORT, 'this account''s month is invoiced; make a credit note');
+END;
+CREATE TRIGGER used_months_never_go BEFORE DELETE ON account_months
+BEGIN
+    SELECT RAISE(ABORT, 'a month in which an account has used something is never removed');
+END;
+-- INSERT OR REPLACE removes the old row without firing the trigger above.
+CREATE TRIGGER used_months_are_never_replaced BEFORE INSERT ON account_months
+WHEN EXISTS (SELECT 1 FROM account_months m WHERE m.account_id = NEW.account_id AND m.month = NEW.month)
+BEGIN
+    SELECT RAISE(ABORT, 'a month in which an account has used something is never replaced');
+END;
+
+INSERT INTO usage_days
+    SELECT account_id, MIN(at_ms / 86400000, 2147483647), key_id, model, input_price_nanos, output_price_nanos,
+           COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(cost_nanos)
+    FROM ledger
+    GROUP BY account_id, MIN(at_ms / 86400000, 2147483647), key_id, model, input_price_nanos, output_price_nanos;
+DROP TABLE unpriced_usage_days;
+
+-- Where an account's invoices go.
+ALTER TABLE accounts ADD COLUMN billing_address TEXT NOT NULL DEFAULT '';
+ALTER TABLE accounts ADD COLUMN billing_email TEXT NOT NULL DEFAULT '';
 
 CREATE TABLE invoice_lines (
     year         INTEGER NOT NULL,
@@ -190,6 +213,27 @@ CREATE TRIGGER invoice_events_never_go BEFORE DELETE ON invoice_events
 BEGIN
     SELECT RAISE(ABORT, 'what was done with an invoice is never removed');
 END;
+-- INSERT OR REPLACE removes the old row without firing the triggers above.
+CREATE TRIGGER issued_invoices_are_never_replaced BEFORE INSERT ON invoices
+WHEN EXISTS (SELECT 1 FROM invoices WHERE year = NEW.year AND serial = NEW.serial)
+BEGIN
+    SELECT RAISE(ABORT, 'an issued invoice is never replaced');
+END;
+CREATE TRIGGER issued_lines_are_never_replaced BEFORE INSERT ON invoice_lines
+WHEN EXISTS (SELECT 1 FROM invoice_lines WHERE year = NEW.year AND serial = NEW.serial AND place = NEW.place)
+BEGIN
+    SELECT RAISE(ABORT, 'a line of an issued invoice is never replaced');
+END;
+CREATE TRIGGER issued_documents_are_never_replaced BEFORE INSERT ON invoice_documents
+WHEN EXISTS (SELECT 1 FROM invoice_documents WHERE year = NEW.year AND serial = NEW.serial)
+BEGIN
+    SELECT RAISE(ABORT, 'an issued document is never replaced');
+END;
+CREATE TRIGGER invoice_events_are_never_replaced BEFORE INSERT ON invoice_events
+WHEN EXISTS (SELECT 1 FROM invoice_events WHERE id = NEW.id)
+BEGIN
+    SELECT RAISE(ABORT, 'what was done with an invoice is never replaced');
+END;
 
 -- Requests that were refused for want of money or because of a limit, for the pages that show them. A key without an account has
 -- account 0. These are counts for people to read; nothing is billed by them.
@@ -229,3 +273,15 @@ CREATE TABLE account_events (
 
 CREATE INDEX account_events_account ON account_events (account_id, id);
 CREATE INDEX account_events_key ON account_events (key_id, id);
+
+-- The keys of an account, and those that bill none.
+CREATE INDEX api_keys_account ON api_keys (account_id);
+
+CREATE TRIGGER account_events_never_change BEFORE UPDATE ON account_events
+BEGIN
+    SELECT RAISE(ABORT, 'the history of accounts is never changed');
+END;
+CREATE TRIGGER account_events_never_go BEFORE DELETE ON account_events
+BEGIN
+    SELECT RAISE(ABORT, 'the history of accounts is never changed');
+END;

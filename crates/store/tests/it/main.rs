@@ -2,8 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "the whole binary is tests: what fails to unwrap fails the test")]
 
+mod account_desk;
 mod accounts;
 mod audit;
+mod billing;
 mod chains;
 mod client_lists;
 mod clients;
@@ -11,6 +13,9 @@ mod databases;
 mod firm;
 mod grants;
 mod idempotency;
+mod invoice_ledger;
+mod invoice_lists;
+mod invoices;
 mod keys;
 mod killed;
 mod ledger;
@@ -23,6 +28,7 @@ mod shared_secrets;
 mod spending;
 mod sqlite_only;
 mod sums;
+mod usage_reports;
 
 /// Runs every case on both databases, so that the list of names is the same under `sqlite::` and `postgres::`.
 macro_rules! conformance_suite {
@@ -57,6 +63,18 @@ conformance_suite! {
         closing_twice_keeps_the_first_time
         an_unknown_account_is_named_in_the_error
         of_many_racing_to_one_name_one_wins;
+    account_desk:
+        an_accounts_whole_life_is_in_its_history_with_who_and_when
+        what_is_refused_leaves_neither_a_decision_nor_a_line
+        what_is_so_already_is_decided_and_adds_no_line
+        a_key_that_moves_is_told_of_on_both_sides
+        accounts_are_listed_with_keys_and_the_months_sums_and_last_use
+        lists_of_accounts_keys_and_events_have_an_end
+        of_many_setting_limits_at_once_each_tells_what_was_before_it
+        a_key_is_not_attached_once_it_is_revoked_however_they_race
+        no_key_is_made_on_an_account_after_it_was_closed
+        raw_sql_cannot_change_or_remove_a_line_of_the_history
+        hostile_labels_and_names_in_the_history_come_back_unchanged;
     keys:
         a_created_key_is_found_with_its_account
         a_key_without_an_account_has_no_owner
@@ -212,6 +230,26 @@ conformance_suite! {
         raw_sql_cannot_change_remove_or_replace_a_decision
         the_team_is_told_with_its_clients_and_sessions
         a_killed_process_leaves_every_read_that_it_told_of_in_a_sound_chain;
+    invoices:
+        an_invoice_is_read_back_as_it_was_issued
+        what_is_not_there_is_not_found_and_the_look_is_on_record
+        a_month_is_issued_from_an_hour_after_its_end_and_not_before
+        without_usage_or_account_nothing_is_issued
+        numbers_have_no_gaps_however_many_issue_at_once
+        of_many_issuing_one_month_one_makes_the_invoice
+        a_credit_note_takes_back_a_part_or_all_that_is_left_and_no_more
+        a_month_that_was_credited_as_a_whole_is_open_again
+        a_payment_is_noted_once_and_can_be_taken_back
+        raw_sql_cannot_change_remove_or_replace_what_was_issued;
+    invoice_lists:
+        a_list_has_filters_pages_and_sums
+        sums_tell_what_is_billed_outstanding_and_overdue
+        months_to_invoice_are_listed_in_pages
+        what_is_used_after_the_year_9999_is_in_its_last_month;
+    invoice_ledger:
+        nothing_is_settled_into_an_invoiced_month_and_nobody_else_is_held_up
+        what_is_settled_while_an_invoice_is_issued_is_on_it_or_refused
+        invoices_and_open_months_are_the_ledger_exactly;
     opening:
         reopening_keeps_everything
         a_newer_schema_is_refused_by_number
@@ -221,6 +259,7 @@ conformance_suite! {
         looking_at_a_database_that_is_there_opens_it
         looking_at_an_older_schema_brings_it_up_to_date
         rows_from_before_the_chains_are_kept_and_summed
+        rows_from_before_invoices_are_summed_by_price_and_can_be_invoiced
         looking_at_a_newer_schema_is_refused
         two_stores_on_one_database_see_each_others_writes
         many_opening_an_empty_database_at_once_all_succeed
@@ -230,4 +269,11 @@ conformance_suite! {
         a_killed_process_leaves_every_settled_row_once;
     sums:
         random_ledgers_sum_to_the_same_in_rust;
+    usage_reports:
+        a_months_report_equals_the_ledger_and_what_usage_gives
+        reading_usage_is_on_record_and_an_unknown_account_has_none
+        a_month_too_large_to_be_exact_is_an_error
+        refusals_add_up_by_day_key_and_code
+        a_peak_rises_and_never_falls_and_keeps_its_moment
+        nodes_that_note_at_once_add_up;
 }

@@ -1,11 +1,12 @@
 //! Conformance: opening, migrating, sharing and closing a database.
 
+use crate::billing::{all, issue, issue_new, listed, month, noon_of, read_invoice};
 use crate::databases::TestDatabase;
 use crate::samples::{NOON, account, key, name, new_account, new_key, payer, row, whole_ledger};
 use chancery_domain::{AccountId, ChainHash, ChainHead, KeyId, KeyPrefix, UsageRow, WriterId};
 use chancery_store::{
-    Accounts, Health, IdempotencyKeys, Keys, Leases, Ledger, LimitsChange, Spending, Store, StoreError,
-    UsageBy, UsageQuery,
+    Accounts, Health, IdempotencyKeys, Invoices, Keys, Leases, Ledger, LimitsChange, Spending, Store,
+    StoreError, UsageBy, UsageQuery,
 };
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
@@ -142,6 +143,56 @@ pub async fn rows_from_before_the_chains_are_kept_and_summed<D: TestDatabase>(da
     assert_eq!(whole_ledger(&*store).await.len(), 7);
 }
 
+pub async fn rows_from_before_invoices_are_summed_by_price_and_can_be_invoiced<D: TestDatabase>(
+    database: Arc<D>,
+) {
+    with_the_first_schema(&*database).await;
+    database
+        .raw(
+            "INSERT INTO accounts (name, requests_per_min, tokens_per_min, created_at_ms) VALUES ('A', 1, 1, 0); \
+             INSERT INTO api_keys (prefix, hash, label, account_id, created_at_ms) \
+             SELECT 'ck_aaaaaaaa', SOME_HASH, '', id, 0 FROM accounts"
+                .replace("SOME_HASH", D::SOME_HASH)
+                .as_str(),
+        )
+        .await
+        .unwrap();
+    for (number, (day, price)) in [
+        ("2026-09-30", 100),
+        ("2026-10-01", 100),
+        ("2026-10-15", 100),
+        ("2026-10-15", 200),
+        ("2026-10-31", 200),
+        ("2026-11-01", 200),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let at_ms = noon_of(day).0;
+        let values = format!("1, 1, 'm', 10, 1, {price}, 400, {}, {at_ms}, 'complete'", 10 * price + 400);
+        database.raw(&format!("INSERT INTO ledger VALUES ('req_{number}', {values})")).await.unwrap();
+    }
+    // After the year 9999, and so late that a day is no number of 32 bits any more.
+    for (number, at_ms) in [(7, 400_000_000_000_000_i64), (8, i64::MAX)] {
+        let values = format!("1, 1, 'm', 10, 1, 100, 400, 1400, {at_ms}, 'complete'");
+        database.raw(&format!("INSERT INTO ledger VALUES ('req_{number}', {values})")).await.unwrap();
+    }
+    let store = database.open().await;
+    let page = listed(&*store, &all()).await;
+    let months: Vec<(String, u64)> =
+        page.unbilled.iter().map(|month| (month.month.to_string(), month.totals.requests)).collect();
+    let expected = [("9999-12", 2), ("2026-11", 1), ("2026-10", 4), ("2026-09", 1)];
+    assert_eq!(months, expected.map(|(month, requests)| (month.to_owned(), requests)));
+    let usage = store.month_usage(AccountId(1), month("2026-10")).await.unwrap();
+    let sums: Vec<_> = usage
+        .iter()
+        .map(|usage| (usage.prices.input.nanos_per_token(), usage.requests, usage.cost.0))
+        .collect();
+    assert_eq!(sums, [(100, 2, 2800), (200, 2, 4800)]);
+    let number = issue_new(&*store, AccountId(1), "2026-10", "2026-11-02").await;
+    assert_eq!(read_invoice(&*store, number).await.invoice.bill.exact.0, 7600);
+}
+
 pub async fn looking_at_a_newer_schema_is_refused<D: TestDatabase>(database: Arc<D>) {
     database.open().await.close().await;
     database.raw("UPDATE schema_migrations SET version = 999 WHERE version = 1").await.unwrap();
@@ -218,6 +269,9 @@ pub async fn a_closed_store_answers_unavailable<D: TestDatabase>(database: Arc<D
         store.forget_expired_keys(NOON, 1).await.err(),
         store.kept_keys(None, 1).await.err(),
         store.release_spending(&row(1, payer).request_id).await.err(),
+        store.issued_invoices(None, 1).await.err(),
+        store.last_invoice_numbers().await.err(),
+        issue(&*store, payer.0, "2026-10", "2026-11-15").await.err(),
         store.ping().await.err(),
     ];
     for (place, error) in errors.into_iter().enumerate() {

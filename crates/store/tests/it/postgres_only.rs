@@ -8,7 +8,7 @@ use chancery_policy::NewClientFor;
 use chancery_store::{
     Accounts, CapChange, ClientOrder, ClientQuery, ClientRecords, DatabaseUrl, Health, Keys, Ledger,
     LimitsChange, Months, NewClient, PostgresStore, Reserved, Spending, SpendingReservation, StoreError,
-    UsageBy, UsageQuery,
+    UsageBy, UsageMonth, UsageQuery, UsageReports,
 };
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -540,6 +540,66 @@ async fn a_page_of_the_list_reads_its_own_rows_and_not_the_table() {
             let read = client_rows_read(&database).await - before;
             // Each line is read in the index of the order and in the table. Planning looks at a few rows more.
             assert!(read <= 2 * (2 * 25 + 50), "{order:?}: {read} rows for two pages");
+        }
+    })
+    .await;
+}
+
+/// Whole scans of the sums by day, lines of them that were fetched by an index, and looks at the ledger of either kind.
+async fn reads(database: &PostgresDatabase) -> (i64, i64, i64) {
+    let mut connection = database.connect().await;
+    sqlx::query_as(
+        "SELECT CAST(SUM(seq_scan) FILTER (WHERE relname = 'usage_days') AS BIGINT), \
+         CAST(SUM(idx_tup_fetch) FILTER (WHERE relname = 'usage_days') AS BIGINT), \
+         CAST(SUM(seq_scan + COALESCE(idx_scan, 0)) FILTER (WHERE relname LIKE 'ledger%') AS BIGINT) \
+         FROM pg_stat_user_tables",
+    )
+    .fetch_one(&mut connection)
+    .await
+    .unwrap()
+}
+
+#[tokio::test]
+async fn a_month_of_usage_is_read_by_index_whatever_the_ledger_and_the_other_months_hold() {
+    const ACCOUNTS: usize = 20;
+    const DAYS: i64 = 731;
+    /// Groupings of the month, and the month before.
+    const QUERIES: i64 = 5;
+    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+        let store = database.open().await;
+        let mut one = None;
+        for number in 0..ACCOUNTS {
+            let account = account(&*store, &format!("Account {number}")).await.id;
+            key(&*store, Some(account)).await;
+            one = Some(account);
+        }
+        let month = Month::of(NOON);
+        let last_day = month.last_day().0;
+        store.close().await;
+        database
+            .raw(&format!(
+                "INSERT INTO usage_days SELECT k.account_id, d, k.id, 'model', 100, 400, 1, 1, 1, 500 \
+                 FROM generate_series({last_day} - {DAYS} + 1, {last_day}) AS d, api_keys k; ANALYZE"
+            ))
+            .await
+            .unwrap();
+        for (account, accounts) in [(None, ACCOUNTS as i64), (one, 1)] {
+            let before = reads(&database).await;
+            let store = database.open().await;
+            let permit = ask(Asker::Operator, chancery_policy::TheFirm).unwrap();
+            let report = store.read_usage(permit, UsageMonth { account, month }).await.unwrap();
+            assert_eq!(report.days.len(), 30);
+            assert_eq!(report.days[0].requests, accounts as u64);
+            // Sessions tell what they have read when they end.
+            store.close().await;
+            let mut after = reads(&database).await;
+            while after.1 == before.1 && after.0 == before.0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                after = reads(&database).await;
+            }
+            let (scans, fetched, looks) = (after.0 - before.0, after.1 - before.1, after.2 - before.2);
+            assert_eq!((scans, looks), (0, 0), "{account:?}");
+            assert!(fetched <= QUERIES * 31 * accounts + 1, "{account:?}: {fetched} lines were fetched");
         }
     })
     .await;

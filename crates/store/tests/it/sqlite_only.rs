@@ -1,8 +1,9 @@
 //! What only a file can show: modes, missing folders, foreign and broken files, and the lock between processes.
 
+use crate::billing::{issue_new, read_invoice, use_a_million};
 use crate::databases::{SqliteFile, TestDatabase};
 use crate::samples::{NOON, account, insert_row, name, new_account, payer, row, whole_ledger};
-use chancery_store::{Accounts, DatabaseUrl, Health, Ledger, SqliteStore, StoreError};
+use chancery_store::{Accounts, DatabaseUrl, Health, Invoices, Ledger, SqliteStore, StoreError};
 use sqlx::Connection;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
@@ -276,4 +277,29 @@ async fn a_command_gets_its_turn_while_a_server_settles_without_pause() {
     is_over.store(true, Ordering::Relaxed);
     settling.join_all().await;
     server.close().await;
+}
+
+/// SQLite's way to remove a row without a trigger that sees it go.
+#[tokio::test]
+async fn an_invoice_cannot_be_replaced() {
+    let database = SqliteFile::create().await;
+    let store = database.open().await;
+    let payer = payer(&*store).await;
+    use_a_million(&*store, 1, payer, "2026-10-15").await;
+    let number = issue_new(&*store, payer.0, "2026-10", "2026-11-02").await;
+    let (before, bytes) = (read_invoice(&*store, number).await, store.issued_document(number).await.unwrap());
+    for sql in [
+        "INSERT OR REPLACE INTO invoices SELECT * FROM invoices",
+        "INSERT OR REPLACE INTO invoice_lines SELECT * FROM invoice_lines",
+        "INSERT OR REPLACE INTO invoice_documents SELECT year, serial, x'00' FROM invoice_documents",
+        "REPLACE INTO invoice_events SELECT * FROM invoice_events",
+        "REPLACE INTO account_months (account_id, month) SELECT account_id, month FROM account_months",
+        "UPDATE OR REPLACE invoice_lines SET place = 1 WHERE place = 0",
+    ] {
+        let error = database.raw(sql).await.unwrap_err().to_string();
+        assert!(error.contains("is never"), "{sql}: {error}");
+    }
+    assert_eq!(read_invoice(&*store, number).await, before);
+    assert_eq!(store.issued_document(number).await.unwrap(), bytes);
+    assert_eq!(store.billed_months(None, 10).await.unwrap().len(), 1);
 }

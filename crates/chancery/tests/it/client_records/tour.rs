@@ -168,6 +168,8 @@ async fn the_pages_of_a_partner_keep_nobody_out() {
         ("no such client", "/clients/999999", "There is no such client"),
         ("audit of nothing", "/audit?client=424242", "Nothing fits these filters"),
         ("audit with errors", "/audit?client=x&from=y", "2 filters cannot be read"),
+        ("usage", "/usage", "days in UTC"),
+        ("usage with errors", "/usage?account=x&month=y", "Two things to put right"),
     ] {
         browser.open(&office.portal(path)).await;
         tour.look_everywhere(page, text).await;

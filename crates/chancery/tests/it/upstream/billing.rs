@@ -33,6 +33,16 @@ async fn a_reply_that_fails_is_told_by_its_code_and_bills_nothing() {
         (vec![Step::Stream, text("half"), Step::Cut], 502, "engine_failed"),
         (vec![Step::Stream, text("half"), Step::Hang], 504, "engine_timeout"),
         (vec![Step::Stream, text("half"), Step::Event("{".to_owned())], 502, "engine_failed"),
+        (
+            vec![Step::Stream, text("half"), Step::Raw(vec![b'x'; 2_000_000]), Step::Hang],
+            502,
+            "engine_failed",
+        ),
+        (
+            vec![Step::Stream, Step::Pause(Duration::from_secs(3)), text("late"), Step::Hang],
+            504,
+            "engine_timeout",
+        ),
     ] {
         let upstream = FaultyServer::always(steps).await;
         let (firm, key, server) = front(&[&upstream]);

@@ -27,7 +27,7 @@ async fn endpoints_are_exchanged_without_dropping_a_request() {
     let mut stream = EventStream::open(&server, &key, &request("", "Now.", 8)).await;
     old.until_jobs(1).await;
 
-    write(&firm, &model(&[&new.url], CONTEXT));
+    write(&firm, &UpstreamModel { api_key: Some("k2"), ..model(&[&new.url], CONTEXT) });
     server.signal(Signal::HUP);
     eventually("the new server is there", Duration::from_secs(10), async || {
         endpoints(&server).await.contains(&(new.url.clone(), "up".to_owned()))
@@ -46,6 +46,9 @@ async fn endpoints_are_exchanged_without_dropping_a_request() {
     };
     assert_eq!(last.data["response"]["output_text"], "begun and ended");
     assert_eq!(old.jobs().len(), 1, "nothing goes there after its removal");
+    assert!(
+        old.heads()[0].contains("Bearer k1") && new.heads().iter().all(|head| head.contains("Bearer k2"))
+    );
     eventually("the old server is gone", Duration::from_secs(10), async || {
         endpoints(&server).await.len() == 1
     })

@@ -4,12 +4,16 @@
 pub(super) mod cases;
 mod document;
 
+use super::books::TOKENS;
 use super::browser::{Browser, Reply};
 use super::database::Database;
 use super::firm::{Firm, Made, in_short};
 use crate::routes::table;
 use cases::{Asker, CASES, Case, Guard};
-use chancery_domain::{ClientId, Decision, PersonId};
+use chancery_domain::{
+    AccountId, ApiKey, ClientId, Decision, InvoiceNumber, KeyPrefix, OsRandomness, PersonId, RateLimits,
+};
+use chancery_store::{NewAccount, NewKey};
 use std::collections::BTreeSet;
 
 pub(super) const HTML: &str = "text/html,application/xhtml+xml,*/*;q=0.8";
@@ -34,16 +38,46 @@ pub(super) struct Fresh {
     made: Made,
     person: PersonId,
     removed: PersonId,
+    account: AccountId,
+    /// Of a key that bills no account.
+    prefix: KeyPrefix,
+    /// Of an invoice of the account's, for routes that are about one.
+    number: Option<InvoiceNumber>,
 }
 
+/// Months of which the first is invoiced, where the route is about invoices, and the second can be.
+const INVOICED: &str = "2026-09";
+const TO_INVOICE: &str = "2026-10";
+
 impl Fresh {
+    /// With what the route is about.
+    async fn for_case(firm: &mut Firm, case: &Case) -> Self {
+        let mut fresh = Self::make(firm).await;
+        if case.path.starts_with("/invoices/") {
+            let payer = firm.used(&format!("Account of {}", fresh.made.client), INVOICED).await;
+            firm.settle(payer, &format!("{TO_INVOICE}-02"), "smollm2-135m", TOKENS).await;
+            fresh.account = payer.account;
+            fresh.number = Some(firm.issued(payer, INVOICED).await);
+        }
+        fresh
+    }
+
     /// A client of Ann's.
     pub(super) async fn make(firm: &mut Firm) -> Self {
         let (person, removed) = (firm.newcomer().await.id, firm.newcomer().await.id);
         let now = firm.desk.portal.clock.now();
         firm.desk.portal.store.remove_person(removed, now).await.unwrap();
         let made = firm.client(firm.ann.id, "Calder & Sons").await;
-        Self { owner: firm.ann.id, made, person, removed }
+        let store = &firm.desk.portal.store;
+        let key = ApiKey::generate(&OsRandomness);
+        let (prefix, hash) = (key.prefix(), key.hash());
+        let limits = RateLimits { requests_per_min: 60, tokens_per_min: 60_000 };
+        let name = format!("Account of {prefix}").parse().unwrap();
+        let account = store.create_account(NewAccount { name, limits, created_at: now }).await.unwrap().id;
+        let new =
+            NewKey { prefix: prefix.clone(), hash, label: String::new(), account: None, created_at: now };
+        store.create_key(new).await.unwrap();
+        Self { owner: firm.ann.id, made, person, removed, account, prefix, number: None }
     }
 
     pub(super) fn client(&self) -> ClientId {
@@ -51,12 +85,18 @@ impl Fresh {
     }
 
     pub(super) fn fill(&self, template: &str, client: ClientId) -> String {
+        let number = self.number.map_or_else(String::new, |number| number.to_string());
         let values = [
+            ("{month}", TO_INVOICE.to_owned()),
+            ("{document}", number.clone()),
+            ("{number}", number),
             ("{id}", client.to_string()),
             ("{entry}", self.made.entry.to_string()),
             ("{owner}", self.owner.to_string()),
             ("{person}", self.person.to_string()),
             ("{removed}", self.removed.to_string()),
+            ("{account}", self.account.to_string()),
+            ("{prefix}", self.prefix.to_string()),
         ];
         values.iter().fold(template.to_owned(), |text, (name, value)| text.replace(name, value))
     }
@@ -116,7 +156,7 @@ async fn every_route_answers_everybody_as_its_cases_say_and_a_refusal_changes_no
                 if !fits(asker, accept) {
                     continue;
                 }
-                let fresh = Fresh::make(&mut firm).await;
+                let fresh = Fresh::for_case(&mut firm, case).await;
                 let client = if asker.asks_for_nothing_there() { NOBODYS } else { fresh.made.client };
                 let mut browser = browser_of(&firm, asker).await;
                 browser.accept = accept;

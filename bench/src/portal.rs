@@ -1,5 +1,6 @@
-//! A server in a process of its own, and one connection to it.
+//! The portal in a process of its own, one connection to it, and what a page costs there.
 
+use crate::people::SignedIn;
 use chancery_domain::{Clock, SystemClock};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Bytes;
@@ -12,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tokio::net::TcpStream;
 
-/// Opening a database of 100,000 clients takes a moment.
+/// Opening a large database takes a moment.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How `/proc` counts CPU time: Linux has had 100 ticks a second for programs since ever.
 const TICK: Duration = Duration::from_millis(10);
@@ -32,14 +33,8 @@ impl Server {
         Self::start(command, "CHANCERY_PORTAL__LISTEN").await
     }
 
-    /// This program as the bare handler.
-    pub async fn bare(database_url: &str) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--bare", database_url]);
-        Self::start(command, super::bare::LISTEN).await
-    }
-
-    async fn start(mut command: Command, listen: &str) -> Self {
+    /// Any program that listens at the address which this variable names.
+    pub async fn start(mut command: Command, listen: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let address = free_address();
         // The lines that it logs are part of what a request costs.
@@ -91,6 +86,68 @@ fn free_address() -> SocketAddr {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
+/// What is asked for, as whom, and how.
+pub struct Page {
+    pub what: &'static str,
+    pub path: String,
+    pub who: SignedIn,
+    pub accept: &'static str,
+}
+
+pub const HTML: &str = "text/html";
+pub const JSON: &str = "application/json";
+
+/// Asked before anything is measured: pools fill, statements are prepared, pages are read from disk.
+const WARM_UP: u32 = 40;
+
+pub struct Figure {
+    pub median: Duration,
+    /// Of the server's process, for each request.
+    pub cpu: Duration,
+}
+
+pub async fn figure(server: &Server, page: &Page, requests: u32) -> Figure {
+    let mut connection = server.connect().await;
+    for _ in 0..WARM_UP {
+        let Answer { status, body } = connection.get(&page.path, &page.who.cookie, page.accept).await;
+        assert_eq!(status, 200, "{}: {}", page.path, String::from_utf8_lossy(&body));
+    }
+    let cpu_before = server.cpu_time();
+    let mut times = Vec::with_capacity(requests as usize);
+    for _ in 0..requests {
+        let began = SystemClock.monotonic();
+        let answer = connection.get(&page.path, &page.who.cookie, page.accept).await;
+        times.push(SystemClock.monotonic() - began);
+        assert_eq!(answer.status, 200, "{}", page.path);
+    }
+    times.sort_unstable();
+    Figure { median: times[times.len() / 2], cpu: (server.cpu_time() - cpu_before) / requests }
+}
+
+/// A line for each page, a column for each size, and how the last compares with the first.
+pub fn print_figures(pages: &[&str], sizes: &[String], figures: &[Vec<Figure>], aim: u32) {
+    print!("{:<24}", "");
+    sizes.iter().for_each(|size| print!("{size:>24}"));
+    println!("{:>18}", "last to first");
+    for (place, page) in pages.iter().enumerate() {
+        print!("{page:<24}");
+        for figures in figures {
+            let Figure { median, cpu } = &figures[place];
+            print!("{:>24}", format!("{:.2} ms, CPU {:.2}", in_ms(*median), in_ms(*cpu)));
+        }
+        if let (Some(first), Some(last)) = (figures.first(), figures.last()) {
+            let ratio = last[place].median.as_secs_f64() / first[place].median.as_secs_f64();
+            print!("{:>18}", format!("{ratio:.2} x"));
+        }
+        println!();
+    }
+    println!("\naim: at most {aim} x");
+}
+
+pub fn in_ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
 pub struct Connection {
     sender: SendRequest<Empty<Bytes>>,
     host: String,
@@ -103,12 +160,18 @@ pub struct Answer {
 
 impl Connection {
     pub async fn get(&mut self, path: &str, cookie: &str, accept: &str) -> Answer {
-        let request = Request::get(path)
-            .header(header::HOST, &self.host)
-            .header(header::COOKIE, cookie)
-            .header(header::ACCEPT, accept)
-            .body(Empty::new())
-            .unwrap();
+        self.send(Request::get(path).header(header::COOKIE, cookie).header(header::ACCEPT, accept)).await
+    }
+
+    /// An empty form.
+    pub async fn post(&mut self, path: &str, cookie: &str) -> Answer {
+        let form = "application/x-www-form-urlencoded";
+        let request = Request::post(path).header(header::COOKIE, cookie).header(header::ACCEPT, HTML);
+        self.send(request.header(header::CONTENT_TYPE, form)).await
+    }
+
+    async fn send(&mut self, request: hyper::http::request::Builder) -> Answer {
+        let request = request.header(header::HOST, &self.host).body(Empty::new()).unwrap();
         self.sender.ready().await.unwrap();
         let response = self.sender.send_request(request).await.unwrap();
         let status = response.status().as_u16();

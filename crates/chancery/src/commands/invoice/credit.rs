@@ -1,0 +1,52 @@
+//! `chancery invoice credit`: a credit note over an invoice, or over a part of it.
+
+use crate::cli::CreditInvoice as Options;
+use crate::operator::Operator;
+use crate::output::{print_json, say};
+use anyhow::bail;
+use chancery_domain::{CreditAmount, Currency, InvoiceState, InvoiceTerms, MinorUnits, Nanos};
+use chancery_policy::{ManageInvoices, ReadInvoices, TheFirm};
+use chancery_store::{CreditOrder, Store, StoreError};
+use serde_json::json;
+
+pub async fn run(store: &dyn Store, terms: InvoiceTerms, options: &Options) -> anyhow::Result<()> {
+    let number = options.number;
+    let operator = Operator::new()?;
+    let amount = match &options.amount {
+        None => CreditAmount::Whole,
+        Some(amount) => {
+            // How many decimals an amount has is up to the invoice's currency.
+            let permit = operator.ask::<ReadInvoices>(store, TheFirm).await?;
+            let record = store.read_invoice(permit, number).await?;
+            let record = record.ok_or(StoreError::NoSuchInvoice(number))?;
+            CreditAmount::Part(in_minor_units(*amount, record.invoice.bill.currency)?)
+        }
+    };
+    let permit = operator.ask::<ManageInvoices>(store, TheFirm).await?;
+    let order = CreditOrder { invoice: number, amount, reason: options.reason.clone(), terms };
+    let note = store.credit_invoice(permit, &order, &chancery_invoicing::pdf).await?;
+    if options.json {
+        return print_json(&json!({ "number": note, "credit_of": number }));
+    }
+    let permit = operator.ask::<ReadInvoices>(store, TheFirm).await?;
+    let is_void =
+        store.read_invoice(permit, number).await?.is_some_and(|record| record.state == InvoiceState::Void);
+    if is_void {
+        say!(
+            "credit note {note} issued: nothing is left of invoice {number}, so it is void, and its month can be issued anew"
+        );
+    } else {
+        say!("credit note {note} issued: a part of invoice {number}");
+    }
+    say!("its PDF: chancery invoice show {note} --pdf {note}.pdf");
+    Ok(())
+}
+
+fn in_minor_units(amount: Nanos, currency: Currency) -> anyhow::Result<MinorUnits> {
+    let rounded = currency.round(amount);
+    if currency.exactly(rounded)? != amount {
+        let digits = currency.minor_digits();
+        bail!("--amount {amount}: an amount in {currency} has at most {digits} decimals");
+    }
+    Ok(rounded)
+}

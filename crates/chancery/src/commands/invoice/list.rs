@@ -1,0 +1,170 @@
+//! `chancery invoice list`: what was issued, the latest first, what it comes to, and the months that are still to be invoiced.
+
+use crate::cli::ListInvoices as Options;
+use crate::operator::Operator;
+use crate::output::{print_json, print_table, say};
+use chancery_domain::{
+    AccountName, Clock, Day, InvoiceKind, InvoiceNumber, InvoiceState, MinorUnits, Month, SystemClock,
+    UnixMillis,
+};
+use chancery_policy::{ReadInvoices, TheFirm};
+use chancery_store::{InvoicePage, InvoiceQuery, InvoiceSums, ListedInvoice, Store, UnbilledMonth};
+use serde_json::json;
+
+/// Everything that fits.
+struct Found {
+    invoices: Vec<ListedInvoice>,
+    sums: Vec<InvoiceSums>,
+    unbilled: Vec<UnbilledMonth>,
+}
+
+pub async fn run(store: &dyn Store, options: &Options) -> anyhow::Result<()> {
+    let account = match &options.account {
+        Some(name) => Some(store.account_named(name).await?.id),
+        None => None,
+    };
+    let query = InvoiceQuery {
+        account,
+        state: options.state,
+        year: options.year,
+        page: 1,
+        today: Day::of(SystemClock.now()),
+    };
+    let mut found = all_pages(store, query.clone()).await?;
+    if options.state.is_none() {
+        // The first page has the first of them only.
+        let drafts = InvoiceQuery { state: Some(InvoiceState::Draft), ..query };
+        found.unbilled = all_pages(store, drafts).await?.unbilled;
+    }
+    if options.json { print_as_json(&found) } else { print(&found, options) }
+}
+
+async fn all_pages(store: &dyn Store, mut query: InvoiceQuery) -> anyhow::Result<Found> {
+    let operator = Operator::new()?;
+    let mut found = Found { invoices: Vec::new(), sums: Vec::new(), unbilled: Vec::new() };
+    loop {
+        let permit = operator.ask::<ReadInvoices>(store, TheFirm).await?;
+        let page: InvoicePage = store.list_invoices(permit, &query).await?;
+        let is_of_drafts = query.state == Some(InvoiceState::Draft);
+        let is_last = if is_of_drafts { page.unbilled.is_empty() } else { page.invoices.is_empty() };
+        if query.page == 1 {
+            found.sums = page.sums;
+        }
+        found.invoices.extend(page.invoices);
+        if is_of_drafts {
+            found.unbilled.extend(page.unbilled);
+        }
+        let (held, total) = match is_of_drafts {
+            true => (found.unbilled.len(), page.unbilled_total),
+            false => (found.invoices.len(), page.total),
+        };
+        if is_last || held as u64 >= total {
+            return Ok(found);
+        }
+        query.page += 1;
+    }
+}
+
+fn kind(invoice: &ListedInvoice) -> (&'static str, Option<InvoiceNumber>) {
+    match invoice.kind {
+        InvoiceKind::Invoice => ("invoice", None),
+        InvoiceKind::CreditNote { of, .. } => ("credit_note", Some(of)),
+    }
+}
+
+fn outstanding(invoice: &ListedInvoice) -> MinorUnits {
+    match (&invoice.kind, invoice.state) {
+        (InvoiceKind::Invoice, InvoiceState::Issued) => {
+            MinorUnits(invoice.total.0.saturating_sub(invoice.credited.total.0))
+        }
+        _ => MinorUnits(0),
+    }
+}
+
+fn print_as_json(found: &Found) -> anyhow::Result<()> {
+    let account = |id: i64, name: &AccountName| json!({ "id": id, "name": name.as_str() });
+    let invoice = |listed: &ListedInvoice| {
+        let (kind, credit_of) = kind(listed);
+        let amount = |amount| listed.currency.decimal(amount);
+        json!({
+            "number": listed.number,
+            "kind": kind,
+            "credit_of": credit_of,
+            "state": listed.state.as_str(),
+            "account": account(listed.account.0, &listed.buyer),
+            "month": listed.month.to_string(),
+            "issued_at": listed.issued_at.to_iso(),
+            "due": listed.due.to_string(),
+            "currency": listed.currency.as_str(),
+            "total": amount(listed.total),
+            "outstanding": amount(outstanding(listed)),
+        })
+    };
+    let draft = |UnbilledMonth { account: id, name, month, totals }: &UnbilledMonth| {
+        json!({
+            "account": account(id.0, name),
+            "month": month.to_string(),
+            "exact": totals.cost.to_string(),
+            "can_be_issued_from": month.can_be_issued_from().to_iso(),
+        })
+    };
+    let sums = |sums: &InvoiceSums| {
+        let amount = |amount| sums.currency.decimal(amount);
+        json!({
+            "currency": sums.currency.as_str(),
+            "billed": amount(sums.billed),
+            "outstanding": amount(sums.outstanding),
+            "overdue": amount(sums.overdue),
+        })
+    };
+    print_json(&json!({
+        "invoices": found.invoices.iter().map(invoice).collect::<Vec<_>>(),
+        "drafts": found.unbilled.iter().map(draft).collect::<Vec<_>>(),
+        "sums": found.sums.iter().map(sums).collect::<Vec<_>>(),
+        "total": found.invoices.len(),
+    }))
+}
+
+fn print(found: &Found, options: &Options) -> anyhow::Result<()> {
+    let row = |listed: &ListedInvoice| {
+        let what = match kind(listed).1 {
+            None => listed.state.as_str().to_owned(),
+            Some(of) => format!("credits {of}"),
+        };
+        vec![
+            listed.number.to_string(),
+            listed.buyer.to_string(),
+            listed.month.to_string(),
+            what,
+            listed.due.to_string(),
+            listed.currency.to_read(listed.total),
+            listed.currency.to_read(outstanding(listed)),
+        ]
+    };
+    if options.state != Some(InvoiceState::Draft) {
+        let rows: Vec<Vec<String>> = found.invoices.iter().map(row).collect();
+        print_table(&["NUMBER", "ACCOUNT", "MONTH", "STATE", "DUE", "TOTAL", "OUTSTANDING"], &rows);
+        for InvoiceSums { currency, billed, outstanding, overdue } in &found.sums {
+            let [billed, outstanding, overdue] =
+                [*billed, *outstanding, *overdue].map(|amount| currency.to_read(amount));
+            say!("billed {billed}, outstanding {outstanding}, overdue {overdue}");
+        }
+    }
+    if !found.unbilled.is_empty() {
+        if options.state.is_none() {
+            say!("\nnot invoiced yet:");
+        }
+        let now = SystemClock.now();
+        let row = |UnbilledMonth { name, month, totals, .. }: &UnbilledMonth| {
+            vec![name.to_string(), month.to_string(), totals.cost.to_string(), readiness(*month, now)]
+        };
+        let rows: Vec<Vec<String>> = found.unbilled.iter().map(row).collect();
+        print_table(&["ACCOUNT", "MONTH", "EXACT", "CAN BE ISSUED"], &rows);
+    }
+    Ok(())
+}
+
+fn readiness(month: Month, now: UnixMillis) -> String {
+    let from = month.can_be_issued_from();
+    if from <= now { "now".to_owned() } else { format!("from {}", from.to_iso()) }
+}

@@ -1,0 +1,209 @@
+//! What is counted beside the bill, through the binary: refusals and peaks reach the database while the server runs and when it
+//! ends. And what a month has used is the same wherever one asks.
+
+use crate::server::{Firm, MODEL, Server, eventually, request};
+use chancery_domain::{
+    Asker, Clock, Day, HowEnded, Month, Prices, RequestId, SystemClock, UnixMillis, UsageRow,
+};
+use chancery_policy::{Asking, Policy, TheFirm};
+use chancery_store::{Store, UsageGroup, UsageMonth, UsageReport, UsageSum, UsageTotals};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+async fn opened(firm: &Firm) -> Arc<dyn Store> {
+    chancery_store::open(&firm.database_url().parse().unwrap()).await.unwrap()
+}
+
+async fn report(store: &dyn Store, name: Option<&str>, month: Month) -> UsageReport {
+    let account = match name {
+        Some(name) => Some(store.account_named(&name.parse().unwrap()).await.unwrap().id),
+        None => None,
+    };
+    let request_id = RequestId::from_stored("req_1".to_owned());
+    let asking = Asking { by: Asker::Operator, at: SystemClock.now(), request_id };
+    let permit = Policy::load().unwrap().decide(&asking, TheFirm).unwrap();
+    store.read_usage(permit, UsageMonth { account, month }).await.unwrap()
+}
+
+/// Of this month and the last, for the month may end while the test runs.
+async fn refusals(store: &dyn Store) -> Vec<(String, u64)> {
+    let month = Month::of(SystemClock.now());
+    let mut refusals: Vec<(String, u64)> = Vec::new();
+    for month in [month.previous(), month] {
+        for line in report(store, None, month).await.refusals {
+            match refusals.iter_mut().find(|(code, _)| *code == line.code) {
+                Some((_, count)) => *count += line.refusals,
+                None => refusals.push((line.code, line.refusals)),
+            }
+        }
+    }
+    refusals.sort();
+    refusals
+}
+
+async fn refused_as(server: &Server, key: &str, path: &str, body: &Value) -> (u16, String) {
+    let reply = server.post(path, key, body).await;
+    (reply.status, reply.code().to_owned())
+}
+
+#[tokio::test]
+async fn refusals_and_peaks_are_in_the_database_soon_and_the_last_ones_when_the_server_has_ended() {
+    let firm = Firm::new();
+    let key = firm.limited_account_with_key("Hale & Ward", 2, 100_000);
+    let unpaid = firm.run(&["key", "create"]).trim().to_owned();
+    let mut server = firm.start();
+    let body = request("", "Say hello.", 1);
+    for _ in 0..2 {
+        assert_eq!(server.generate(&key, &body).await.status, 200);
+    }
+    let chat =
+        json!({"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], "max_completion_tokens": 1});
+    let responses = json!({"model": MODEL, "input": "Hi", "max_output_tokens": 16});
+    let mut streamed = body.clone();
+    streamed["stream"] = json!(true);
+    for (path, body) in [
+        ("/v1/generate", &body),
+        ("/v1/generate", &streamed),
+        ("/v1/responses", &responses),
+        ("/v1/chat/completions", &chat),
+    ] {
+        assert_eq!(server.post(path, &key, body).await.status, 429, "{path}");
+    }
+    assert_eq!(server.post("/v1/tokens", &key, &body).await.status, 200, "counting takes nothing of a limit");
+    for path in ["/v1/generate", "/v1/tokens"] {
+        let refused = refused_as(&server, &unpaid, path, &body).await;
+        assert_eq!(refused, (402, "no_billing_account".to_owned()), "{path}");
+    }
+    assert_eq!(server.get("/v1/nowhere", &unpaid).await.status, 404, "this is no refusal for want of money");
+    assert_eq!(server.generate("ck_unknown", &body).await.status, 401);
+
+    let store = opened(&firm).await;
+    let counted = |limited, unpaid| {
+        [("no_billing_account", unpaid), ("rate_limited", limited)]
+            .map(|(code, count)| (code.to_owned(), count))
+            .to_vec()
+    };
+    eventually("refusals are noted", Duration::from_secs(30), async || {
+        refusals(store.as_ref()).await == counted(4, 2)
+    })
+    .await;
+    let month = Month::of(SystemClock.now());
+    let peaks = report(store.as_ref(), Some("Hale & Ward"), month).await.peaks;
+    assert_eq!(peaks.iter().map(|peak| peak.requests).max(), Some(2), "{peaks:?}");
+
+    let last = refused_as(&server, &unpaid, "/v1/generate", &body).await;
+    assert_eq!(last, (402, "no_billing_account".to_owned()));
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait(), Some(0));
+    assert_eq!(refusals(store.as_ref()).await, counted(4, 3));
+    store.close().await;
+}
+
+fn drawn_rows() -> impl Strategy<Value = Vec<(i32, usize, usize, u32, u32)>> {
+    let draw = (0..30_i32, 0..4_usize, 0..2_usize, 0..100_000_u32, 0..100_000_u32);
+    proptest::collection::vec(draw, 40..60)
+}
+
+/// A line as every reader of usage can be brought to say it.
+type Line = (String, u64, u64, u64, i64);
+
+fn line(name: &str, totals: UsageTotals) -> Line {
+    let UsageTotals { requests, input_tokens, output_tokens, cost } = totals;
+    (name.to_owned(), requests, input_tokens, output_tokens, cost.0)
+}
+
+fn lines_of_json(data: &Value, name: &str) -> Vec<Line> {
+    let number = |entry: &Value, field: &str| entry[field].as_u64().unwrap();
+    let line = |entry: &Value| {
+        let group = entry[name].as_str().unwrap().to_owned();
+        let [requests, input, output] =
+            ["requests", "input_tokens", "output_tokens"].map(|field| number(entry, field));
+        (group, requests, input, output, entry["cost_nanos"].as_i64().unwrap())
+    };
+    data.as_array().unwrap().iter().map(line).collect()
+}
+
+fn lines_of_sums(sums: &[UsageSum]) -> Vec<Line> {
+    let line = |sum: &UsageSum| {
+        let name = match &sum.group {
+            UsageGroup::Day(day) => day.to_string(),
+            UsageGroup::Model(model) => model.clone(),
+            other => panic!("{other:?}"),
+        };
+        let UsageSum { requests, input_tokens, output_tokens, cost, .. } = *sum;
+        (name, requests, input_tokens, output_tokens, cost.0)
+    };
+    sums.iter().map(line).collect()
+}
+
+#[tokio::test]
+async fn the_api_the_command_and_the_report_give_the_same_numbers() {
+    const MONTH: &str = "2026-04";
+    let firm = Firm::new();
+    let keys = ["One", "Two"].map(|name| firm.account_with_key(name));
+    for name in ["One", "Two"] {
+        firm.run(&["key", "create", "--account", name]);
+    }
+    let server = firm.start();
+    let store = opened(&firm).await;
+    let mut owners = Vec::new();
+    for owner in store.list_keys().await.unwrap() {
+        // The portal has a key of its own.
+        if let Some(account) = owner.account.filter(|account| ["One", "Two"].contains(&account.name.as_str()))
+        {
+            owners.push((account.id, owner.key.id));
+        }
+    }
+    assert_eq!(owners.len(), 4);
+    let month: Month = MONTH.parse().unwrap();
+    let draws = drawn_rows().new_tree(&mut TestRunner::deterministic()).unwrap().current();
+    for (place, (day, owner, model, input_tokens, output_tokens)) in draws.into_iter().enumerate() {
+        let (account, key) = owners[owner];
+        let prices = Prices::new("0.10".parse().unwrap(), "0.40".parse().unwrap()).unwrap();
+        let row = UsageRow {
+            request_id: RequestId::from_stored(format!("req_{place:04}")),
+            account,
+            key,
+            model: ["small", "large"][model].to_owned(),
+            input_tokens,
+            output_tokens,
+            prices,
+            cost: prices.cost(input_tokens, output_tokens).unwrap(),
+            at: UnixMillis(Day(month.first_day().0 + day).start().0 + place as i64),
+            ended: HowEnded::Complete,
+        };
+        store.settle(row.into()).await.unwrap();
+    }
+    let (from, to) = (month.first_day().to_string(), month.last_day().to_string());
+    let command = |options: &[&str]| {
+        let arguments = [&["usage", "--json", "--from", &from, "--to", &to], options].concat();
+        lines_of_json(&firm.json(&arguments)["data"], "group")
+    };
+    for (name, key) in ["One", "Two"].into_iter().zip(&keys) {
+        let report = report(store.as_ref(), Some(name), month).await;
+        let by_key: Vec<Line> =
+            report.keys.iter().map(|key| line(&key.prefix.to_string(), key.totals)).collect();
+        for (by, reported) in
+            [("day", lines_of_sums(&report.days)), ("model", lines_of_sums(&report.models)), ("key", by_key)]
+        {
+            assert!(!reported.is_empty());
+            assert_eq!(command(&["--account", name, "--by", by]), reported, "{name} by {by}");
+            let reply = server.get(&format!("/v1/usage?from={from}&to={to}&by={by}"), key).await;
+            assert_eq!(lines_of_json(&reply.body["data"], by), reported, "{name} by {by}");
+        }
+    }
+    let report = report(store.as_ref(), None, month).await;
+    assert_eq!(command(&["--by", "day"]), lines_of_sums(&report.days));
+    let by_account: Vec<Line> =
+        report.by_account.iter().map(|usage| line(usage.name.as_str(), usage.totals)).collect();
+    assert_eq!(by_account.len(), 2);
+    assert_eq!(command(&["--by", "account"]), by_account);
+    let refused = server.get("/v1/usage?by=account", &keys[0]).await;
+    assert_eq!((refused.status, refused.code()), (400, "invalid_value"));
+    store.close().await;
+}

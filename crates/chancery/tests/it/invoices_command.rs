@@ -1,0 +1,339 @@
+//! `chancery invoice`, and what `chancery verify` finds where somebody has changed an invoice behind its back.
+
+use crate::postgres::PostgresDatabase;
+use crate::server::{Firm, clean_command, file_mode};
+use chancery_domain::{
+    HowEnded, Nanos, Prices, RequestId, SeededRandomness, TokenPrice, UnixMillis, UsageRow,
+};
+use chancery_store::Store;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+const ACCOUNT: &str = "Brightwater Claims";
+/// Long past, whenever the tests run.
+const MONTH: &str = "2025-10";
+const MIDDLE_OF_MONTH: &str = "2025-10-15T12:00:00Z";
+
+const BILLING: &str = r#"
+[portal]
+firm_name = "Marlow & Finch"
+[billing]
+letterhead = """
+48 Commercial Wharf
+Boston, MA 02110"""
+payment = "By bank transfer to Marlow & Finch LLP."
+tax_name = "Sales tax"
+tax_percent = "6.25"
+"#;
+
+/// A firm whose one account has used two models in the month.
+async fn firm_with_usage(firm: Firm) -> Firm {
+    std::fs::write(firm.folder.path().join("chancery.toml"), BILLING).unwrap();
+    firm.account_with_key(ACCOUNT);
+    let store = chancery_store::open(&firm.database_url().parse().unwrap()).await.unwrap();
+    for (number, (model, prices, tokens)) in [
+        ("smollm2-135m", (100, 400), (1_284_310, 96_204)),
+        ("qwen2.5-7b", (300, 900), (182_640_275, 24_118_906)),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        use_tokens(store.as_ref(), number as u64, model, prices, tokens).await;
+    }
+    store.close().await;
+    firm
+}
+
+async fn use_tokens(store: &dyn Store, seed: u64, model: &str, prices: (i64, i64), tokens: (u32, u32)) {
+    let at: UnixMillis = MIDDLE_OF_MONTH.parse().unwrap();
+    let price = TokenPrice::from_nanos_per_token;
+    let account = store.list_accounts().await.unwrap()[0].id;
+    let key = store.list_keys().await.unwrap()[0].key.id;
+    let mut row = UsageRow {
+        request_id: RequestId::new(at, &SeededRandomness::new(seed)),
+        account,
+        key,
+        model: model.to_owned(),
+        input_tokens: tokens.0,
+        output_tokens: tokens.1,
+        prices: Prices { input: price(prices.0), output: price(prices.1) },
+        cost: Nanos(0),
+        at,
+        ended: HowEnded::Complete,
+    };
+    row.cost = row.recomputed_cost().unwrap();
+    store.settle(row.into()).await.unwrap();
+}
+
+fn issue(firm: &Firm) -> Value {
+    firm.json(&["invoice", "issue", "--account", ACCOUNT, "--month", MONTH, "--json"])
+}
+
+fn number_of(answer: &Value) -> String {
+    answer["number"].as_str().unwrap().to_owned()
+}
+
+fn path(firm: &Firm, name: &str) -> (PathBuf, String) {
+    let path = firm.folder.path().join(name);
+    let text = path.to_str().unwrap().to_owned();
+    (path, text)
+}
+
+#[tokio::test]
+async fn a_month_is_issued_once_and_its_files_can_be_had() {
+    let firm = firm_with_usage(Firm::new()).await;
+    let drafts = firm.json(&["invoice", "list", "--json"]);
+    assert_eq!(drafts["invoices"], json!([]));
+    assert_eq!(drafts["drafts"][0]["exact"], "76.6660105");
+    assert_eq!(drafts["drafts"][0]["can_be_issued_from"], "2025-11-01T01:00:00.000Z");
+
+    let first = issue(&firm);
+    assert_eq!(first["is_new"], true);
+    let number = number_of(&first);
+    assert!(number.ends_with("-0001"), "{number}");
+    let again = issue(&firm);
+    assert_eq!((number_of(&again), &again["is_new"]), (number.clone(), &json!(false)));
+    let told = firm.run(&["invoice", "issue", "--account", ACCOUNT, "--month", MONTH]);
+    assert_eq!(told, format!("invoice {number} bills {MONTH} of {ACCOUNT} already; nothing was changed\n"));
+
+    let record = firm.json(&["invoice", "show", &number, "--json"]);
+    assert_eq!((&record["subtotal"], &record["total"]), (&json!("76.67"), &json!("81.46")));
+    assert_eq!(record["tax"], json!({ "name": "Sales tax", "percent": "6.25", "amount": "4.79" }));
+    assert_eq!(record["seller"]["letterhead"], "48 Commercial Wharf\nBoston, MA 02110");
+    assert_eq!((&record["state"], &record["outstanding"]), (&json!("issued"), &json!("81.46")));
+    assert_eq!(record["lines"].as_array().unwrap().len(), 4);
+    assert_eq!(record["events"][0]["deed"], "issued");
+    let text = firm.run(&["invoice", "show", &number]);
+    assert!(text.contains("182,640,275") && text.contains("total $81.46 (exactly 76.6660105"), "{text}");
+
+    let (pdf, pdf_name) = path(&firm, "invoice.pdf");
+    firm.run(&["invoice", "show", &number, "--pdf", &pdf_name]);
+    let document = std::fs::read(&pdf).unwrap();
+    assert!(document.starts_with(b"%PDF-"));
+    assert_eq!(file_mode(&pdf) & 0o077, 0, "what is billed is for its maker to pass on");
+    let told = firm.fail(&["invoice", "show", &number, "--pdf", &pdf_name]);
+    assert!(told.contains("is there already; choose another name, or replace it with `--force`"), "{told}");
+    firm.run(&["invoice", "show", &number, "--pdf", &pdf_name, "--force"]);
+    assert_eq!(firm.output(&["invoice", "show", &number, "--pdf", "-"]).stdout, document);
+    let csv = firm.run(&["invoice", "show", &number, "--csv", "-"]);
+    assert!(csv.starts_with(
+        "number,account,month,model,direction,tokens,price_per_million,exact,amount,currency,row\r\n"
+    ));
+    assert_eq!(csv.lines().count(), 1 + 4 + 3);
+
+    let list = firm.json(&["invoice", "list", "--state", "issued", "--account", ACCOUNT, "--json"]);
+    assert_eq!((&list["total"], &list["sums"][0]["outstanding"]), (&json!(1), &json!("81.46")));
+    assert_eq!(list["drafts"], json!([]));
+    let told = firm.run(&["verify"]);
+    assert!(told.contains("invoices: 1 documents: all agree with the ledger"), "{told}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_issued_or_credited_is_refused_with_the_way_out() {
+    let firm = firm_with_usage(Firm::new()).await;
+    for (command, expected) in [
+        (&["issue", "--account", ACCOUNT, "--month", "2024-01"][..], "has used nothing in 2024-01"),
+        (
+            &["issue", "--account", ACCOUNT, "--month", "9998-01"],
+            "can be invoiced from 9998-02-01T01:00:00.000Z on",
+        ),
+        (&["issue", "--account", ACCOUNT, "--month", "October"], "a month is written YYYY-MM"),
+        (&["issue", "--account", "Nobody", "--month", MONTH], "`chancery account list` shows"),
+        (&["show", "2025-0009"], "there is no invoice 2025-0009; `chancery invoice list`"),
+        (&["show", "9"], "such as 2026-0031"),
+        (&["paid", "2025-0009"], "there is no invoice 2025-0009"),
+        (&["credit", "2025-0009", "--whole", "--reason", "x"], "there is no invoice 2025-0009"),
+        (&["credit", "2025-0009", "--reason", "x"], "--whole"),
+        (&["credit", "2025-0009", "--whole", "--reason", " "], "the reason is missing"),
+        (&["list", "--state", "open"], "draft, issued, paid or void"),
+    ] {
+        let told = firm.fail(&[&["invoice"], command].concat());
+        assert!(told.contains(expected), "{command:?}: {told}");
+    }
+    let number = number_of(&issue(&firm));
+    for (amount, expected) in [
+        ("1000", "more than what is left"),
+        ("0", "must be above zero"),
+        ("1.005", "an amount in USD has at most 2 decimals"),
+        ("ten", "is not an amount"),
+    ] {
+        let told = firm.fail(&["invoice", "credit", &number, "--amount", amount, "--reason", "x"]);
+        assert!(told.contains(expected), "{amount}: {told}");
+    }
+    assert_eq!(firm.json(&["invoice", "list", "--json"])["total"], 1, "nothing was issued by mistake");
+}
+
+#[tokio::test]
+async fn an_invoice_is_paid_credited_in_part_and_as_a_whole_and_its_month_issued_anew() {
+    let firm = firm_with_usage(Firm::new()).await;
+    let number = number_of(&issue(&firm));
+    assert_eq!(firm.run(&["invoice", "paid", &number]), format!("invoice {number} is paid\n"));
+    firm.run(&["invoice", "paid", &number]);
+    let credit = |how: &[&str]| {
+        let command = [&["invoice", "credit", &number, "--reason", "The outage", "--json"], how].concat();
+        number_of(&firm.json(&command))
+    };
+    let part = credit(&["--amount", "10"]);
+    let note = firm.json(&["invoice", "show", &part, "--json"]);
+    assert_eq!(
+        (&note["kind"], &note["credit_of"], &note["reason"]),
+        (&json!("credit_note"), &json!(number), &json!("The outage"))
+    );
+    assert_eq!((&note["subtotal"], &note["total"]), (&json!("-10.00"), &json!("-10.62")));
+    let told = firm.run(&["invoice", "credit", &number, "--amount", "66.67", "--reason", "The outage"]);
+    assert!(told.contains("so it is void, and its month can be issued anew"), "{told}");
+    let record = firm.json(&["invoice", "show", &number, "--json"]);
+    assert_eq!((&record["state"], &record["credited"]), (&json!("void"), &json!("81.46")));
+    let deeds: Vec<&str> =
+        record["events"].as_array().unwrap().iter().map(|event| event["deed"].as_str().unwrap()).collect();
+    assert_eq!(deeds, ["issued", "paid", "credited", "voided"]);
+    assert!(firm.fail(&["invoice", "paid", &number]).contains("is void"));
+    let anew = issue(&firm);
+    assert_eq!(anew["is_new"], true);
+    assert!(number_of(&anew).ends_with("-0004"));
+    let report = firm.json(&["verify", "--json"]);
+    assert_eq!((&report["invoices"]["documents"], &report["findings"]), (&json!(4), &json!([])));
+}
+
+/// Someone with the file and patience: the guards are dropped, and something is changed.
+fn tamper_sqlite(firm: &Firm, statement: &str) {
+    let script = "import sqlite3, sys\n\
+        base = sqlite3.connect(sys.argv[1])\n\
+        for (name,) in base.execute(\"select name from sqlite_master where type = 'trigger'\").fetchall():\n\
+        \x20   base.execute(f'drop trigger {name}')\n\
+        base.execute('pragma ignore_check_constraints = on')\n\
+        changed = sum(base.execute(part).rowcount for part in sys.argv[2].split(';'))\n\
+        assert changed > 0, changed\n\
+        base.commit()\n";
+    let database = firm.data().join("chancery.db");
+    let mut python = std::process::Command::new("python3");
+    assert!(python.args(["-c", script]).arg(database).arg(statement).status().unwrap().success());
+}
+
+fn finding(firm: &Firm) -> String {
+    let output = firm.output(&["verify"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("documents: see above"), "{text}");
+    text
+}
+
+#[tokio::test]
+async fn verify_names_the_invoice_and_what_differs() {
+    let firm = firm_with_usage(Firm::new()).await;
+    let number = number_of(&issue(&firm));
+    firm.run(&["invoice", "credit", &number, "--amount", "10", "--reason", "The outage"]);
+    let note = number.replace("-0001", "-0002");
+    let database = firm.data().join("chancery.db");
+    assert!(firm.run(&["verify"]).contains("invoices: 2 documents: all agree with the ledger"));
+    let whole = std::fs::read(&database).unwrap();
+    for (statement, expected) in [
+        (
+            "update invoice_lines set tokens = tokens + 1 where model = 'qwen2.5-7b' and direction = 'input'",
+            "NUMBER, qwen2.5-7b input at 0.30 a million: it says 182640276 tokens, exactly 54.7920825, 54.79, the ledger \
+             makes 182640275 tokens",
+        ),
+        (
+            "update invoice_lines set amount_minor = 5480 where amount_minor = 5479",
+            "it says 182640275 tokens, exactly 54.7920825, 54.80, the ledger makes",
+        ),
+        (
+            "delete from invoice_lines where model = 'smollm2-135m' and direction = 'output'",
+            "NUMBER, smollm2-135m output at 0.40 a million: it says nothing, the ledger makes 96204 tokens",
+        ),
+        (
+            "update invoices set tax_minor = 480, total_minor = subtotal_minor + 480 where kind = 'invoice'",
+            "NUMBER: its tax is 4.80, the ledger makes 4.79",
+        ),
+        (
+            "update invoices set exact_nanos = exact_nanos + 1 where kind = 'invoice'",
+            "NUMBER: its exact amount is 76.666010501, the ledger makes 76.6660105",
+        ),
+        (
+            "update invoices set subtotal_minor = -900, total_minor = -900 + tax_minor where kind = 'credit_note'",
+            "credit note NOTE, the part that is credited: it says exactly -10.00, -10.00, the invoice makes exactly -9.00",
+        ),
+        (
+            "update invoices set state = 'paid' where kind = 'invoice'",
+            "NUMBER: its state is paid, its timeline makes issued",
+        ),
+        (
+            "update invoices set credited_total = 0, credited_subtotal = 0",
+            "NUMBER: it is said that 0.00 of its subtotal, 0.00 of its total are credited, its credit notes make 10.00 of",
+        ),
+        (
+            "delete from invoice_events where deed = 'credited'",
+            "NUMBER: the credit notes of its timeline are none, those there are NOTE",
+        ),
+        (
+            "update invoice_documents set pdf = x'25504446' where serial = 1",
+            "NUMBER: its document is not the one that was issued",
+        ),
+        ("delete from invoice_documents where serial = 2", "credit note NOTE: its document is missing"),
+        (
+            "delete from invoice_events where serial = 2; delete from invoice_events where note_serial = 2; \
+             delete from invoice_documents where serial = 2; delete from invoice_lines where serial = 2; \
+             delete from invoices where serial = 2",
+            "invoice NOTE: it was issued, and is missing",
+        ),
+        (
+            "update invoice_serials set serial = 4",
+            "invoices YEAR-0003 to YEAR-0004: they were issued, and all 2 are missing",
+        ),
+        (
+            "update invoice_serials set serial = 1",
+            "invoice NOTE: the last number that was given in YEAR is 1",
+        ),
+        (
+            "update account_months set invoice_year = null, invoice_serial = null",
+            "NUMBER: it bills 2025-10 of account 1, and the invoice that is noted there is none",
+        ),
+        (
+            "update account_months set invoice_serial = 2",
+            "invoice NOTE: it is noted as billing 2025-10 of account 1, and is void or does not",
+        ),
+        (
+            "update usage_days set output_tokens = output_tokens + 9, cost_nanos = cost_nanos + 8100 where model = 'qwen2.5-7b'",
+            "NUMBER, qwen2.5-7b output at 0.90 a million: it says 24118906 tokens, exactly 21.7070154, 21.71, the ledger makes \
+             24118915 tokens, exactly 21.7070235, 21.71",
+        ),
+    ] {
+        std::fs::write(&database, &whole).unwrap();
+        for rest in ["chancery.db-wal", "chancery.db-shm"] {
+            let _ = std::fs::remove_file(firm.data().join(rest));
+        }
+        tamper_sqlite(&firm, statement);
+        let text = finding(&firm);
+        let expected = expected
+            .replace("NUMBER", &format!("invoice {number}"))
+            .replace("NOTE", &note)
+            .replace("YEAR", &number[..4]);
+        let expected = expected.replace("invoice invoice", "invoice");
+        assert!(
+            text.contains(&format!("DIFFERS {expected}")) || text.contains(&expected),
+            "{statement}: {text}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_commands_and_what_verify_finds_are_the_same_on_postgresql() {
+    let database = PostgresDatabase::create("invoices");
+    let firm = firm_with_usage(Firm::new().with("CHANCERY_DATABASE__URL", &database.url())).await;
+    let number = number_of(&issue(&firm));
+    assert_eq!(issue(&firm)["is_new"], false);
+    firm.run(&["invoice", "credit", &number, "--amount", "10", "--reason", "The outage"]);
+    assert!(firm.output(&["invoice", "show", &number, "--pdf", "-"]).stdout.starts_with(b"%PDF-"));
+    assert!(firm.run(&["verify"]).contains("invoices: 2 documents: all agree with the ledger"));
+    let statement = "alter table invoice_lines disable trigger all; update invoice_lines set tokens = tokens + 1 where place = 0 \
+                     and serial = 1";
+    let output = clean_command("psql").args(["-q", "-c", statement, &database.url()]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = finding(&firm);
+    assert!(
+        text.contains(&format!(
+            "DIFFERS invoice {number}, qwen2.5-7b input at 0.30 a million: it says 182640276"
+        )),
+        "{text}"
+    );
+}

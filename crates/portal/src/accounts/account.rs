@@ -1,0 +1,186 @@
+//! `GET /accounts/{account}`: one account with its limits, its keys and what was done with them. Forms are folded until they are
+//! wanted; with `?key=` what can be done with one of its keys stands above them.
+
+use super::forms::{BillingTyped, Form, LabelTyped, LimitsTyped};
+use super::list::KeyCard;
+use super::view::{EventRow, KeyRow, Made, Spend, is_drafting, long_moment, money, what_was_done};
+use super::{AccountNumber, json, no_such_account};
+use crate::clients::notice::Notice;
+use crate::failure::refused_by_store;
+use crate::frame::{Frame, Section};
+use crate::session::SignedIn;
+use crate::state::Portal;
+use crate::when::{grouped, written_day};
+use askama::Template;
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use chancery_domain::{AccountId, AccountState, KeyState, Month, UnixMillis};
+use chancery_pages::{Problems, Refusal, page, wants_json};
+use chancery_policy::{ReadAccounts, TheFirm};
+use chancery_store::{AccountRecord, MAX_ACCOUNT_EVENTS};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+#[derive(Template)]
+#[template(path = "accounts/account.html")]
+struct AccountDetail<'a> {
+    frame: Frame<'a>,
+    notice: Option<Notice>,
+    id: i64,
+    /// Where this page is.
+    href: String,
+    name: String,
+    rpm: String,
+    tpm: String,
+    cap: Option<String>,
+    month: String,
+    spend: Spend,
+    address: Vec<String>,
+    email: String,
+    made: Made,
+    closed: Option<Made>,
+    is_drafting: bool,
+    currency: String,
+    limits: Form<LimitsTyped>,
+    billing: Form<BillingTyped>,
+    new_key: Form<LabelTyped>,
+    keys: Vec<KeyRow>,
+    keys_total: u64,
+    active_keys: usize,
+    key: Option<KeyCard>,
+    unattached: Vec<KeyRow>,
+    attach_problems: Problems,
+    history: Vec<EventRow>,
+    has_whole_history: bool,
+}
+
+/// What is open on the page, and what was typed there.
+#[derive(Default)]
+pub(super) struct Open {
+    pub(super) limits: Option<Form<LimitsTyped>>,
+    pub(super) billing: Option<Form<BillingTyped>>,
+    pub(super) new_key: Form<LabelTyped>,
+    pub(super) key: Option<String>,
+    pub(super) key_label: Option<Form<LabelTyped>>,
+    /// About the account that a key is to bill.
+    pub(super) key_attach: Problems,
+    /// About the key that this account is to have.
+    pub(super) attach: Problems,
+}
+
+impl AccountDetail<'_> {
+    fn has_problems(&self) -> bool {
+        let in_key = |card: &KeyCard| card.label.problems.any() || card.attach_problems.any();
+        self.limits.problems.any()
+            || self.billing.problems.any()
+            || self.new_key.problems.any()
+            || self.attach_problems.any()
+            || self.key.as_ref().is_some_and(in_key)
+    }
+
+    fn keys_total_words(&self) -> String {
+        grouped(self.keys_total)
+    }
+
+    fn has_more_keys(&self) -> bool {
+        self.keys_total > self.keys.len() as u64
+    }
+}
+
+pub(crate) async fn handle(
+    State(portal): State<Arc<Portal>>,
+    who: SignedIn,
+    AccountNumber(id): AccountNumber,
+    headers: HeaderMap,
+    Query(query): Query<HashMap<String, String>>,
+) -> Result<Response, Refusal> {
+    let open = Open { key: query.get("key").cloned(), ..Open::default() };
+    show(&portal, &who, id, StatusCode::OK, &query, open, wants_json(&headers)).await
+}
+
+/// The page again, with what was typed and what is wrong with it.
+pub(super) async fn put_right(
+    portal: &Portal,
+    who: &SignedIn,
+    id: AccountId,
+    open: Open,
+) -> Result<Response, Refusal> {
+    show(portal, who, id, StatusCode::UNPROCESSABLE_ENTITY, &HashMap::new(), open, false).await
+}
+
+async fn show(
+    portal: &Portal,
+    who: &SignedIn,
+    id: AccountId,
+    status: StatusCode,
+    query: &HashMap<String, String>,
+    open: Open,
+    as_json: bool,
+) -> Result<Response, Refusal> {
+    let permit = portal.permit::<ReadAccounts>(who, TheFirm).await?;
+    let now = portal.clock.now();
+    let found = portal.store.read_account(permit, id, Month::of(now)).await;
+    let record = found.map_err(|error| refused_by_store(&error))?.ok_or_else(no_such_account)?;
+    let currency = portal.settings.invoice_terms.currency;
+    if as_json {
+        return Ok(json::account(&record, currency));
+    }
+    let key = open.key.as_ref().and_then(|prefix| key_card(portal, &record, prefix, &open, now));
+    let AccountRecord { account, billing, keys, keys_total, month, events, unattached, .. } = &record;
+    let row = |used| KeyRow::new(used, portal, now);
+    let detail = AccountDetail {
+        frame: Frame::new(portal, who, Section::Accounts),
+        notice: what_was_done(query, events),
+        id: id.0,
+        href: format!("/accounts/{id}"),
+        name: account.name.to_string(),
+        rpm: grouped(account.limits.requests_per_min.into()),
+        tpm: grouped(account.limits.tokens_per_min.into()),
+        cap: account.spend_per_month.map(|cap| money(cap, currency)),
+        month: written_day(Month::of(now).first_day(), "%B"),
+        spend: Spend::new(month.cost, account.spend_per_month, currency),
+        address: billing.address.as_str().lines().map(str::to_owned).collect(),
+        email: billing.email.as_str().to_owned(),
+        made: long_moment(account.created_at),
+        closed: match account.state {
+            AccountState::Open => None,
+            AccountState::Closed { at } => Some(long_moment(at)),
+        },
+        is_drafting: is_drafting(account),
+        currency: currency.to_string(),
+        limits: open.limits.unwrap_or_else(|| Form::of(LimitsTyped::of(account))),
+        billing: open.billing.unwrap_or_else(|| Form::of(BillingTyped::of(billing))),
+        new_key: open.new_key,
+        keys: keys.iter().map(row).collect(),
+        keys_total: *keys_total,
+        active_keys: keys.iter().filter(|used| used.key.state == KeyState::Active).count(),
+        key,
+        unattached: unattached.iter().map(row).collect(),
+        attach_problems: open.attach,
+        history: events.iter().map(|event| EventRow::new(event, now)).collect(),
+        has_whole_history: events.len() < MAX_ACCOUNT_EVENTS as usize,
+    };
+    page(status, &detail)
+}
+
+fn key_card(
+    portal: &Portal,
+    record: &AccountRecord,
+    prefix: &str,
+    open: &Open,
+    now: UnixMillis,
+) -> Option<KeyCard> {
+    let used = record.keys.iter().find(|used| used.key.prefix.as_str() == prefix)?;
+    let label = LabelTyped { label: used.key.label.clone() };
+    let others = record.open_accounts.iter().filter(|choice| choice.id != record.account.id);
+    (used.key.state == KeyState::Active).then(|| KeyCard {
+        row: KeyRow::new(used, portal, now),
+        label: open.key_label.clone().unwrap_or_else(|| Form::of(label)),
+        attach_problems: open.key_attach.clone(),
+        accounts: others.map(|choice| (choice.id.0, choice.name.to_string())).collect(),
+        back: format!("/accounts/{}#keys", record.account.id),
+        moves: true,
+        is_of_drafting_account: is_drafting(&record.account),
+    })
+}

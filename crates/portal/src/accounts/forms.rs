@@ -1,0 +1,204 @@
+//! What partners type about accounts and keys, and what it means. What cannot be read is named at its field.
+
+use chancery_domain::{Account, AccountName, ContactEmail, Nanos, PostalAddress, RateLimits, TextError};
+use chancery_pages::Problems;
+use chancery_store::{
+    BillingChange, BillingContact, CapChange, LimitsChange, MAX_KEY_LABEL_CHARS, key_label,
+};
+use serde::Deserialize;
+
+/// A form as a page shows it: as it was typed, and what is wrong with it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Form<T> {
+    pub(super) typed: T,
+    pub(super) problems: Problems,
+}
+
+impl<T> Form<T> {
+    pub(super) fn of(typed: T) -> Self {
+        Self { typed, problems: Problems::default() }
+    }
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct NewAccountTyped {
+    pub(crate) name: String,
+    pub(crate) rpm: String,
+    pub(crate) tpm: String,
+}
+
+impl NewAccountTyped {
+    pub(super) fn with_limits(limits: RateLimits) -> Self {
+        Self {
+            name: String::new(),
+            rpm: limits.requests_per_min.to_string(),
+            tpm: limits.tokens_per_min.to_string(),
+        }
+    }
+
+    pub(super) fn read(&self) -> Result<(AccountName, RateLimits), Problems> {
+        let mut problems = Problems::default();
+        let name = match self.name.trim() {
+            "" => Err("Enter the account’s name".to_owned()),
+            name => name.parse::<AccountName>().map_err(|error| first_letter_large(&error.to_string())),
+        };
+        let name = name.map_err(|text| problems.add("name", text)).ok();
+        let (rpm, tpm) = (count(&mut problems, "rpm", &self.rpm), count(&mut problems, "tpm", &self.tpm));
+        match (name, rpm, tpm) {
+            (Some(name), Some(requests_per_min), Some(tokens_per_min)) => {
+                Ok((name, RateLimits { requests_per_min, tokens_per_min }))
+            }
+            _ => Err(problems),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct LimitsTyped {
+    pub(crate) rpm: String,
+    pub(crate) tpm: String,
+    /// Empty: none.
+    pub(crate) cap: String,
+}
+
+impl LimitsTyped {
+    pub(super) fn of(account: &Account) -> Self {
+        Self {
+            rpm: account.limits.requests_per_min.to_string(),
+            tpm: account.limits.tokens_per_min.to_string(),
+            cap: account.spend_per_month.map_or_else(String::new, |cap| cap.to_string()),
+        }
+    }
+
+    pub(super) fn read(&self) -> Result<LimitsChange, Problems> {
+        let mut problems = Problems::default();
+        let (rpm, tpm) = (count(&mut problems, "rpm", &self.rpm), count(&mut problems, "tpm", &self.tpm));
+        let cap = match self.cap.trim() {
+            "" => Some(CapChange::Remove),
+            text => text.parse::<Nanos>().map(CapChange::Set).ok(),
+        };
+        if cap.is_none() {
+            let words = "Write an amount like 250 or 12.50, with at most nine decimals and no sign or comma; leave it empty for no cap";
+            problems.add("cap", words);
+        }
+        match (rpm, tpm, cap) {
+            (Some(rpm), Some(tpm), Some(spend_per_month)) => {
+                Ok(LimitsChange { requests_per_min: Some(rpm), tokens_per_min: Some(tpm), spend_per_month })
+            }
+            _ => Err(problems),
+        }
+    }
+}
+
+/// A whole number from 1 on, as the command line takes it.
+fn count(problems: &mut Problems, field: &'static str, typed: &str) -> Option<u32> {
+    let is_plain = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let read = Some(typed.trim()).filter(|text| is_plain(text)).and_then(|text| text.parse().ok());
+    let read = read.filter(|number| *number >= 1);
+    if read.is_none() {
+        problems.add(field, format!("Write a whole number from 1 to {}, without commas", u32::MAX));
+    }
+    read
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct BillingTyped {
+    pub(crate) address: String,
+    pub(crate) email: String,
+}
+
+impl BillingTyped {
+    pub(super) fn of(billing: &BillingContact) -> Self {
+        Self { address: billing.address.to_string(), email: billing.email.as_str().to_owned() }
+    }
+
+    pub(super) fn read(&self) -> Result<BillingChange, Problems> {
+        let mut problems = Problems::default();
+        let address = self.address.parse::<PostalAddress>();
+        let address = address.map_err(|error| problems.add("address", wording(&error))).ok();
+        let email = self.email.parse::<ContactEmail>();
+        let email = email.map_err(|error| problems.add("email", wording(&error))).ok();
+        match problems.any() {
+            true => Err(problems),
+            false => Ok(BillingChange { address, email }),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct LabelTyped {
+    pub(crate) label: String,
+}
+
+impl LabelTyped {
+    /// `field` is the id of the field that it was typed into.
+    pub(super) fn read(&self, field: &'static str) -> Result<String, Problems> {
+        key_label(self.label.trim()).map_err(|_| {
+            let words =
+                format!("Write a label of at most {MAX_KEY_LABEL_CHARS} visible characters, on one line");
+            Problems::one(field, words)
+        })
+    }
+}
+
+fn wording(error: &TextError) -> String {
+    match error {
+        TextError::NotAnEmailAddress => "Write the e-mail address like name@example.com".to_owned(),
+        error => first_letter_large(&error.to_string()),
+    }
+}
+
+pub(super) fn first_letter_large(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(rpm: &str, tpm: &str, cap: &str) -> Result<LimitsChange, Problems> {
+        LimitsTyped { rpm: rpm.to_owned(), tpm: tpm.to_owned(), cap: cap.to_owned() }.read()
+    }
+
+    #[test]
+    fn limits_are_whole_numbers_and_a_cap_is_exact_or_none() {
+        let change = limits("60", " 4294967295 ", "0.000000001").unwrap();
+        assert_eq!((change.requests_per_min, change.tokens_per_min), (Some(60), Some(u32::MAX)));
+        assert_eq!(change.spend_per_month, CapChange::Set(Nanos(1)));
+        assert_eq!(limits("1", "1", " ").unwrap().spend_per_month, CapChange::Remove);
+        for bad in ["", "0", "-1", "+1", "1.5", "60,000", "4294967296", "sixty", "١"] {
+            assert!(limits(bad, "1", "").unwrap_err().of("rpm").is_some(), "{bad:?} was taken");
+        }
+        for bad in ["-1", "1,000", "0.0000000001", "1e3", "none", "9223372036.854775808", "$5"] {
+            assert!(limits("1", "1", bad).unwrap_err().of("cap").is_some(), "{bad:?} was taken");
+        }
+        let all = limits("x", "y", "z").unwrap_err();
+        assert_eq!(all.0.iter().map(|problem| problem.field).collect::<Vec<_>>(), ["rpm", "tpm", "cap"]);
+    }
+
+    #[test]
+    fn where_invoices_go_may_be_left_empty_and_is_bounded() {
+        let read = |address: &str, email: &str| {
+            BillingTyped { address: address.to_owned(), email: email.to_owned() }.read()
+        };
+        let change = read("", "").unwrap();
+        assert_eq!((change.address.unwrap().as_str(), change.email.unwrap().as_str()), ("", ""));
+        let problems = read(&"x".repeat(501), "nobody").unwrap_err();
+        assert!(problems.of("address").is_some() && problems.of("email").is_some());
+    }
+
+    #[test]
+    fn a_label_is_one_line_of_bounded_length() {
+        let read = |label: &str| LabelTyped { label: label.to_owned() }.read("label");
+        assert_eq!(read(" backend ").unwrap(), "backend");
+        assert_eq!(read("").unwrap(), "");
+        for bad in ["a\nb", "a\0b", &"x".repeat(101)] {
+            assert!(read(bad).is_err());
+        }
+    }
+}

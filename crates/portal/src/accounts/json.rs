@@ -1,0 +1,71 @@
+//! Accounts for programs. Amounts are decimals in strings; nothing tells a key beyond its public part.
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use chancery_domain::{Account, AccountState, Currency, KeyState};
+use chancery_store::{AccountEvent, AccountPage, AccountRecord, KeyUse, UsageTotals};
+use serde_json::{Value, json};
+
+pub(super) fn list(found: &AccountPage, page: u32, pages: u32, currency: Currency) -> Response {
+    let account = |overview: &chancery_store::AccountOverview| {
+        let mut account = facts(&overview.account, &overview.month);
+        account["active_keys"] = json!(overview.active_keys);
+        account
+    };
+    Json(json!({
+        "accounts": found.accounts.iter().map(account).collect::<Vec<_>>(),
+        "unattached_keys": found.unattached.iter().map(key).collect::<Vec<_>>(),
+        "currency": currency.as_str(),
+        "page": page,
+        "pages": pages,
+        "total": found.total,
+    }))
+    .into_response()
+}
+
+pub(super) fn account(record: &AccountRecord, currency: Currency) -> Response {
+    let mut account = facts(&record.account, &record.month);
+    account["billing"] =
+        json!({"address": record.billing.address.as_str(), "email": record.billing.email.as_str()});
+    account["keys"] = record.keys.iter().map(key).collect();
+    account["history"] = record.events.iter().map(event).collect();
+    account["currency"] = json!(currency.as_str());
+    Json(account).into_response()
+}
+
+fn facts(account: &Account, month: &UsageTotals) -> Value {
+    json!({
+        "id": account.id.0,
+        "name": account.name.as_str(),
+        "rpm": account.limits.requests_per_min,
+        "tpm": account.limits.tokens_per_min,
+        "spend_per_month": account.spend_per_month.map(|cap| cap.to_string()),
+        "spent_this_month": month.cost.to_string(),
+        "created_at": account.created_at.to_iso(),
+        "closed_at": match account.state {
+            AccountState::Open => None,
+            AccountState::Closed { at } => Some(at.to_iso()),
+        },
+    })
+}
+
+fn key(used: &KeyUse) -> Value {
+    json!({
+        "prefix": used.key.prefix.as_str(),
+        "label": used.key.label,
+        "created_at": used.key.created_at.to_iso(),
+        "revoked_at": match used.key.state {
+            KeyState::Active => None,
+            KeyState::Revoked { at } => Some(at.to_iso()),
+        },
+        "last_used": used.last_used.map(|day| day.to_string()),
+    })
+}
+
+fn event(event: &AccountEvent) -> Value {
+    json!({
+        "deed": event.deed,
+        "by": event.by.as_ref().map(|by| by.email.as_str()),
+        "at": event.at.to_iso(),
+    })
+}

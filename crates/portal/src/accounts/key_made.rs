@@ -1,0 +1,67 @@
+//! The page that shows a new key, once. It is the reply to the form itself and has no address of its own: nothing that could be
+//! opened later, sent on or logged holds the key. Loading it again makes the browser ask whether to send the form again, and
+//! whoever says yes has two keys, both listed. Nobody keeps the page (`no-store`). If the reply is lost, the key is listed all
+//! the same, was never used, and can be revoked.
+
+use crate::frame::{Frame, Section};
+use crate::session::SignedIn;
+use crate::state::Portal;
+use askama::Template;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use chancery_domain::{AccountId, ApiKey};
+use chancery_pages::{Refusal, page};
+use serde_json::json;
+
+#[derive(Template)]
+#[template(path = "accounts/key_made.html")]
+struct KeyMade<'a> {
+    frame: Frame<'a>,
+    secret: &'a str,
+    prefix: String,
+    label: &'a str,
+    account: Option<AccountId>,
+    back: String,
+    curl: String,
+}
+
+pub(super) async fn key_made(
+    portal: &Portal,
+    who: &SignedIn,
+    secret: &ApiKey,
+    account: Option<AccountId>,
+    label: &str,
+) -> Result<Response, Refusal> {
+    let made = KeyMade {
+        frame: Frame::new(portal, who, Section::Accounts),
+        secret: secret.reveal(),
+        prefix: secret.prefix().to_string(),
+        label,
+        account,
+        back: account.map_or_else(|| "/accounts".to_owned(), |account| format!("/accounts/{account}")),
+        curl: curl(&portal.settings.api.url, portal.settings.api.model.as_deref()),
+    };
+    let mut reply = page(StatusCode::OK, &made)?;
+    // Every page has it; this one must.
+    reply.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(reply)
+}
+
+/// The key itself is not in the line: what is typed into a shell is kept in its history.
+fn curl(api_url: &str, model: Option<&str>) -> String {
+    let Some(model) = model else {
+        return format!("curl {api_url}/v1/models -H \"Authorization: Bearer $CHANCERY_API_KEY\"");
+    };
+    let body = json!({
+        "model": model,
+        "instructions": "Answer in one short sentence.",
+        "input": "What is a ledger?",
+        "max_output_tokens": 64,
+    });
+    // Within single quotes a shell takes everything as it is, except the quote itself.
+    let body = body.to_string().replace('\'', r"'\''");
+    format!(
+        "curl {api_url}/v1/generate \\\n  -H \"Authorization: Bearer $CHANCERY_API_KEY\" \\\n  \
+         -H 'Content-Type: application/json' \\\n  -d '{body}'"
+    )
+}

@@ -1,0 +1,248 @@
+//! `GET /usage`: a month of all accounts or of one, as a page or as JSON.
+
+use super::breakdown::Breakdown;
+use super::calendar::{Calendar, month_words};
+use super::chart::Chart;
+use super::daily::{Daily, DayTable};
+use super::json;
+use super::limits_card::LimitsCard;
+use super::query::{Asked, address};
+use super::refusals::{DayLine, Refusals, Why};
+use super::stats::{self, Stat};
+use crate::failure::refused_by_store;
+use crate::frame::{Frame, Section};
+use crate::session::SignedIn;
+use crate::state::Portal;
+use crate::when::{grouped, written_day};
+use askama::Template;
+use axum::Json;
+use axum::extract::{RawQuery, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use chancery_domain::{Account, AccountState, Currency, Day, Month, UnixMillis};
+use chancery_pages::{Problems, Refusal, page, wants_json};
+use chancery_policy::{ReadUsage, TheFirm};
+use chancery_store::{StoreError, UsageMonth, UsageReport, UsageTotals};
+use std::sync::Arc;
+
+/// Months to choose from; older ones have their address all the same.
+const MAX_MONTHS_LISTED: usize = 120;
+
+#[derive(Template)]
+#[template(path = "usage/page.html")]
+struct UsagePage<'a> {
+    frame: Frame<'a>,
+    problems: Problems,
+    accounts: Vec<Choice>,
+    months: Vec<Choice>,
+    month: String,
+    /// Whose usage, and of which days.
+    span: String,
+    body: Body,
+}
+
+/// Of a list to choose from.
+struct Choice {
+    value: String,
+    words: String,
+    is_chosen: bool,
+}
+
+/// What stands below the choosers.
+enum Body {
+    /// What was asked for cannot be shown; the choosers say why.
+    Nothing,
+    NoAccounts,
+    /// Nothing was used or refused.
+    Empty {
+        whose: String,
+        previous: Option<(String, String)>,
+    },
+    Figures(Box<Figures>),
+}
+
+struct Figures {
+    stats: [Stat; 4],
+    /// None: nothing was used.
+    used: Option<Used>,
+    /// None: nothing was refused.
+    refused: Option<Refused>,
+    limits: Option<LimitsCard>,
+    /// Days of the month that are not there yet, in words.
+    to_come: Option<String>,
+    month_name: String,
+    currency: Currency,
+    is_running: bool,
+}
+
+struct Used {
+    tokens: Chart,
+    spend: Chart,
+    days: DayTable,
+    breakdowns: Vec<Breakdown>,
+}
+
+struct Refused {
+    chart: Chart,
+    why: Vec<Why>,
+    total: String,
+    days: Vec<DayLine>,
+}
+
+pub(crate) async fn handle(
+    State(portal): State<Arc<Portal>>,
+    signed_in: SignedIn,
+    headers: HeaderMap,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Refusal> {
+    let permit = portal.permit::<ReadUsage>(&signed_in, TheFirm).await?;
+    let now = portal.clock.now();
+    let asked = Asked::read(query.as_deref().unwrap_or_default(), Month::of(now));
+    let found = portal.store.read_usage(permit, asked.month_of_account()).await;
+    let (asked, report) = match found {
+        Err(StoreError::NoSuchAccountId(_)) => {
+            // The form is shown again with every account that there is, and that is asked for like everything else.
+            let asked = asked.without_account();
+            let permit = portal.permit::<ReadUsage>(&signed_in, TheFirm).await?;
+            let report = portal.store.read_usage(permit, asked.month_of_account()).await;
+            (asked, report.map_err(|error| refused_by_store(&error))?)
+        }
+        found => (asked, found.map_err(|error| refused_by_store(&error))?),
+    };
+    let currency = portal.settings.invoice_terms.currency;
+    let total = UsageTotals::of(&report.days).map_err(|error| refused_by_store(&error))?;
+    if wants_json(&headers) {
+        return match asked.refusal() {
+            Some(refusal) => Err(refusal),
+            None => Ok(Json(json::report(&report, &total, asked.month, currency)).into_response()),
+        };
+    }
+    let status = if asked.problems.any() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
+    let frame = Frame::new(&portal, &signed_in, Section::Usage);
+    page(status, &UsagePage::new(frame, asked, &report, &total, Seen { now, currency }))
+}
+
+/// When and in what it is shown.
+#[derive(Clone, Copy)]
+struct Seen {
+    now: UnixMillis,
+    currency: Currency,
+}
+
+impl Asked {
+    fn month_of_account(&self) -> UsageMonth {
+        UsageMonth { account: self.account, month: self.month }
+    }
+}
+
+impl<'a> UsagePage<'a> {
+    fn new(frame: Frame<'a>, asked: Asked, report: &UsageReport, total: &UsageTotals, seen: Seen) -> Self {
+        let calendar = Calendar { month: asked.month, today: Day::of(seen.now) };
+        let whose =
+            report.account.as_ref().map_or("All accounts".to_owned(), |account| account.name.to_string());
+        Self {
+            frame,
+            accounts: report.accounts.iter().map(|account| account_choice(account, &asked)).collect(),
+            months: months(asked.month, report.first_month, Month::of(seen.now)),
+            month: month_words(asked.month),
+            span: format!("{whose}, {}", calendar.span_words()),
+            body: match asked.problems.any() {
+                true => Body::Nothing,
+                false => Body::new(report, total, calendar, seen),
+            },
+            problems: asked.problems,
+        }
+    }
+}
+
+fn account_choice(account: &Account, asked: &Asked) -> Choice {
+    let closed = if account.state == AccountState::Open { "" } else { " (closed)" };
+    Choice {
+        value: account.id.to_string(),
+        words: format!("{}{closed}", account.name),
+        is_chosen: asked.account == Some(account.id),
+    }
+}
+
+/// From this month back to the first with usage, and the one that is shown, wherever it is.
+fn months(shown: Month, first: Option<Month>, this_month: Month) -> Vec<Choice> {
+    let first = first.map_or(this_month, |first| first.min(this_month));
+    let all = std::iter::successors(Some(this_month), |month| Some(month.previous()));
+    let mut listed: Vec<Month> = all.take_while(|month| *month >= first).take(MAX_MONTHS_LISTED).collect();
+    if !listed.contains(&shown) {
+        listed.push(shown);
+    }
+    let choice = |month: Month| Choice {
+        value: month.to_string(),
+        words: month_words(month),
+        is_chosen: month == shown,
+    };
+    listed.into_iter().map(choice).collect()
+}
+
+impl Body {
+    fn new(report: &UsageReport, total: &UsageTotals, calendar: Calendar, seen: Seen) -> Self {
+        let refusals = Refusals::of(&report.refusals);
+        let is_used = total.requests > 0;
+        if report.accounts.is_empty() && !refusals.any() {
+            return Self::NoAccounts;
+        }
+        if !is_used && !refusals.any() {
+            let previous = calendar.month.previous();
+            let account = report.account.as_ref();
+            let whose = account.map_or("No account".to_owned(), |account| account.name.to_string());
+            let link = || (address(account.map(|account| account.id), previous), month_words(previous));
+            return Self::Empty { whose, previous: (report.previous.requests > 0).then(link) };
+        }
+        Self::Figures(Box::new(Figures::new(report, total, &refusals, calendar, seen)))
+    }
+}
+
+impl Figures {
+    fn new(
+        report: &UsageReport,
+        total: &UsageTotals,
+        refusals: &Refusals,
+        calendar: Calendar,
+        seen: Seen,
+    ) -> Self {
+        let Seen { now, currency } = seen;
+        let daily = Daily::new(&report.days, calendar, currency);
+        let month =
+            stats::Month { total, previous: &report.previous, refused: refusals.total, calendar, currency };
+        let limits = report.account.as_ref();
+        let limits =
+            limits.map(|account| LimitsCard::new(account, total.cost, &report.peaks, calendar, currency));
+        Self {
+            stats: month.stats(),
+            used: (total.requests > 0).then(|| Used::new(report, total, &daily)),
+            refused: refusals.any().then(|| Refused {
+                chart: daily.refusals_chart(refusals),
+                why: refusals.why(now),
+                total: grouped(refusals.total),
+                days: refusals.day_lines(),
+            }),
+            limits,
+            to_come: calendar.to_come_words(),
+            month_name: written_day(calendar.month.first_day(), "%B"),
+            currency,
+            is_running: calendar.is_running(),
+        }
+    }
+}
+
+impl Used {
+    fn new(report: &UsageReport, total: &UsageTotals, daily: &Daily) -> Self {
+        let mut breakdowns =
+            vec![Breakdown::by_model(&report.models, total), Breakdown::by_key(&report.keys, total)];
+        if report.account.is_none() {
+            breakdowns.push(Breakdown::by_account(&report.by_account, total, daily.month()));
+        }
+        Self {
+            tokens: daily.tokens_chart(),
+            spend: daily.spend_chart(),
+            days: daily.table(total),
+            breakdowns,
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Usage, terms and permits to test invoices with.
+
+use crate::firm::{POLICY, asking};
+use crate::samples::{row, with_tokens};
+use chancery_domain::{
+    AccountId, Asker, CreditAmount, Currency, Day, Invoice, InvoiceNumber, InvoiceTerms, KeyId, Month,
+    Prices, Seller, UnixMillis, UsageRow,
+};
+use chancery_policy::{Act, Permit, TheFirm};
+use chancery_store::{
+    CreditOrder, InvoicePage, InvoiceQuery, InvoiceRecord, IssueOrder, Issued, Store, StoreError,
+};
+
+pub fn month(text: &str) -> Month {
+    text.parse().unwrap()
+}
+
+/// Noon of a day such as `2026-10-15`.
+pub fn noon_of(day: &str) -> UnixMillis {
+    UnixMillis(day.parse::<Day>().unwrap().start().0 + 12 * 3_600_000)
+}
+
+pub fn permit_at<A: Act<About = TheFirm>>(by: Asker, at: UnixMillis) -> Permit<A> {
+    POLICY.decide::<A>(&asking(by, at), TheFirm).unwrap()
+}
+
+pub fn terms() -> InvoiceTerms {
+    let seller = Seller {
+        name: "Marlow & Finch".to_owned(),
+        letterhead: "4 Quay Street\nPortsmouth".to_owned(),
+        payment: "Pay within 30 days to account 12345678.".to_owned(),
+    };
+    let tax = Some(("Sales tax".to_owned(), "6.25".parse().unwrap()));
+    InvoiceTerms { currency: Currency::USD, seller, tax, payment_days: 30 }
+}
+
+/// Bytes that no text has, so that a store which takes documents for text fails.
+pub fn document(invoice: &Invoice) -> Vec<u8> {
+    let mut bytes = vec![0, 255, 254, b'%'];
+    bytes.extend(format!("{invoice:?}").into_bytes());
+    bytes
+}
+
+pub fn render(invoice: &Invoice) -> Result<Vec<u8>, String> {
+    Ok(document(invoice))
+}
+
+pub fn used(
+    number: usize,
+    payer: (AccountId, KeyId),
+    at: UnixMillis,
+    prices: Prices,
+    tokens: [u32; 2],
+) -> UsageRow {
+    with_tokens(UsageRow { at, prices, ..row(number, payer) }, tokens[0], tokens[1])
+}
+
+/// A million tokens each way, which is some dollars.
+pub async fn use_a_million(store: &impl Store, number: usize, payer: (AccountId, KeyId), day: &str) {
+    let prices = crate::samples::prices(3000, 9000);
+    let row = used(number, payer, noon_of(day), prices, [1_000_000, 1_000_000]);
+    store.settle(row.into()).await.unwrap();
+}
+
+pub fn order(account: AccountId, of: &str) -> IssueOrder {
+    IssueOrder { account, month: month(of), terms: terms() }
+}
+
+pub async fn issue(store: &impl Store, account: AccountId, of: &str, on: &str) -> Result<Issued, StoreError> {
+    let permit = permit_at(Asker::Operator, noon_of(on));
+    store.issue_invoice(permit, &order(account, of), &render).await
+}
+
+/// Where it has not been issued yet.
+pub async fn issue_new(store: &impl Store, account: AccountId, of: &str, on: &str) -> InvoiceNumber {
+    match issue(store, account, of, on).await.unwrap() {
+        Issued::New(number) => number,
+        already => panic!("{already:?}"),
+    }
+}
+
+pub async fn credit(
+    store: &impl Store,
+    invoice: InvoiceNumber,
+    amount: CreditAmount,
+    on: &str,
+) -> Result<InvoiceNumber, StoreError> {
+    let order = CreditOrder { invoice, amount, reason: "It was agreed.".to_owned(), terms: terms() };
+    store.credit_invoice(permit_at(Asker::Operator, noon_of(on)), &order, &render).await
+}
+
+pub async fn read_invoice(store: &impl Store, number: InvoiceNumber) -> InvoiceRecord {
+    let permit = permit_at(Asker::Operator, noon_of("2026-12-24"));
+    store.read_invoice(permit, number).await.unwrap().unwrap()
+}
+
+pub fn all() -> InvoiceQuery {
+    InvoiceQuery { account: None, state: None, year: None, page: 1, today: "2026-12-24".parse().unwrap() }
+}
+
+pub async fn listed(store: &impl Store, query: &InvoiceQuery) -> InvoicePage {
+    let permit = permit_at(Asker::Operator, noon_of("2026-12-24"));
+    store.list_invoices(permit, query).await.unwrap()
+}

@@ -1,0 +1,431 @@
+//! Conformance: invoices are issued once, under numbers without gaps, are never changed, and are taken back by credit notes.
+
+use crate::billing::{
+    credit, document, issue, issue_new, month, noon_of, order, permit_at, read_invoice, render, terms,
+    use_a_million, used,
+};
+use crate::databases::TestDatabase;
+use crate::firm::{asker, decisions, people};
+use crate::samples::{HOSTILE, account, key, payer, prices};
+use chancery_domain::{
+    AccountId, Action, Asker, Bill, Buyer, ContactEmail, CreditAmount, CreditError, Credited, Day, Decision,
+    Invoice, InvoiceDeed, InvoiceKind, InvoiceNumber, InvoiceState, LineItem, MinorUnits, ModelUsage, Nanos,
+    PostalAddress, Seller, UnixMillis,
+};
+use chancery_policy::{ManageInvoices, ReadInvoices};
+use chancery_store::{
+    Accounts, CreditOrder, Invoices, IssueOrder, Issued, Ledger, MonthToBill, PaymentDeed, StoreError,
+};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use tokio::task::JoinSet;
+
+fn number(text: &str) -> InvoiceNumber {
+    text.parse().unwrap()
+}
+
+pub async fn an_invoice_is_read_back_as_it_was_issued<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let ruth = people(&*store).await.ruth;
+    let payer = payer(&*store).await;
+    let hostile = HOSTILE.join("\n").replace('\'', "''");
+    let address =
+        format!("UPDATE accounts SET billing_address = '{hostile}', billing_email = 'bills@example.com'");
+    database.raw(&address).await.unwrap();
+    // 0.0000205 and 0.0000008 in the first half of the month, then a price with which the nanos are odd.
+    for (place, (day, prices, tokens)) in [
+        ("2026-10-01", prices(100, 400), [205, 2]),
+        ("2026-10-31", prices(100, 400), [4_000_000, 3]),
+        ("2026-10-16", prices(101, 403), [12_345_677, 7_654_321]),
+        ("2026-09-30", prices(100, 400), [1, 1]),
+        ("2026-11-01", prices(100, 400), [1, 1]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        store.settle(used(place, payer, noon_of(day), prices, tokens).into()).await.unwrap();
+    }
+    let seller = Seller {
+        name: HOSTILE[5].to_owned(),
+        letterhead: HOSTILE.join("\n"),
+        payment: HOSTILE[0].to_owned(),
+    };
+    let mut terms = terms();
+    terms.seller = seller.clone();
+    let order = IssueOrder { account: payer.0, month: month("2026-10"), terms: terms.clone() };
+    let at = noon_of("2026-11-02");
+    let rendered = Mutex::new(None);
+    let keeping = |invoice: &Invoice| {
+        *rendered.lock().unwrap() = Some(invoice.clone());
+        render(invoice)
+    };
+    let issued = store.issue_invoice(permit_at(asker(&ruth), at), &order, &keeping).await.unwrap();
+    assert_eq!(issued, Issued::New(number("2026-0001")));
+
+    let permit = permit_at::<ReadInvoices>(asker(&ruth), at);
+    let record = store.read_invoice(permit, number("2026-0001")).await.unwrap().unwrap();
+    let invoice = rendered.into_inner().unwrap().unwrap();
+    assert_eq!(record.invoice, invoice, "what the document was made of");
+    let usage = |prices, requests, input_tokens, output_tokens, cost| ModelUsage {
+        model: "smollm2-135m".to_owned(),
+        prices,
+        requests,
+        input_tokens,
+        output_tokens,
+        cost: Nanos(cost),
+    };
+    let of_october = [
+        usage(prices(100, 400), 2, 4_000_205, 5, 400_022_500),
+        usage(prices(101, 403), 1, 12_345_677, 7_654_321, 4_331_604_740),
+    ];
+    let bill = Bill::of(&of_october, &terms).unwrap();
+    assert_eq!((bill.exact, bill.lines.len()), (Nanos(4_731_627_240), 4));
+    let buyer = Buyer {
+        account: payer.0,
+        name: "Hale & Ward".parse().unwrap(),
+        address: PostalAddress::from_stored(HOSTILE.join("\n")),
+        email: ContactEmail::from_stored("bills@example.com".to_owned()),
+    };
+    let expected = Invoice {
+        number: number("2026-0001"),
+        kind: InvoiceKind::Invoice,
+        month: month("2026-10"),
+        issued_at: at,
+        due: "2026-12-02".parse().unwrap(),
+        seller,
+        buyer: buyer.clone(),
+        bill,
+    };
+    assert_eq!(record.invoice, expected);
+    assert_eq!((record.state, record.credited), (InvoiceState::Issued, Credited::default()));
+    let [event] = record.events.as_slice() else { panic!("{:?}", record.events) };
+    assert_eq!((event.deed, event.at), (InvoiceDeed::Issued, at));
+    assert_eq!(event.by.as_ref().unwrap().email.as_str(), "ruth@example.com");
+
+    let permit = permit_at::<ReadInvoices>(asker(&ruth), at);
+    let bytes = store.read_invoice_document(permit, number("2026-0001")).await.unwrap().unwrap();
+    assert_eq!(bytes, document(&expected), "byte for byte");
+    assert_eq!(store.issued_document(number("2026-0001")).await.unwrap().unwrap(), bytes);
+    assert_eq!(record.document_hash.as_slice(), Sha256::digest(&bytes).as_slice());
+
+    let permit = permit_at::<ReadInvoices>(Asker::Operator, at);
+    let to_bill = store.month_to_bill(permit, payer.0, month("2026-10")).await.unwrap().unwrap();
+    let invoice = Some(number("2026-0001"));
+    assert_eq!(to_bill, MonthToBill { buyer, month: month("2026-10"), usage: of_october.to_vec(), invoice });
+    assert_eq!(store.month_usage(payer.0, month("2026-10")).await.unwrap(), of_october);
+
+    assert_eq!(store.issued_invoices(None, 10).await.unwrap(), [record]);
+    let billed = store.billed_months(None, 10).await.unwrap();
+    assert_eq!(billed, [(payer.0, month("2026-10"), number("2026-0001"))]);
+    assert_eq!(store.last_invoice_numbers().await.unwrap(), [number("2026-0001")]);
+
+    let noted: Vec<_> =
+        decisions(&*store).await.into_iter().map(|row| (row.asked.action, row.decision)).collect();
+    let read = (Action::ReadInvoices, Decision::Allowed);
+    assert_eq!(noted, [(Action::ManageInvoices, Decision::Allowed), read, read, read]);
+}
+
+pub async fn what_is_not_there_is_not_found_and_the_look_is_on_record<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let (account, _) = payer(&*store).await;
+    let permit = || permit_at::<ReadInvoices>(Asker::Operator, noon_of("2026-11-02"));
+    assert_eq!(store.read_invoice(permit(), number("2026-0001")).await.unwrap(), None);
+    assert_eq!(store.read_invoice_document(permit(), number("2026-0001")).await.unwrap(), None);
+    assert_eq!(store.month_to_bill(permit(), AccountId(777), month("2026-10")).await.unwrap(), None);
+    let unused = store.month_to_bill(permit(), account, month("2026-10")).await.unwrap().unwrap();
+    assert_eq!((unused.usage, unused.invoice), (Vec::new(), None));
+    assert_eq!(decisions(&*store).await.len(), 4);
+    assert_eq!(store.issued_invoices(None, 10).await.unwrap(), []);
+    assert_eq!(store.last_invoice_numbers().await.unwrap(), []);
+    let pay = permit_at::<ManageInvoices>(Asker::Operator, noon_of("2026-11-02"));
+    let outcome = store.note_payment(pay, number("2026-0001"), PaymentDeed::Paid).await;
+    assert!(matches!(outcome, Err(StoreError::NoSuchInvoice(named)) if named == number("2026-0001")));
+    let outcome = credit(&*store, number("2026-0001"), CreditAmount::Whole, "2026-11-02").await;
+    assert!(matches!(outcome, Err(StoreError::NoSuchInvoice(_))), "{outcome:?}");
+}
+
+pub async fn a_month_is_issued_from_an_hour_after_its_end_and_not_before<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let payer = payer(&*store).await;
+    use_a_million(&*store, 1, payer, "2026-10-31").await;
+    let end = month("2026-11").first_day().start();
+    for early in [noon_of("2026-10-31"), end, UnixMillis(end.0 + 3_599_999)] {
+        let permit = permit_at(Asker::Operator, early);
+        let error = store.issue_invoice(permit, &order(payer.0, "2026-10"), &render).await.unwrap_err();
+        assert!(matches!(error, StoreError::MonthStillOpen { month: open } if open == month("2026-10")));
+        assert!(error.to_string().contains("2026-11-01T01:00:00"), "{error}");
+    }
+    let permit = permit_at(Asker::Operator, UnixMillis(end.0 + 3_600_000));
+    let issued = store.issue_invoice(permit, &order(payer.0, "2026-10"), &render).await.unwrap();
+    assert_eq!(issued, Issued::New(number("2026-0001")));
+}
+
+pub async fn without_usage_or_account_nothing_is_issued<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let payer = payer(&*store).await;
+    use_a_million(&*store, 1, payer, "2026-10-31").await;
+    let error = issue(&*store, payer.0, "2026-09", "2026-11-02").await.unwrap_err();
+    assert!(matches!(error, StoreError::NothingToBill { month: of, .. } if of == month("2026-09")));
+    let error = issue(&*store, AccountId(777), "2026-10", "2026-11-02").await.unwrap_err();
+    assert!(matches!(error, StoreError::NoSuchAccountId(AccountId(777))), "{error:?}");
+    let mut bad = order(payer.0, "2026-10");
+    bad.terms.seller.letterhead = "a\0b".to_owned();
+    let permit = permit_at(Asker::Operator, noon_of("2026-11-02"));
+    let error = store.issue_invoice(permit, &bad, &render).await.unwrap_err();
+    assert!(matches!(error, StoreError::NulCharacter { .. }), "{error:?}");
+    // A closed account still pays for what it has used.
+    store.close_account(&"Hale & Ward".parse().unwrap(), noon_of("2026-11-01")).await.unwrap();
+    assert_eq!(issue_new(&*store, payer.0, "2026-10", "2026-11-02").await, number("2026-0001"));
+}
+
+pub async fn numbers_have_no_gaps_however_many_issue_at_once<D: TestDatabase>(database: Arc<D>) {
+    const ACCOUNTS: usize = 24;
+    let stores = [database.open().await, database.open().await];
+    let mut issuing = JoinSet::new();
+    for place in 0..ACCOUNTS {
+        let account = account(&*stores[0], &format!("Account {place}")).await.id;
+        let key = key(&*stores[0], Some(account)).await.id;
+        use_a_million(&*stores[0], place, (account, key), "2026-10-15").await;
+        let store = Arc::clone(&stores[place % 2]);
+        issuing.spawn(async move {
+            if place % 3 == 0 {
+                let failing = |_: &Invoice| Err("there is no paper".to_owned());
+                let permit = permit_at(Asker::Operator, noon_of("2026-11-02"));
+                let error =
+                    store.issue_invoice(permit, &order(account, "2026-10"), &failing).await.unwrap_err();
+                assert!(
+                    matches!(&error, StoreError::DocumentFailed { why, .. } if why == "there is no paper")
+                );
+            }
+            // Every fourth in the next year, which has numbers of its own.
+            let on = if place % 4 == 3 { "2027-01-03" } else { "2026-11-02" };
+            issue_new(&*store, account, "2026-10", on).await
+        });
+    }
+    let numbers: BTreeSet<InvoiceNumber> = issuing.join_all().await.into_iter().collect();
+    let of_year = |year, last| (1..=last).map(move |serial| InvoiceNumber { year, serial });
+    let expected: BTreeSet<InvoiceNumber> = of_year(2026, 18).chain(of_year(2027, 6)).collect();
+    assert_eq!(numbers, expected);
+    assert_eq!(stores[0].last_invoice_numbers().await.unwrap(), [number("2026-0018"), number("2027-0006")]);
+    let mut pages = Vec::new();
+    loop {
+        let after = pages.last().copied();
+        let page = stores[1].issued_invoices(after, 7).await.unwrap();
+        pages.extend(page.iter().map(|record| record.invoice.number));
+        for record in &page {
+            assert_eq!((record.events.len(), record.invoice.bill.lines.len()), (1, 2));
+        }
+        if page.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(pages, expected.into_iter().collect::<Vec<_>>());
+    let mut billed = Vec::new();
+    loop {
+        let after = billed.last().map(|(account, month, _)| (*account, *month));
+        let page = stores[1].billed_months(after, 5).await.unwrap();
+        if page.is_empty() {
+            break;
+        }
+        billed.extend(page);
+    }
+    assert_eq!(billed.len(), ACCOUNTS);
+}
+
+pub async fn of_many_issuing_one_month_one_makes_the_invoice<D: TestDatabase>(database: Arc<D>) {
+    const TASKS: usize = 16;
+    let stores = [database.open().await, database.open().await];
+    let payer = payer(&*stores[0]).await;
+    use_a_million(&*stores[0], 1, payer, "2026-10-15").await;
+    let mut issuing = JoinSet::new();
+    for place in 0..TASKS {
+        let store = Arc::clone(&stores[place % 2]);
+        issuing.spawn(async move { issue(&*store, payer.0, "2026-10", "2026-11-02").await.unwrap() });
+    }
+    let outcomes = issuing.join_all().await;
+    let new = outcomes.iter().filter(|issued| **issued == Issued::New(number("2026-0001"))).count();
+    let already = outcomes.iter().filter(|issued| **issued == Issued::Already(number("2026-0001"))).count();
+    assert_eq!((new, already), (1, TASKS - 1));
+    assert_eq!(stores[0].issued_invoices(None, 10).await.unwrap().len(), 1);
+    assert_eq!(stores[0].last_invoice_numbers().await.unwrap(), [number("2026-0001")]);
+    assert_eq!(decisions(&*stores[0]).await.len(), TASKS, "each is on record");
+}
+
+pub async fn a_credit_note_takes_back_a_part_or_all_that_is_left_and_no_more<D: TestDatabase>(
+    database: Arc<D>,
+) {
+    let store = database.open().await;
+    let ruth = people(&*store).await.ruth;
+    let payer = payer(&*store).await;
+    use_a_million(&*store, 1, payer, "2026-10-15").await;
+    let invoice = issue_new(&*store, payer.0, "2026-10", "2026-11-02").await;
+    let before = read_invoice(&*store, invoice).await;
+    assert_eq!(
+        (before.invoice.bill.subtotal, before.invoice.bill.total),
+        (MinorUnits(1200), MinorUnits(1275))
+    );
+    let part = |minor| CreditAmount::Part(MinorUnits(minor));
+    for (amount, refusal) in [
+        (part(1201), CreditError::MoreThanIsLeft),
+        (part(0), CreditError::NotPositive),
+        (part(-1), CreditError::NotPositive),
+    ] {
+        let outcome = credit(&*store, invoice, amount, "2026-11-03").await;
+        assert!(
+            matches!(outcome, Err(StoreError::CreditRefused { why, .. }) if why == refusal),
+            "{outcome:?}"
+        );
+    }
+    assert_eq!(read_invoice(&*store, invoice).await, before, "a refusal changes nothing");
+
+    let reason = HOSTILE.join("\n");
+    let mut terms = terms();
+    // Who sends it is as it is now; currency and tax are those of the invoice.
+    terms.seller.name = "Marlow, Finch & Hale".to_owned();
+    (terms.currency, terms.tax) = ("JPY".parse().unwrap(), None);
+    let order = CreditOrder { invoice, amount: part(333), reason: reason.clone(), terms };
+    let permit = || permit_at::<ManageInvoices>(asker(&ruth), noon_of("2026-11-04"));
+    let failing = |_: &Invoice| Err("there is no paper".to_owned());
+    let outcome = store.credit_invoice(permit(), &order, &failing).await;
+    assert!(matches!(outcome, Err(StoreError::DocumentFailed { .. })), "{outcome:?}");
+    let note = store.credit_invoice(permit(), &order, &render).await.unwrap();
+    assert_eq!(note, number("2026-0002"), "no number was lost");
+    let noted = read_invoice(&*store, note).await;
+    assert_eq!(noted.invoice.kind, InvoiceKind::CreditNote { of: invoice, reason });
+    assert_eq!(noted.invoice.seller.name, "Marlow, Finch & Hale");
+    assert_eq!((noted.invoice.month, noted.state), (month("2026-10"), InvoiceState::Issued));
+    assert_eq!(noted.invoice.due, "2026-11-04".parse::<Day>().unwrap());
+    let bill = &noted.invoice.bill;
+    assert_eq!((bill.currency, bill.subtotal), (before.invoice.bill.currency, MinorUnits(-333)));
+    assert_eq!((bill.tax.as_ref().unwrap().amount, bill.total), (MinorUnits(-21), MinorUnits(-354)));
+    assert_eq!(bill.lines.len(), 1);
+    assert_eq!((&bill.lines[0].item, bill.exact), (&LineItem::Part, Nanos(-3_330_000_000)));
+    assert_eq!(noted.document_hash.as_slice(), Sha256::digest(document(&noted.invoice)).as_slice());
+
+    let after = read_invoice(&*store, invoice).await;
+    assert_eq!(after.invoice, before.invoice);
+    assert_eq!(after.state, InvoiceState::Issued);
+    assert_eq!(after.credited, Credited { subtotal: MinorUnits(333), total: MinorUnits(354) });
+    let deeds: Vec<InvoiceDeed> = after.events.iter().map(|event| event.deed).collect();
+    assert_eq!(deeds, [InvoiceDeed::Issued, InvoiceDeed::Credited(note)]);
+    assert_eq!(after.events[1].by.as_ref().unwrap().id, ruth.id);
+    assert_eq!(after.events[0].by, None, "the command line");
+
+    let outcome = credit(&*store, invoice, part(868), "2026-11-05").await;
+    assert!(matches!(outcome, Err(StoreError::CreditRefused { why: CreditError::MoreThanIsLeft, .. })));
+    let outcome = credit(&*store, note, CreditAmount::Whole, "2026-11-05").await;
+    assert!(matches!(outcome, Err(StoreError::NoSuchInvoice(of)) if of == note), "{outcome:?}");
+    let last = credit(&*store, invoice, CreditAmount::Whole, "2026-11-05").await.unwrap();
+    let void = read_invoice(&*store, invoice).await;
+    assert_eq!(void.state, InvoiceState::Void);
+    assert_eq!(void.credited, Credited { subtotal: MinorUnits(1200), total: MinorUnits(1275) });
+    assert_eq!(void.events.last().unwrap().deed, InvoiceDeed::Voided(last));
+    assert_eq!(read_invoice(&*store, last).await.invoice.bill.total, MinorUnits(-(1275 - 354)));
+    for amount in [part(1), CreditAmount::Whole] {
+        let outcome = credit(&*store, invoice, amount, "2026-11-06").await;
+        assert!(matches!(outcome, Err(StoreError::CreditRefused { .. })), "{outcome:?}");
+    }
+    let permit = permit_at::<ManageInvoices>(Asker::Operator, noon_of("2026-11-06"));
+    let outcome = store.note_payment(permit, invoice, PaymentDeed::Paid).await;
+    assert!(matches!(outcome, Err(StoreError::InvoiceIsVoid(of)) if of == invoice), "{outcome:?}");
+}
+
+pub async fn a_month_that_was_credited_as_a_whole_is_open_again<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let payer = payer(&*store).await;
+    use_a_million(&*store, 1, payer, "2026-10-15").await;
+    let first = issue_new(&*store, payer.0, "2026-10", "2026-11-02").await;
+    let late = used(2, payer, noon_of("2026-10-31"), prices(100, 400), [1, 1]);
+    let refused = store.settle(late.clone().into()).await;
+    assert!(matches!(refused, Err(StoreError::LedgerRefused { .. })), "{refused:?}");
+    let note = credit(&*store, first, CreditAmount::Whole, "2026-11-03").await.unwrap();
+    let (invoice, note) = (read_invoice(&*store, first).await, read_invoice(&*store, note).await);
+    assert_eq!(invoice.state, InvoiceState::Void);
+    let lines = |record: &chancery_store::InvoiceRecord, sign: i64| -> Vec<(LineItem, i64, i64)> {
+        let line = |line: &chancery_domain::InvoiceLine| {
+            (line.item.clone(), line.exact.0 * sign, line.amount.0 * sign)
+        };
+        record.invoice.bill.lines.iter().map(line).collect()
+    };
+    assert_eq!(lines(&note, -1), lines(&invoice, 1), "the same lines with the sign turned");
+    assert_eq!(store.billed_months(None, 10).await.unwrap(), []);
+
+    store.settle(late.into()).await.unwrap();
+    let second = issue_new(&*store, payer.0, "2026-10", "2026-11-04").await;
+    assert_eq!(second, number("2026-0003"));
+    let again = read_invoice(&*store, second).await;
+    assert_eq!(again.invoice.bill.exact, Nanos(invoice.invoice.bill.exact.0 + 500));
+    assert_eq!(read_invoice(&*store, first).await, invoice, "the first one stays as it is");
+    assert_eq!(issue(&*store, payer.0, "2026-10", "2026-11-05").await.unwrap(), Issued::Already(second));
+}
+
+pub async fn a_payment_is_noted_once_and_can_be_taken_back<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let ruth = people(&*store).await.ruth;
+    let payer = payer(&*store).await;
+    use_a_million(&*store, 1, payer, "2026-10-15").await;
+    let invoice = issue_new(&*store, payer.0, "2026-10", "2026-11-02").await;
+    let note = async |deed, on: &str| {
+        let permit = permit_at::<ManageInvoices>(asker(&ruth), noon_of(on));
+        store.note_payment(permit, invoice, deed).await.unwrap()
+    };
+    let events = async || read_invoice(&*store, invoice).await.events;
+    assert_eq!(note(PaymentDeed::TakenBack, "2026-11-03").await, InvoiceState::Issued);
+    assert_eq!(events().await.len(), 1, "there was nothing to take back");
+    assert_eq!(note(PaymentDeed::Paid, "2026-11-10").await, InvoiceState::Paid);
+    assert_eq!(note(PaymentDeed::Paid, "2026-11-11").await, InvoiceState::Paid);
+    assert_eq!(note(PaymentDeed::TakenBack, "2026-11-12").await, InvoiceState::Issued);
+    assert_eq!(note(PaymentDeed::Paid, "2026-11-13").await, InvoiceState::Paid);
+    let deeds: Vec<_> = events().await.iter().map(|event| (event.deed, event.at)).collect();
+    assert_eq!(
+        deeds,
+        [
+            (InvoiceDeed::Issued, noon_of("2026-11-02")),
+            (InvoiceDeed::Paid, noon_of("2026-11-10")),
+            (InvoiceDeed::PaymentTakenBack, noon_of("2026-11-12")),
+            (InvoiceDeed::Paid, noon_of("2026-11-13")),
+        ]
+    );
+    let by_ruth = |row: &chancery_domain::AuditRow| row.asked.by == asker(&ruth);
+    assert_eq!(decisions(&*store).await.iter().filter(|row| by_ruth(row)).count(), 5, "each is on record");
+    // What was paid can be credited too, a part of it or all.
+    credit(&*store, invoice, CreditAmount::Part(MinorUnits(1)), "2026-11-14").await.unwrap();
+    assert_eq!(read_invoice(&*store, invoice).await.state, InvoiceState::Paid);
+    credit(&*store, invoice, CreditAmount::Whole, "2026-11-14").await.unwrap();
+    assert_eq!(read_invoice(&*store, invoice).await.state, InvoiceState::Void);
+}
+
+pub async fn raw_sql_cannot_change_remove_or_replace_what_was_issued<D: TestDatabase>(database: Arc<D>) {
+    let store = database.open().await;
+    let payer = payer(&*store).await;
+    use_a_million(&*store, 1, payer, "2026-10-15").await;
+    let invoice = issue_new(&*store, payer.0, "2026-10", "2026-11-02").await;
+    let (before, bytes) =
+        (read_invoice(&*store, invoice).await, store.issued_document(invoice).await.unwrap());
+    for sql in [
+        "UPDATE invoices SET total_minor = 1, subtotal_minor = 1, tax_minor = 0",
+        "UPDATE invoices SET buyer_name = 'Somebody else'",
+        "UPDATE invoices SET state = 'paid', due_day = due_day + 1",
+        "UPDATE invoices SET state = 'draft'",
+        "UPDATE invoices SET credited_subtotal = subtotal_minor + 1",
+        "DELETE FROM invoices",
+        "UPDATE invoice_lines SET tokens = tokens - 1",
+        "DELETE FROM invoice_lines",
+        "UPDATE invoice_documents SET pdf = pdf",
+        "DELETE FROM invoice_documents",
+        "UPDATE invoice_events SET at_ms = 0",
+        "DELETE FROM invoice_events",
+        "UPDATE account_months SET invoice_year = NULL, invoice_serial = NULL",
+        "DELETE FROM account_months",
+        "INSERT INTO account_months (account_id, month) SELECT account_id, month FROM account_months",
+        "INSERT INTO invoices SELECT * FROM invoices",
+        "INSERT INTO invoice_lines SELECT * FROM invoice_lines",
+        "INSERT INTO invoice_documents SELECT * FROM invoice_documents",
+    ] {
+        assert!(database.raw(sql).await.is_err(), "{sql}");
+    }
+    assert_eq!(read_invoice(&*store, invoice).await, before);
+    assert_eq!(store.issued_document(invoice).await.unwrap(), bytes);
+    assert_eq!(store.billed_months(None, 10).await.unwrap().len(), 1);
+}
