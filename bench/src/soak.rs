@@ -298,7 +298,7 @@ impl Run {
         text: &str,
         ended: Ended,
     ) -> Result<(), String> {
-        let Ended { reason, output_tokens, cached_tokens } = ended;
+        let Ended { reason, output_tokens, cached_tokens, .. } = ended;
         if request.is_new_account && cached_tokens > 0 {
             return Err(format!("{cached_tokens} tokens were cached for an account that is new"));
         }

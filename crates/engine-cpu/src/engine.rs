@@ -13,7 +13,7 @@ use crate::step_turns::InTurn;
 use crate::tokenizer::Tokenizer;
 use crate::worker::{Requests, Supervisor, SupervisorMetrics, WorkerMetrics};
 use chancery_domain::Clock;
-use chancery_engine::{Engine, EngineError, Generation, Job, Prompt, Turn};
+use chancery_engine::{Engine, EngineError, Generation, Job, Prompt, PromptForm, Turn};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -190,7 +190,7 @@ impl Engine for CpuEngine {
             return Err(EngineError::InputTooLong { prompt_tokens, context_tokens: self.context_tokens });
         }
         Ok(Prompt {
-            token_ids: rendered.token_ids.into(),
+            form: PromptForm::Tokens(rendered.token_ids.into()),
             input_tokens: u32::try_from(rendered.input_tokens).unwrap_or(u32::MAX),
         })
     }

@@ -105,7 +105,7 @@ impl Requests {
     }
 
     pub fn submit(&self, job: Job) -> Result<Generation, EngineError> {
-        let prompt_tokens = job.prompt.token_ids.len();
+        let prompt_tokens = job.prompt.token_ids().len();
         if prompt_tokens >= self.bounds.context_tokens {
             return Err(EngineError::InputTooLong {
                 prompt_tokens: job.prompt.prompt_tokens(),
@@ -113,7 +113,7 @@ impl Requests {
             });
         }
         let is_known = |id: &u32| (*id as usize) < self.vocabulary;
-        if prompt_tokens == 0 || job.max_output_tokens == 0 || !job.prompt.token_ids.iter().all(is_known) {
+        if prompt_tokens == 0 || job.max_output_tokens == 0 || !job.prompt.token_ids().iter().all(is_known) {
             return Err(EngineError::Failed("the job is not one of this engine's prompts".to_owned()));
         }
         let mut state = self.lock();
@@ -294,7 +294,12 @@ impl<M: StepModel> Worker<M> {
             return false;
         }
         for waiting in state.queue.take_gone(|waiting| waiting.sink.is_cancelled()) {
-            waiting.sink.end(Ended { reason: StopReason::Cancelled, output_tokens: 0, cached_tokens: 0 });
+            waiting.sink.end(Ended {
+                reason: StopReason::Cancelled,
+                output_tokens: 0,
+                cached_tokens: 0,
+                input_tokens: None,
+            });
         }
         let now = self.clock.monotonic();
         let too_long = |waiting: &Waiting| now.saturating_duration_since(waiting.since) >= MAX_WAIT;
@@ -328,7 +333,7 @@ impl<M: StepModel> Worker<M> {
         for next in queue.in_order() {
             let job = &queue.get(next)?.job;
             let (limit, _) = reply_limit(job, self.requests.bounds.context_tokens);
-            let pages = pages_for(job.prompt.token_ids.len() + limit as usize);
+            let pages = pages_for(job.prompt.token_ids().len() + limit as usize);
             let mut promised = None;
             if pages <= SHORT_JOB_PAGES {
                 promised = self.ledger.promise(pages, Lane::Short);
@@ -442,6 +447,7 @@ impl<M: StepModel> Worker<M> {
             reason,
             output_tokens: sequence.generated,
             cached_tokens: u32::try_from(sequence.from_cache).unwrap_or(u32::MAX),
+            input_tokens: None,
         });
     }
 }

@@ -24,6 +24,8 @@ pub struct Ended {
     /// How many tokens of the prompt, scaffolding included, did not have to be computed. It never changes the text or
     /// the bill.
     pub cached_tokens: u32,
+    /// Where the prompt's count was only the most that it could be: what it truly was.
+    pub input_tokens: Option<u32>,
 }
 
 /// Makes the two ends. Between them lies the text that the caller has not taken yet: never more than one reply, and a
@@ -36,6 +38,7 @@ pub fn channel() -> (GenerationSink, Generation) {
         }),
         changed: Notify::new(),
         cancelled: AtomicBool::new(false),
+        cancel_noted: Notify::new(),
     });
     (GenerationSink { between: Arc::clone(&between), ended: false }, Generation { between, spare: None })
 }
@@ -49,6 +52,7 @@ struct Between {
     waiting: Mutex<Waiting>,
     changed: Notify,
     cancelled: AtomicBool,
+    cancel_noted: Notify,
 }
 
 #[derive(Debug)]
@@ -115,6 +119,7 @@ impl Generation {
     /// Asks the engine to stop; the `Ended` event still comes, and says how much was generated.
     pub fn cancel(&self) {
         self.between.cancelled.store(true, Ordering::Release);
+        self.between.cancel_noted.notify_one();
     }
 }
 
@@ -135,6 +140,13 @@ impl GenerationSink {
     /// Whether the caller no longer wants the rest; to be asked before every step.
     pub fn is_cancelled(&self) -> bool {
         self.between.cancelled.load(Ordering::Acquire)
+    }
+
+    /// Waits until the caller no longer wants the rest, for engines that wait for others. One at a time.
+    pub async fn cancelled(&self) {
+        while !self.is_cancelled() {
+            self.between.cancel_noted.notified().await;
+        }
     }
 
     /// Adds to the text that the caller takes next.
@@ -179,7 +191,8 @@ mod tests {
     #[tokio::test]
     async fn text_that_was_not_taken_comes_in_one_piece_and_before_the_end() {
         let (sink, mut generation) = channel();
-        let ended = Ended { reason: StopReason::Complete, output_tokens: 3, cached_tokens: 0 };
+        let ended =
+            Ended { reason: StopReason::Complete, output_tokens: 3, cached_tokens: 0, input_tokens: None };
         for text in ["Dear", " ", "Ruth"] {
             sink.text(text);
         }
@@ -203,7 +216,12 @@ mod tests {
             sink.text("ab");
             tokio::task::yield_now().await;
         }
-        sink.end(Ended { reason: StopReason::Complete, output_tokens: 3, cached_tokens: 0 });
+        sink.end(Ended {
+            reason: StopReason::Complete,
+            output_tokens: 3,
+            cached_tokens: 0,
+            input_tokens: None,
+        });
         assert_eq!(caller.await.unwrap(), "ab".repeat(500));
     }
 
@@ -213,5 +231,6 @@ mod tests {
         assert!(!sink.is_cancelled());
         drop(generation);
         assert!(sink.is_cancelled());
+        sink.cancelled().await;
     }
 }

@@ -4,10 +4,12 @@
 mod generation;
 mod scripted;
 mod turn;
+pub mod upstream;
 
 pub use generation::{Ended, Event, Generation, GenerationSink, channel};
 pub use scripted::ScriptedEngine;
 pub use turn::{MAX_TURNS, Role, Turn};
+pub use upstream::EndpointStatus;
 
 use chancery_domain::AccountId;
 use std::num::NonZeroU32;
@@ -29,20 +31,45 @@ pub trait Engine: Send + Sync + 'static {
     fn outage(&self) -> Option<String> {
         None
     }
+
+    /// The servers it hands its jobs to; none where it runs them itself.
+    fn endpoints(&self) -> Vec<EndpointStatus> {
+        Vec::new()
+    }
 }
 
 /// A prompt ready to run, with the count that is billed.
 #[derive(Clone, Debug)]
 pub struct Prompt {
-    /// Everything the model reads, the chat template's scaffolding included.
-    pub token_ids: Arc<[u32]>,
-    /// The tokens of every turn's text, each counted on its own, scaffolding not counted.
+    pub form: PromptForm,
+    /// The tokens of every turn's text, each counted on its own, scaffolding not counted. An engine that learns the count
+    /// only with the reply gives the most that it can be here, and the true one with `Ended`.
     pub input_tokens: u32,
+}
+
+/// A prompt as its engine takes it.
+#[derive(Clone, Debug)]
+pub enum PromptForm {
+    /// Everything the model reads, the chat template's scaffolding included.
+    Tokens(Arc<[u32]>),
+    /// What somebody else renders, who knows the chat template; the tokens are all that there may be, scaffolding included.
+    Turns { turns: Arc<[Turn]>, prompt_tokens: u32 },
 }
 
 impl Prompt {
     pub fn prompt_tokens(&self) -> u32 {
-        u32::try_from(self.token_ids.len()).unwrap_or(u32::MAX)
+        match &self.form {
+            PromptForm::Tokens(ids) => u32::try_from(ids.len()).unwrap_or(u32::MAX),
+            PromptForm::Turns { prompt_tokens, .. } => *prompt_tokens,
+        }
+    }
+
+    /// Empty where somebody else makes them.
+    pub fn token_ids(&self) -> &[u32] {
+        match &self.form {
+            PromptForm::Tokens(ids) => ids,
+            PromptForm::Turns { .. } => &[],
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! An engine that plays a script, for tests of what stands around an engine: it fails, stalls and ends when told to,
 //! which a real model does not. Its tokens are words.
 
-use crate::{Engine, EngineError, Generation, GenerationSink, Job, Prompt, Turn, channel};
+use crate::{Engine, EngineError, Generation, GenerationSink, Job, Prompt, PromptForm, Turn, channel};
 use std::sync::Arc;
 
 pub struct ScriptedEngine {
@@ -30,7 +30,7 @@ impl Engine for ScriptedEngine {
                 context_tokens: self.context_tokens,
             });
         }
-        Ok(Prompt { token_ids: (0..input_tokens).collect(), input_tokens })
+        Ok(Prompt { form: PromptForm::Tokens((0..input_tokens).collect()), input_tokens })
     }
 
     fn start(&self, job: Job) -> Result<Generation, EngineError> {

@@ -230,12 +230,14 @@ impl Meter {
         reporter: &mut Reporter,
         held: &Held,
     ) -> Result<(Reply, Billed), MeterError> {
-        let input_tokens = admitted.prompt.input_tokens;
+        let counted_tokens = admitted.prompt.input_tokens;
         let generated = match self.start_engine(call, admitted) {
             Ok(generation) => {
                 let (id, at) = (call.request_id.clone(), admitted.at);
                 let standing = Some(hold.standing());
-                reporter.begin(Beginning { id, at, input_tokens, is_replay: false, standing });
+                let beginning =
+                    Beginning { id, at, input_tokens: counted_tokens, is_replay: false, standing };
+                reporter.begin(beginning);
                 self.collect(generation, reporter).await
             }
             Err(error) => Err(error.into()),
@@ -247,6 +249,8 @@ impl Meter {
                 return Err(error);
             }
         };
+        // Whatever an engine says in the end, no more is billed than was reserved.
+        let input_tokens = ended.input_tokens.unwrap_or(counted_tokens).min(counted_tokens);
         let mut reply = Reply {
             id: call.request_id.clone(),
             at: admitted.at,

@@ -13,7 +13,7 @@ async fn served(script: impl Fn(Job, GenerationSink) + Send + Sync + 'static) ->
 }
 
 fn end(sink: GenerationSink, output_tokens: u32) {
-    sink.end(Ended { reason: StopReason::Complete, output_tokens, cached_tokens: 0 });
+    sink.end(Ended { reason: StopReason::Complete, output_tokens, cached_tokens: 0, input_tokens: None });
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,7 +2,7 @@
 
 use crate::catalogue::{self, Known};
 use crate::cli::{Model as Command, Place};
-use crate::config::Loaded;
+use crate::config::{EngineConfig, Loaded};
 use crate::model_pull::{self, Pulled};
 use crate::output::{print_json, print_table, say};
 use anyhow::bail;
@@ -43,8 +43,11 @@ fn list(place: &Place, json: bool) -> anyhow::Result<()> {
     let configured = config.models.iter().map(|model| Row {
         name: model.name.clone(),
         configured: true,
-        present: model.file.exists(),
-        file: model.file.display().to_string(),
+        present: model.embedded().is_none_or(|embedded| embedded.file.exists()),
+        file: match &model.engine {
+            EngineConfig::Embedded(embedded) => embedded.file.display().to_string(),
+            EngineConfig::Upstream(upstream) => upstream.endpoints.join(", "),
+        },
         input_per_million: model.prices.input.to_string(),
         output_per_million: model.prices.output.to_string(),
     });

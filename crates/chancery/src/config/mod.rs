@@ -4,17 +4,19 @@
 mod billing;
 mod drafting;
 mod later;
+mod models;
 mod portal;
 mod reader;
 mod source;
+mod upstream;
 
 pub use billing::Billing;
+pub use models::{EngineConfig, ModelConfig};
 pub use portal::{Auth, Identity, Mail, Portal};
 pub use reader::Setting;
+pub use upstream::UpstreamConfig;
 
-use crate::catalogue;
-use chancery_domain::{InvoiceTerms, Prices, RateLimits, Seller, TokenPrice};
-use chancery_engine_cpu::LoadOptions;
+use chancery_domain::{InvoiceTerms, RateLimits, Seller};
 use chancery_metering::LimitStoreUrl;
 use chancery_store::DatabaseUrl;
 use reader::Reader;
@@ -34,6 +36,9 @@ mod bounds {
     pub const SESSION_IDLE_MIN: RangeInclusive<u64> = 1..=24 * 60;
     pub const SESSION_MAX_H: RangeInclusive<u64> = 1..=31 * 24;
     pub const FIRM_NAME_CHARS: usize = 80;
+    pub const CONNECT_TIMEOUT_S: RangeInclusive<u64> = 1..=60;
+    /// As long as a request may take at most.
+    pub const UPSTREAM_TIMEOUT_S: RangeInclusive<u64> = 1..=600;
     pub const LETTERHEAD_CHARS: usize = 500;
     pub const PAYMENT_CHARS: usize = 1_000;
     /// Of the letterhead, and of the text on how to pay.
@@ -79,28 +84,6 @@ pub struct Api {
     /// None: made from the port that is listened on.
     pub public_url: Option<String>,
     pub max_body_bytes: usize,
-}
-
-#[derive(Debug)]
-pub struct ModelConfig {
-    pub name: String,
-    pub file: PathBuf,
-    pub context_tokens: Option<u32>,
-    pub slots: Option<usize>,
-    pub prices: Prices,
-}
-
-impl ModelConfig {
-    /// The file and what was chosen for it, as the embedded engine takes them.
-    pub fn to_load(&self) -> (PathBuf, LoadOptions) {
-        let options = LoadOptions {
-            name: self.name.clone(),
-            context_tokens: self.context_tokens,
-            slots: self.slots,
-            ..LoadOptions::default()
-        };
-        (self.file.clone(), options)
-    }
 }
 
 /// A configuration with what is to be said about it.
@@ -183,7 +166,7 @@ impl Loaded {
         };
         let limit_store = limit_store(&mut reader);
         let billing = billing::billing(&mut reader);
-        let models = models(&mut reader, folder);
+        let models = models::models(&mut reader, folder);
         if let Some(portal) = &portal {
             drafting::check_model(&mut reader, &portal.drafting, &models);
         }
@@ -282,99 +265,9 @@ fn limit_store(reader: &mut Reader) -> LimitStoreUrl {
     store
 }
 
-fn models(reader: &mut Reader, folder: &Path) -> Vec<ModelConfig> {
-    let count = reader.array_len("models");
-    if count > bounds::MODELS {
-        reader.problem("models", format!("at most {} models can be served", bounds::MODELS));
-        return Vec::new();
-    }
-    let models: Vec<ModelConfig> =
-        (0..count.max(1)).filter_map(|index| model(reader, folder, index)).collect();
-    for (index, model) in models.iter().enumerate() {
-        if models[..index].iter().any(|earlier| earlier.name == model.name) {
-            reader.problem(
-                &format!("models.{index}.name"),
-                format!("{:?} is the name of two models", model.name),
-            );
-        }
-    }
-    models
-}
-
-/// The first model is the default one unless it says otherwise, so that single keys of it can be overridden.
-fn model(reader: &mut Reader, folder: &Path, index: usize) -> Option<ModelConfig> {
-    let key = |name: &str| format!("models.{index}.{name}");
-    let is_default = index == 0 && reader.origin(&key("file")) == Origin::Default;
-    let name = match is_default {
-        true => Some(reader.text(&key("name"), catalogue::DEFAULT.name)),
-        false => reader.optional_text(&key("name")),
-    };
-    if name.as_ref().is_none_or(|name| name.chars().any(char::is_control)) {
-        reader.problem(&key("name"), "a model needs a name, such as \"smollm2-135m\"");
-    }
-    let known = name.as_deref().and_then(catalogue::named);
-    if reader.text(&key("engine"), "embedded") != "embedded" {
-        reader.problem(&key("engine"), "this version runs engine = \"embedded\" only");
-    }
-    for upstream in ["endpoints", "upstream_model", "api_key_file", "tokenizer"] {
-        if reader.skip(&key(upstream)) {
-            reader.problem(&key(upstream), "this version runs engine = \"embedded\" only; remove it");
-        }
-    }
-    let file = match (reader.optional_text(&key("file")), known) {
-        (Some(file), _) if matches!(reader.origin(&key("file")), Origin::File { .. }) => {
-            Some(folder.join(file))
-        }
-        (Some(file), _) => Some(PathBuf::from(file)),
-        (None, Some(known)) => {
-            let file = known.path();
-            reader.show_as(&key("file"), file.display().to_string());
-            Some(file)
-        }
-        (None, None) => {
-            reader.problem(&key("file"), "it is needed: the path of the model's GGUF file");
-            None
-        }
-    };
-    let context_tokens = reader.optional_integer(&key("context_tokens"), bounds::CONTEXT_TOKENS);
-    let slots = reader.optional_integer(&key("slots"), bounds::SLOTS);
-    let prices = prices(reader, &key("input_per_million"), &key("output_per_million"), known);
-    Some(ModelConfig {
-        name: name?,
-        file: file?,
-        context_tokens: context_tokens.and_then(|tokens| u32::try_from(tokens).ok()),
-        slots: slots.map(|slots| slots as usize),
-        prices: prices?,
-    })
-}
-
-/// Only the default model has default prices: nobody's own model should be given away by omission.
-fn prices(
-    reader: &mut Reader,
-    input: &str,
-    output: &str,
-    known: Option<&catalogue::Known>,
-) -> Option<Prices> {
-    let mut price = |key: &str, default: Option<&str>| -> Option<TokenPrice> {
-        let text = match default {
-            Some(default) => reader.text(key, default),
-            None => match reader.optional_text(key) {
-                Some(text) => text,
-                None => {
-                    reader.problem(key, "a price per million tokens is needed, such as \"0.10\"");
-                    return None;
-                }
-            },
-        };
-        text.parse().map_err(|error| reader.problem(key, error)).ok()
-    };
-    let input_price = price(input, known.map(|known| known.input_per_million));
-    let output_price = price(output, known.map(|known| known.output_per_million));
-    Prices::new(input_price?, output_price?).map_err(|error| reader.problem(output, error)).ok()
-}
-
 #[cfg(test)]
 mod tests {
+    use super::models::EmbeddedConfig;
     use super::*;
 
     fn read(text: &str, environment: &[(&str, &str)]) -> Result<Loaded, ConfigError> {
@@ -384,6 +277,13 @@ mod tests {
             environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())),
         );
         Loaded::from_source(source, Path::new("etc"), None)
+    }
+
+    fn embedded(config: &Config) -> &EmbeddedConfig {
+        match &config.models[0].engine {
+            EngineConfig::Embedded(embedded) => embedded,
+            EngineConfig::Upstream(_) => panic!("the first model runs elsewhere"),
+        }
     }
 
     fn problem(text: &str) -> String {
@@ -539,6 +439,42 @@ mod tests {
                 "[[models]]\nname = \"smollm2-135m\"\n[[models]]\nname = \"smollm2-135m\"",
                 "is the name of two models",
             ),
+            (
+                "[[models]]\nengine = \"gpu\"",
+                "line 2: models.0.engine: \"gpu\" is no engine; it is \"embedded\"",
+            ),
+            (
+                "[[models]]\nendpoints = [\"http://h/v1\"]",
+                "line 2: models.0.endpoints: it goes with engine = \"upstream\"",
+            ),
+            (
+                "[[models]]\nname = \"m\"\nengine = \"upstream\"\nfile = \"f\"",
+                "line 4: models.0.file: it goes with engine = \"embedded\"",
+            ),
+            (
+                "[[models]]\nname = \"m\"\nengine = \"upstream\"",
+                "models.0.endpoints: it is needed: a list of addresses up to and with /v1",
+            ),
+            (
+                "[[models]]\nengine = \"upstream\"\nendpoints = [\"h:8000/v1\"]",
+                "models.0.endpoints: \"h:8000/v1\" is not a web address",
+            ),
+            (
+                "[[models]]\nengine = \"upstream\"\nendpoints = [\"http://k:s@h/v1\"]",
+                "models.0.endpoints: an address has more than it may; write it",
+            ),
+            (
+                "[[models]]\nengine = \"upstream\"\nendpoints = [\"http://h/v1\", \"http://h/v1/\"]",
+                "models.0.endpoints: \"http://h/v1\" is there twice",
+            ),
+            (
+                "[[models]]\nengine = \"upstream\"\nendpoints = [\"http://h/v1\"]\nname = \"smollm2-135m\"",
+                "models.0.input_per_million: a price per million tokens is needed",
+            ),
+            (
+                "[[models]]\nengine = \"upstream\"\nendpoints = [\"http://h/v1\"]\nidle_timeout_s = 0",
+                "line 4: models.0.idle_timeout_s: it must be a whole number from 1 to 600",
+            ),
             ("api = 5", "line 1: api: there is no such key"),
             ("[foo]", "line 1: foo: there is no such key"),
             ("[[foo]]", "line 1: foo.0: there is no such key"),
@@ -571,7 +507,21 @@ mod tests {
             "{error}"
         );
         let config = read("", &[("CHANCERY_MODELS__0__SLOTS", "3")]).unwrap().config;
-        assert_eq!((config.models[0].name.as_str(), config.models[0].slots), ("smollm2-135m", Some(3)));
+        assert_eq!((config.models[0].name.as_str(), embedded(&config).slots), ("smollm2-135m", Some(3)));
+    }
+
+    #[test]
+    fn an_upstream_model_needs_a_name_endpoints_and_prices() {
+        let text = "[[models]]\nname = \"large\"\nengine = \"upstream\"\nendpoints = [\"http://10.0.0.7:8000/v1/\", \"https://h/v1\"]\n\
+            tokenizer = \"t.json\"\napi_key_file = \"k\"\nidle_timeout_s = 5\ninput_per_million = \"1\"\noutput_per_million = \"2\"";
+        let config = read(text, &[]).unwrap().config;
+        let EngineConfig::Upstream(upstream) = &config.models[0].engine else { panic!("it is embedded") };
+        assert_eq!(upstream.endpoints, ["http://10.0.0.7:8000/v1", "https://h/v1"]);
+        assert_eq!(upstream.upstream_model, "large");
+        assert_eq!(upstream.tokenizer.as_deref(), Some(Path::new("etc/t.json")));
+        assert_eq!(upstream.api_key_file.as_deref(), Some(Path::new("etc/k")));
+        assert_eq!(upstream.timeouts.idle.as_secs(), 5);
+        assert_eq!(upstream.timeouts.connect.as_secs(), 3);
     }
 
     #[test]
@@ -617,6 +567,6 @@ mod tests {
         let loaded =
             read("data = \"d\"\n[[models]]\nname = \"smollm2-135m\"\nfile = \"m.gguf\"", &[]).unwrap();
         assert_eq!(loaded.config.data, Path::new("etc/d"));
-        assert_eq!(loaded.config.models[0].file, Path::new("etc/m.gguf"));
+        assert_eq!(embedded(&loaded.config).file, Path::new("etc/m.gguf"));
     }
 }

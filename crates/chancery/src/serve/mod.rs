@@ -5,7 +5,7 @@
 //! 3. the database is locked against servers that do not go together with this one, opened and migrated, the limits' store
 //!    is asked, the models are loaded, the demonstration firm is made;
 //! 4. the listeners of the API, of the portal and of the identity provider start to answer, and the server is ready;
-//! 5. on SIGTERM or Ctrl-C it drains (see `shutdown`).
+//! 5. on SIGTERM or Ctrl-C it drains (see `shutdown`); on SIGHUP it reads the servers of upstream models anew (see `reload`).
 
 mod demo;
 mod demo_clients;
@@ -13,30 +13,30 @@ mod descriptors;
 mod drafting;
 mod listener;
 mod logging;
+mod models;
 mod ops;
 mod peers;
 mod people;
+mod reload;
 mod shutdown;
 
-use crate::catalogue;
 use crate::cli::{Part, Place, Serve};
-use crate::config::{Config, Loaded, ModelConfig};
+use crate::config::{Config, Loaded};
 use crate::data_folder::{DataFolder, ServerLock};
-use crate::model_pull;
 use anyhow::{Context, bail};
 use chancery_api::ApiState;
 use chancery_domain::{OsRandomness, SystemClock};
-use chancery_engine_cpu::{CpuEngine, LoadError, LoadOptions, Plan};
-use chancery_metering::{GuardedLimiter, LimitStoreUrl, Meter, Model, Models, open_limiter};
+use chancery_metering::{GuardedLimiter, LimitStoreUrl, Meter, open_limiter};
 use chancery_store::{LimitsKept, ServingLock, Store};
 use descriptors::{MAX_OPS_CONNECTIONS, Shares};
 use listener::Listener;
+use models::{LoadedModels, UpstreamModel};
 use ops::Serving;
 use people::{Addresses, Ground};
+use reload::Reloader;
 use shutdown::Signals;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -51,16 +51,16 @@ pub fn run(place: &Place, options: &Serve) -> anyhow::Result<()> {
     logging::start()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.context("the asynchronous runtime cannot be started")?;
-    let outcome = runtime.block_on(serve(loaded.config, parts, options.demo));
+    let outcome = runtime.block_on(serve(loaded.config, place, parts, options.demo));
     // A start that was interrupted may have left a model loading; there is nothing to wait for in that.
     runtime.shutdown_background();
     outcome
 }
 
-async fn serve(config: Config, parts: Parts, demo: bool) -> anyhow::Result<()> {
+async fn serve(config: Config, place: &Place, parts: Parts, demo: bool) -> anyhow::Result<()> {
     let mut signals = Signals::watch()?;
     let server = tokio::select! {
-        started = Server::start(config, parts, demo) => started?,
+        started = Server::start(config, place, parts, demo) => started?,
         () = signals.next() => return Ok(()),
     };
     signals.next().await;
@@ -104,7 +104,7 @@ struct Server {
 }
 
 impl Server {
-    async fn start(config: Config, parts: Parts, demo: bool) -> anyhow::Result<Self> {
+    async fn start(config: Config, place: &Place, parts: Parts, demo: bool) -> anyhow::Result<Self> {
         let data = DataFolder::open(&config.data)?;
         let lock = data.lock_for_serving()?;
         let bind = async |is_wanted: bool, address, key, max_connections| match is_wanted {
@@ -150,7 +150,13 @@ impl Server {
             Ground::new(&config, Arc::clone(&store), Arc::new(SystemClock), Arc::new(OsRandomness)).await?;
         warn_of_gaps(&config, parts);
         let meter = match parts.api {
-            true => Some(open_meter(&config, Arc::clone(&store), &serving_lock, demo).await?),
+            true => {
+                let (meter, upstreams) = open_meter(&config, Arc::clone(&store), &serving_lock, demo).await?;
+                if let Some(reloader) = Reloader::watch(place, upstreams)? {
+                    tokio::spawn(reloader.run());
+                }
+                Some(meter)
+            }
             false => None,
         };
         let api_url = parts.api.then_some(api_url);
@@ -236,14 +242,14 @@ async fn open_meter(
     store: Arc<dyn Store>,
     serving_lock: &ServingLock,
     demo: bool,
-) -> anyhow::Result<Arc<Meter>> {
+) -> anyhow::Result<(Arc<Meter>, Vec<UpstreamModel>)> {
     let (clock, randomness) = (Arc::new(SystemClock), Arc::new(OsRandomness));
     let limiter = open_limiter(&config.limit_store, clock.clone()).await.with_context(|| {
         format!("limits.store: {} cannot be used; start it, or set it to \"memory\"", config.limit_store)
     })?;
     let limiter = Arc::new(GuardedLimiter::new(limiter, serving_lock.watch()));
-    let models = load_models(&config.models, demo).await?;
-    Ok(Arc::new(Meter::new(models, store, limiter, clock, randomness)))
+    let LoadedModels { models, upstreams } = LoadedModels::load(&config.models, demo).await?;
+    Ok((Arc::new(Meter::new(models, store, limiter, clock, randomness)), upstreams))
 }
 
 /// What starts, but will not do what people expect.
@@ -290,43 +296,4 @@ fn local_url(address: SocketAddr) -> String {
 /// Standard output may be closed; the server runs all the same.
 fn greet(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
-}
-
-/// Plans all models before it loads the first, so that what cannot fit is told at once.
-async fn load_models(configured: &[ModelConfig], demo: bool) -> anyhow::Result<Models> {
-    for model in configured {
-        if demo && !model.file.exists() {
-            fetch_for_demo(model).await?;
-        }
-    }
-    let files: Vec<(PathBuf, LoadOptions)> = configured.iter().map(ModelConfig::to_load).collect();
-    let plans = in_background(move || Plan::for_models(&files)).await?;
-    let mut models = Vec::new();
-    for (model, plan) in configured.iter().zip(plans) {
-        tracing::info!(memory_bytes = plan.need().total_bytes(), "{plan}");
-        let engine = in_background(move || CpuEngine::load_planned(plan, Arc::new(SystemClock)))
-            .await
-            .with_context(|| format!("the model {} cannot be loaded", model.name))?;
-        models.push(Model { name: model.name.clone(), engine: Arc::new(engine), prices: model.prices });
-    }
-    Ok(Models::new(models))
-}
-
-/// Reading and laying out models takes time, and the operations listener answers meanwhile.
-async fn in_background<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, LoadError> + Send + 'static,
-) -> anyhow::Result<T> {
-    Ok(tokio::task::spawn_blocking(work).await.context("loading the models failed")??)
-}
-
-/// A first look should need no second command; a real set-up pulls its models beforehand.
-async fn fetch_for_demo(model: &ModelConfig) -> anyhow::Result<()> {
-    let Some(known) = catalogue::named(&model.name).filter(|known| known.path() == model.file) else {
-        bail!("the model {} has no file {}", model.name, model.file.display());
-    };
-    eprintln!("fetching {} ({} MB, once) …", known.description, known.bytes / 1_000_000);
-    tokio::task::spawn_blocking(move || model_pull::pull(known))
-        .await
-        .context("fetching the model failed")??;
-    Ok(())
 }

@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Json, Router};
+use chancery_engine::EndpointStatus;
 use chancery_metering::Meter;
 use chancery_store::Store;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -85,6 +86,15 @@ impl Readiness {
     }
 }
 
+impl Readiness {
+    /// The servers of every model that runs elsewhere.
+    fn endpoints(&self) -> BTreeMap<String, Vec<EndpointStatus>> {
+        let models = self.meter().into_iter().flat_map(|meter| meter.models().iter());
+        let endpoints = models.map(|model| (model.name.clone(), model.engine.endpoints()));
+        endpoints.filter(|(_, endpoints)| !endpoints.is_empty()).collect()
+    }
+}
+
 #[derive(Clone)]
 struct OpsState {
     readiness: Readiness,
@@ -107,6 +117,10 @@ async fn readyz(State(state): State<OpsState>) -> (StatusCode, Json<Value>) {
     let outages = state.readiness.outages();
     if !outages.is_empty() {
         answer["models_out"] = json!(outages);
+    }
+    let endpoints = state.readiness.endpoints();
+    if !endpoints.is_empty() {
+        answer["endpoints"] = json!(endpoints);
     }
     (status, Json(answer))
 }

@@ -20,6 +20,8 @@ mod docs;
 mod drafting;
 mod event_stream;
 mod faults;
+#[path = "../../../engine/tests/it/server.rs"]
+mod faulty_server;
 mod identity_clients;
 mod identity_providers;
 mod invoices_command;
@@ -39,5 +41,6 @@ mod sign_in;
 mod smtp;
 mod start_up;
 mod tour;
+mod upstream;
 mod users;
 mod v1;

@@ -65,6 +65,13 @@ impl Firm {
         Self { folder, environment, runner: Vec::new() }
     }
 
+    /// A firm whose own file says which models it has.
+    pub fn without_a_model() -> Self {
+        let mut firm = Self::new();
+        firm.environment.retain(|(name, _)| !name.starts_with("CHANCERY_MODELS__"));
+        firm
+    }
+
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
         self

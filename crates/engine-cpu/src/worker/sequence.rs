@@ -51,7 +51,7 @@ impl Sequence {
     pub fn new(job: &Job, context_tokens: usize, start: Start) -> Self {
         let Start { account, paid, sink, pages, started } = start;
         let (limit, limit_reason) = reply_limit(job, context_tokens);
-        let prompt = &job.prompt.token_ids;
+        let prompt = job.prompt.token_ids();
         // All it may ever hold, so that no token makes it grow.
         let mut tokens = Vec::with_capacity(prompt.len() + limit as usize);
         tokens.extend_from_slice(prompt);
@@ -208,7 +208,7 @@ impl Sequence {
 
 /// How many tokens a reply may have, and why it ends there.
 pub fn reply_limit(job: &Job, context_tokens: usize) -> (u32, StopReason) {
-    let room = context_tokens.saturating_sub(job.prompt.token_ids.len());
+    let room = context_tokens.saturating_sub(job.prompt.token_ids().len());
     let room = u32::try_from(room).unwrap_or(u32::MAX);
     if job.max_output_tokens <= room {
         (job.max_output_tokens, StopReason::MaxOutputTokens)

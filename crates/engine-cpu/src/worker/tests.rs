@@ -10,7 +10,7 @@ use crate::kernels::Kernels;
 use chancery_domain::AccountId;
 use chancery_domain::ManualClock;
 use chancery_domain::UnixMillis;
-use chancery_engine::{Event, Prompt, Sampling};
+use chancery_engine::{Event, Prompt, PromptForm, Sampling};
 use std::io::Cursor;
 use std::sync::{OnceLock, mpsc};
 use std::thread::{self, JoinHandle};
@@ -160,7 +160,7 @@ const BOUNDS: Bounds = Bounds { context_tokens: 64, slots: 2, queue: 4, pages: 8
 fn job(prompt: &[u32], max_output_tokens: u32) -> Job {
     Job {
         account: AccountId(1),
-        prompt: Prompt { token_ids: prompt.into(), input_tokens: 0 },
+        prompt: Prompt { form: PromptForm::Tokens(prompt.into()), input_tokens: 0 },
         max_output_tokens,
         sampling: Sampling::GREEDY,
         stop: Vec::new(),

@@ -171,7 +171,7 @@ fn prompts_equal_the_published_templates_tokenized_as_a_whole() {
         let engine = engine(&of_one[0].model);
         for PromptRow { model, instructions, input, ids } in of_one {
             let prompt = engine.prepare(&Turn::instructions_and_input(instructions, input)).unwrap();
-            assert_eq!(*prompt.token_ids, **ids, "{model}: {input:?}");
+            assert_eq!(*prompt.token_ids(), **ids, "{model}: {input:?}");
             let alone = [instructions, input].map(|text| engine.tokenizer().encode_text(text).len() as u32);
             assert_eq!(prompt.input_tokens, alone.iter().sum::<u32>(), "{model}: {input:?}");
         }

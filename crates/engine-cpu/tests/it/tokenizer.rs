@@ -34,7 +34,7 @@ fn prompts_equal_the_rendered_chat_template_and_count_the_two_texts_only() {
     for reference in references() {
         let turns = Turn::instructions_and_input(&reference.instructions, &reference.input);
         let prompt = engine().prepare(&turns).unwrap();
-        assert_eq!(*prompt.token_ids, *reference.prompt_ids, "{:?}", reference.input);
+        assert_eq!(*prompt.token_ids(), *reference.prompt_ids, "{:?}", reference.input);
         assert_eq!(prompt.input_tokens, reference.input_tokens, "{:?}", reference.input);
     }
 }

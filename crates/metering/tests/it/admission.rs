@@ -80,7 +80,12 @@ async fn what_can_never_fit_is_told_so_instead_of_being_told_to_wait() {
 async fn a_request_without_a_cap_takes_what_context_and_minute_leave_room_for() {
     let firm = Firm::with(|job, sink| {
         let output_tokens = job.max_output_tokens;
-        sink.end(Ended { reason: StopReason::MaxOutputTokens, output_tokens, cached_tokens: 0 });
+        sink.end(Ended {
+            reason: StopReason::MaxOutputTokens,
+            output_tokens,
+            cached_tokens: 0,
+            input_tokens: None,
+        });
     })
     .await;
     // The context holds 100, and the prompt has 6.

@@ -36,7 +36,7 @@ async fn send(firm: &Firm) -> Result<Reply, MeterError> {
 fn answer(sink: GenerationSink) {
     sink.text("A ledger ");
     sink.text("is a book.");
-    sink.end(Ended { reason: StopReason::Complete, output_tokens: 5, cached_tokens: 4 });
+    sink.end(Ended { reason: StopReason::Complete, output_tokens: 5, cached_tokens: 4, input_tokens: None });
 }
 
 /// A firm whose engine counts its runs, tells when one has begun, and goes on when it is told to.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 pub fn end(sink: GenerationSink, reason: StopReason, output_tokens: u32) {
-    sink.end(Ended { reason, output_tokens, cached_tokens: 0 });
+    sink.end(Ended { reason, output_tokens, cached_tokens: 0, input_tokens: None });
 }
 
 /// Says a word, then waits to be cancelled.
@@ -48,7 +48,12 @@ async fn what_the_engine_had_cached_is_told_and_does_not_change_the_bill() {
     // The engine's count has the template's scaffolding in it, so it can be above the six tokens that are billed.
     for (cached_tokens, told) in [(0, 0), (4, 4), (64, 6)] {
         let firm = Firm::with(move |_, sink| {
-            sink.end(Ended { reason: StopReason::Complete, output_tokens: 5, cached_tokens });
+            sink.end(Ended {
+                reason: StopReason::Complete,
+                output_tokens: 5,
+                cached_tokens,
+                input_tokens: None,
+            });
         })
         .await;
         let (id, request) = firm.new_request();

@@ -13,7 +13,7 @@ use std::time::Duration;
 const MOST: i64 = 6 * 1_000 + 50 * 2_000;
 
 fn end(sink: GenerationSink, reason: StopReason, output_tokens: u32) {
-    sink.end(Ended { reason, output_tokens, cached_tokens: 0 });
+    sink.end(Ended { reason, output_tokens, cached_tokens: 0, input_tokens: None });
 }
 
 /// A firm whose engine tells when it has begun, and goes on with the script when it is told to.

@@ -11,7 +11,7 @@ mod disk_full;
 mod duplicates;
 mod hang_ups;
 mod kills;
-mod ledger;
+pub mod ledger;
 mod outages;
 mod proxy;
 mod races;

@@ -14,7 +14,7 @@ fn reply(prompt: &[u32], max_output_tokens: u32, context_tokens: usize, stop: &[
     let room = (context_tokens - prompt.len()) as u32;
     let tokens = expected(prompt, max_output_tokens.min(room));
     let text = letters(&tokens);
-    let ended = |reason, output_tokens| Ended { reason, output_tokens, cached_tokens: 0 };
+    let ended = |reason, output_tokens| Ended { reason, output_tokens, cached_tokens: 0, input_tokens: None };
     // A letter is a token, and the first stop string to be complete counts.
     let complete = |len: &usize| stop.iter().any(|stop| text[..*len].ends_with(stop.as_str()));
     if let Some(len) = (1..=text.len()).find(complete) {

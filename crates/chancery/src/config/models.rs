@@ -1,0 +1,162 @@
+//! `[[models]]`: what can be named as `model`, the engine that runs it, and what its tokens cost.
+
+use super::bounds;
+use super::reader::Reader;
+use super::source::Origin;
+use super::upstream::{self, UpstreamConfig};
+use crate::catalogue;
+use chancery_domain::{Prices, TokenPrice};
+use chancery_engine_cpu::LoadOptions;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug)]
+pub struct ModelConfig {
+    pub name: String,
+    pub engine: EngineConfig,
+    pub prices: Prices,
+}
+
+#[derive(Debug)]
+pub enum EngineConfig {
+    Embedded(EmbeddedConfig),
+    Upstream(UpstreamConfig),
+}
+
+#[derive(Debug)]
+pub struct EmbeddedConfig {
+    pub file: PathBuf,
+    pub context_tokens: Option<u32>,
+    pub slots: Option<usize>,
+}
+
+impl ModelConfig {
+    pub fn embedded(&self) -> Option<&EmbeddedConfig> {
+        match &self.engine {
+            EngineConfig::Embedded(embedded) => Some(embedded),
+            EngineConfig::Upstream(_) => None,
+        }
+    }
+
+    /// The file and what was chosen for it, as the embedded engine takes them; None for a model that runs elsewhere.
+    pub fn to_load(&self) -> Option<(PathBuf, LoadOptions)> {
+        let embedded = self.embedded()?;
+        let options = LoadOptions {
+            name: self.name.clone(),
+            context_tokens: embedded.context_tokens,
+            slots: embedded.slots,
+            ..LoadOptions::default()
+        };
+        Some((embedded.file.clone(), options))
+    }
+}
+
+pub(super) fn models(reader: &mut Reader, folder: &Path) -> Vec<ModelConfig> {
+    let count = reader.array_len("models");
+    if count > bounds::MODELS {
+        reader.problem("models", format!("at most {} models can be served", bounds::MODELS));
+        return Vec::new();
+    }
+    let models: Vec<ModelConfig> =
+        (0..count.max(1)).filter_map(|index| model(reader, folder, index)).collect();
+    for (index, model) in models.iter().enumerate() {
+        if models[..index].iter().any(|earlier| earlier.name == model.name) {
+            reader.problem(
+                &format!("models.{index}.name"),
+                format!("{:?} is the name of two models", model.name),
+            );
+        }
+    }
+    models
+}
+
+/// The first model is the default one unless it says otherwise, so that single keys of it can be overridden.
+fn model(reader: &mut Reader, folder: &Path, index: usize) -> Option<ModelConfig> {
+    let key = |name: &str| format!("models.{index}.{name}");
+    let engine = reader.text(&key("engine"), "embedded");
+    let is_upstream = engine == "upstream";
+    if !is_upstream && engine != "embedded" {
+        reader.problem(
+            &key("engine"),
+            format!(
+                "{engine:?} is no engine; it is \"embedded\" for a model file, or \"upstream\" for servers"
+            ),
+        );
+    }
+    let is_default = !is_upstream && index == 0 && reader.origin(&key("file")) == Origin::Default;
+    let name = match is_default {
+        true => Some(reader.text(&key("name"), catalogue::DEFAULT.name)),
+        false => reader.optional_text(&key("name")),
+    };
+    if name.as_ref().is_none_or(|name| name.chars().any(char::is_control)) {
+        reader.problem(&key("name"), "a model needs a name, such as \"smollm2-135m\"");
+    }
+    // What is known of a model is known of its file; the same name elsewhere may stand for anything.
+    let known = name.as_deref().filter(|_| !is_upstream).and_then(catalogue::named);
+    let context_tokens = reader.optional_integer(&key("context_tokens"), bounds::CONTEXT_TOKENS);
+    let context_tokens = context_tokens.and_then(|tokens| u32::try_from(tokens).ok());
+    let engine = match is_upstream {
+        true => {
+            others_keys(reader, &["file", "slots"], "embedded", key);
+            let upstream = upstream::upstream(reader, folder, name.as_deref(), key);
+            upstream.map(|upstream| EngineConfig::Upstream(UpstreamConfig { context_tokens, ..upstream }))
+        }
+        false => {
+            others_keys(reader, &upstream::KEYS, "upstream", key);
+            let file = file(reader, folder, &key("file"), known);
+            let slots = reader.optional_integer(&key("slots"), bounds::SLOTS).map(|slots| slots as usize);
+            file.map(|file| EngineConfig::Embedded(EmbeddedConfig { file, context_tokens, slots }))
+        }
+    };
+    let prices = prices(reader, &key("input_per_million"), &key("output_per_million"), known);
+    Some(ModelConfig { name: name?, engine: engine?, prices: prices? })
+}
+
+/// Keys of the other engine: a setting that silently does nothing is worse than one that stops the start.
+fn others_keys(reader: &mut Reader, names: &[&str], engine: &str, key: impl Fn(&str) -> String) {
+    for name in names {
+        if reader.skip(&key(name)) {
+            reader.problem(&key(name), format!("it goes with engine = \"{engine}\"; remove it, or set that"));
+        }
+    }
+}
+
+fn file(reader: &mut Reader, folder: &Path, key: &str, known: Option<&catalogue::Known>) -> Option<PathBuf> {
+    match (reader.optional_text(key), known) {
+        (Some(file), _) if matches!(reader.origin(key), Origin::File { .. }) => Some(folder.join(file)),
+        (Some(file), _) => Some(PathBuf::from(file)),
+        (None, Some(known)) => {
+            let file = known.path();
+            reader.show_as(key, file.display().to_string());
+            Some(file)
+        }
+        (None, None) => {
+            reader.problem(key, "it is needed: the path of the model's GGUF file");
+            None
+        }
+    }
+}
+
+/// Only the default model has default prices: nobody's own model should be given away by omission.
+fn prices(
+    reader: &mut Reader,
+    input: &str,
+    output: &str,
+    known: Option<&catalogue::Known>,
+) -> Option<Prices> {
+    let mut price = |key: &str, default: Option<&str>| -> Option<TokenPrice> {
+        let text = match default {
+            Some(default) => reader.text(key, default),
+            None => match reader.optional_text(key) {
+                Some(text) => text,
+                None => {
+                    reader.problem(key, "a price per million tokens is needed, such as \"0.10\"");
+                    return None;
+                }
+            },
+        };
+        text.parse().map_err(|error| reader.problem(key, error)).ok()
+    };
+    let input_price = price(input, known.map(|known| known.input_per_million));
+    let output_price = price(output, known.map(|known| known.output_per_million));
+    Prices::new(input_price?, output_price?).map_err(|error| reader.problem(output, error)).ok()
+}

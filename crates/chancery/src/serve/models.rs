@@ -1,0 +1,105 @@
+//! The engines of all models: files are planned and loaded here, servers elsewhere are only asked how long their context is.
+
+use crate::catalogue;
+use crate::config::{EngineConfig, ModelConfig, UpstreamConfig};
+use crate::model_pull;
+use anyhow::{Context, bail};
+use chancery_domain::{OsRandomness, SystemClock};
+use chancery_engine::Engine;
+use chancery_engine::upstream::{UpstreamEngine, UpstreamSettings};
+use chancery_engine_cpu::{CpuEngine, LoadError, LoadOptions, Plan};
+use chancery_metering::{Model, Models};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub struct LoadedModels {
+    pub models: Models,
+    pub upstreams: Vec<UpstreamModel>,
+}
+
+/// A model that runs elsewhere, with what it was set up by.
+pub struct UpstreamModel {
+    pub name: String,
+    pub engine: Arc<UpstreamEngine>,
+    pub config: UpstreamConfig,
+}
+
+impl LoadedModels {
+    /// Plans all model files before it loads the first, so that what cannot fit is told at once.
+    pub async fn load(configured: &[ModelConfig], demo: bool) -> anyhow::Result<Self> {
+        for model in configured {
+            if let (true, Some(embedded)) = (demo, model.embedded())
+                && !embedded.file.exists()
+            {
+                fetch_for_demo(&model.name, &embedded.file).await?;
+            }
+        }
+        let files: Vec<(PathBuf, LoadOptions)> = configured.iter().filter_map(ModelConfig::to_load).collect();
+        let mut plans = in_background(move || Plan::for_models(&files)).await?.into_iter();
+        let (mut models, mut upstreams) = (Vec::new(), Vec::new());
+        for model in configured {
+            let engine: Arc<dyn Engine> = match &model.engine {
+                EngineConfig::Upstream(config) => {
+                    let upstream = open_upstream(&model.name, config)
+                        .await
+                        .with_context(|| format!("the model {} cannot be set up", model.name))?;
+                    let engine = Arc::clone(&upstream.engine);
+                    upstreams.push(upstream);
+                    engine
+                }
+                EngineConfig::Embedded(_) => {
+                    let plan = plans.next().context("a model file has no plan")?;
+                    Arc::new(load_file(&model.name, plan).await?)
+                }
+            };
+            models.push(Model { name: model.name.clone(), engine, prices: model.prices });
+        }
+        Ok(Self { models: Models::new(models), upstreams })
+    }
+}
+
+async fn load_file(name: &str, plan: Plan) -> anyhow::Result<CpuEngine> {
+    tracing::info!(memory_bytes = plan.need().total_bytes(), "{plan}");
+    in_background(move || CpuEngine::load_planned(plan, Arc::new(SystemClock)))
+        .await
+        .with_context(|| format!("the model {name} cannot be loaded"))
+}
+
+async fn open_upstream(name: &str, config: &UpstreamConfig) -> anyhow::Result<UpstreamModel> {
+    let settings = UpstreamSettings {
+        model: name.to_owned(),
+        upstream_model: config.upstream_model.clone(),
+        servers: config.servers()?,
+        context_tokens: config.context_tokens,
+        tokenizer: config.token_counter()?,
+        timeouts: config.timeouts,
+    };
+    let engine = UpstreamEngine::start(settings, Arc::new(SystemClock), Arc::new(OsRandomness)).await?;
+    let context_tokens = engine.context_tokens();
+    tracing::info!(
+        model = name,
+        endpoints = config.endpoints.len(),
+        context_tokens,
+        "model runs on upstream servers"
+    );
+    Ok(UpstreamModel { name: name.to_owned(), engine: Arc::new(engine), config: config.clone() })
+}
+
+/// Reading and laying out models takes time, and the operations listener answers meanwhile.
+async fn in_background<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, LoadError> + Send + 'static,
+) -> anyhow::Result<T> {
+    Ok(tokio::task::spawn_blocking(work).await.context("loading the models failed")??)
+}
+
+/// A first look should need no second command; a real set-up pulls its models beforehand.
+async fn fetch_for_demo(name: &str, file: &Path) -> anyhow::Result<()> {
+    let Some(known) = catalogue::named(name).filter(|known| known.path() == file) else {
+        bail!("the model {name} has no file {}", file.display());
+    };
+    eprintln!("fetching {} ({} MB, once) …", known.description, known.bytes / 1_000_000);
+    tokio::task::spawn_blocking(move || model_pull::pull(known))
+        .await
+        .context("fetching the model failed")??;
+    Ok(())
+}

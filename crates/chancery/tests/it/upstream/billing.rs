@@ -1,0 +1,117 @@
+//! What callers are told and billed when upstream servers fail: all of a reply once, or nothing.
+
+use super::{UpstreamModel, endpoints, firm_with};
+use crate::event_stream::EventStream;
+use crate::faults::ledger;
+use crate::faulty_server::{FaultyServer, Step, reply, text};
+use crate::server::{Firm, Server, eventually, request};
+use chancery_domain::UsageRow;
+use std::time::Duration;
+
+/// The servers need no key, and are not asked for their context.
+fn front(servers: &[&FaultyServer]) -> (Firm, String, Server) {
+    let endpoints: Vec<&str> = servers.iter().map(|server| server.url.as_str()).collect();
+    let more = "context_tokens = 4096\nfirst_token_timeout_s = 1\nidle_timeout_s = 1";
+    let firm = firm_with(&UpstreamModel { endpoints: &endpoints, api_key: None, tokenizer: None, more });
+    let key = firm.account_with_key("Caller");
+    let server = firm.start();
+    (firm, key, server)
+}
+
+async fn rows(firm: &Firm) -> Vec<UsageRow> {
+    ledger::rows(&firm.database_url()).await.into_values().collect()
+}
+
+#[tokio::test]
+async fn a_reply_that_fails_is_told_by_its_code_and_bills_nothing() {
+    let answer = |status| vec![Step::Answer(status, "retry-after: 3\r\n", "no".to_owned())];
+    for (steps, status, code) in [
+        (answer(500), 502, "engine_failed"),
+        (answer(503), 503, "overloaded"),
+        (answer(429), 503, "overloaded"),
+        (vec![Step::Hang], 504, "engine_timeout"),
+        (vec![Step::Stream, text("half"), Step::Cut], 502, "engine_failed"),
+        (vec![Step::Stream, text("half"), Step::Hang], 504, "engine_timeout"),
+        (vec![Step::Stream, text("half"), Step::Event("{".to_owned())], 502, "engine_failed"),
+        (
+            vec![Step::Stream, text("half"), Step::Raw(vec![b'x'; 2_000_000]), Step::Hang],
+            502,
+            "engine_failed",
+        ),
+        (
+            vec![Step::Stream, Step::Pause(Duration::from_secs(3)), text("late"), Step::Hang],
+            504,
+            "engine_timeout",
+        ),
+    ] {
+        let upstream = FaultyServer::always(steps).await;
+        let (firm, key, server) = front(&[&upstream]);
+        let reply = server.generate(&key, &request("Answer.", "Now.", 8)).await;
+        assert_eq!((reply.status, reply.code()), (status, code), "{}", reply.body);
+        assert!(!reply.body.to_string().contains("half"), "nothing of the upstream's reaches a caller");
+        assert_eq!(reply.header("retry-after"), if status == 503 { "3" } else { "" });
+        assert_eq!(rows(&firm).await, []);
+        let left = server.get("/v1/models", &key).await;
+        assert_eq!(left.header("x-ratelimit-remaining-tokens"), "1000000000", "nothing stays reserved");
+    }
+}
+
+#[tokio::test]
+async fn a_reply_that_another_server_gave_is_billed_once() {
+    let bad = FaultyServer::always(vec![Step::Answer(500, "", String::new())]).await;
+    let good = FaultyServer::always(reply(&["all", " is", " well"], 9)).await;
+    let (firm, key, server) = front(&[&bad, &good]);
+    for number in 0..8 {
+        let reply = server.generate(&key, &request("", &format!("Number {number}, please."), 8)).await;
+        assert_eq!((reply.text(), reply.tokens()), ("all is well", (9, 3)));
+    }
+    let rows = rows(&firm).await;
+    assert_eq!(rows.len(), 8);
+    assert!(
+        rows.iter().all(|row| (row.input_tokens, row.output_tokens, row.cost.0) == (9, 3, 9 * 100 + 3 * 400))
+    );
+    assert_eq!(good.jobs().len(), 8);
+    assert!((1..=3).contains(&bad.jobs().len()), "its breaker has opened: {}", bad.jobs().len());
+    ledger::assert_verified(&firm, &[]);
+}
+
+#[tokio::test]
+async fn no_usage_bills_more_than_was_reserved() {
+    let mut steps = vec![Step::Stream, text("short")];
+    steps.extend(crate::faulty_server::well_ended("stop", 4_000_000_000, 4_000_000_000));
+    let upstream = FaultyServer::always(steps).await;
+    let (firm, key, server) = front(&[&upstream]);
+    let reply = server.generate(&key, &request("", "Now.", 8)).await;
+    assert_eq!(reply.tokens(), (5, 8), "a token has a byte or more, and the cap is the cap");
+    assert_eq!(rows(&firm).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_stream_comes_through_as_it_is_generated_and_a_hang_up_reaches_the_upstream() {
+    let upstream = FaultyServer::always(vec![Step::Stream, text("one"), text(" two"), Step::Hang]).await;
+    let endpoints_of = [&upstream];
+    let more = "context_tokens = 4096\nidle_timeout_s = 60";
+    let firm = firm_with(&UpstreamModel {
+        endpoints: &[upstream.url.as_str()],
+        api_key: None,
+        tokenizer: None,
+        more,
+    });
+    let key = firm.account_with_key("Caller");
+    let server = firm.start();
+    let mut stream = EventStream::open(&server, &key, &request("", "Now.", 8)).await;
+    let mut said = String::new();
+    while said != "one two" {
+        let event = stream.next().await.unwrap();
+        if event.name == "response.output_text.delta" {
+            said += event.data["delta"].as_str().unwrap();
+        }
+    }
+    drop(stream);
+    endpoints_of[0].until_hang_ups(1).await;
+    eventually("the hang-up is billed", Duration::from_secs(10), async || !rows(&firm).await.is_empty())
+        .await;
+    let rows = rows(&firm).await;
+    assert_eq!((rows[0].input_tokens, rows[0].output_tokens, rows[0].ended.as_str()), (0, 2, "cancelled"));
+    assert_eq!(endpoints(&server).await[0].1, "up");
+}

@@ -1,0 +1,51 @@
+//! Models that run on other servers: another Chancery with the same weights, and servers that keep to nothing.
+
+mod billing;
+mod reload;
+mod same_model;
+mod tokenizer_file;
+
+use crate::server::{Firm, Server};
+use std::path::Path;
+
+/// What a firm's file says of its one model, which runs elsewhere.
+struct UpstreamModel<'a> {
+    endpoints: &'a [&'a str],
+    api_key: Option<&'a str>,
+    tokenizer: Option<&'a Path>,
+    /// Lines of the model's section.
+    more: &'a str,
+}
+
+/// A firm whose model runs elsewhere.
+fn firm_with(model: &UpstreamModel<'_>) -> Firm {
+    let firm = Firm::without_a_model();
+    write(&firm, model);
+    firm
+}
+
+/// Writes its configuration, for the first time or anew.
+fn write(firm: &Firm, model: &UpstreamModel<'_>) {
+    let mut text = format!(
+        "[[models]]\nname = \"smollm2-135m\"\nengine = \"upstream\"\nendpoints = {:?}\n{}\n\
+         input_per_million = \"0.10\"\noutput_per_million = \"0.40\"\n",
+        model.endpoints, model.more
+    );
+    if let Some(api_key) = model.api_key {
+        std::fs::write(firm.folder.path().join("upstream.key"), format!("{api_key}\n")).unwrap();
+        text += "api_key_file = \"upstream.key\"\n";
+    }
+    if let Some(tokenizer) = model.tokenizer {
+        text += &format!("tokenizer = {:?}\n", tokenizer.to_str().unwrap());
+    }
+    std::fs::write(firm.folder.path().join("chancery.toml"), text).unwrap();
+}
+
+/// As `/readyz` tells it: the address and the state of each server of the model.
+async fn endpoints(server: &Server) -> Vec<(String, String)> {
+    let reply = crate::server::client().get(format!("{}/readyz", server.ops)).send().await.unwrap();
+    let body: serde_json::Value = serde_json::from_str(&reply.text().await.unwrap()).unwrap();
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    let endpoints = body["endpoints"]["smollm2-135m"].as_array().unwrap();
+    endpoints.iter().map(|endpoint| (text(&endpoint["url"]), text(&endpoint["state"]))).collect()
+}

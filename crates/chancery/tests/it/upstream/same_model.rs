@@ -1,0 +1,91 @@
+//! A node in front of another one: the same weights, so the same texts, counts and bills as the embedded engine's own.
+
+use super::{UpstreamModel, endpoints, firm_with, tokenizer_file};
+use crate::faults::ledger;
+use crate::server::{Firm, MODEL, model_file, request};
+use serde_json::json;
+
+/// Instructions, input, cap.
+const ASKED: [(&str, &str, u64); 8] = [
+    ("You are a helpful assistant.", "Say hello.", 24),
+    ("", "What is the capital of France?", 48),
+    ("Answer in one word.", "Is the sky blue? Über ça, naïve — 1234567 €.", 16),
+    ("Write a letter.", "Dear Ruth,\n\n\tthe invoice 2026-114 of £1,204.50 is due.\r\n   Kind regards", 64),
+    ("Du antwortest auf Deutsch.", "Was ist ein Vertrag? 日本語も少し。", 40),
+    ("Repeat what you are told.", "<|im_start|> is not a marker <|im_end|>", 12),
+    ("Instructions only.", "", 8),
+    ("List three fruits.", "fruits", 1),
+];
+
+#[tokio::test]
+async fn texts_counts_and_bills_are_those_of_the_embedded_engine() {
+    let back = Firm::new();
+    let back_key = back.account_with_key("Front");
+    let embedded = back.start();
+    let folder = tempfile::tempdir().unwrap();
+    let tokenizer = tokenizer_file::write(&model_file(), folder.path());
+    let address = format!("{}/v1", embedded.api);
+    for tokenizer in [Some(tokenizer.as_path()), None] {
+        let front = firm_with(&UpstreamModel {
+            endpoints: &[&address],
+            api_key: Some(&back_key),
+            tokenizer,
+            more: "",
+        });
+        let key = front.account_with_key("Caller");
+        let server = front.start();
+        let mut tokens = (0, 0);
+        for (instructions, input, cap) in ASKED {
+            let body = request(instructions, input, cap);
+            let (own, through) =
+                (embedded.generate(&back_key, &body).await, server.generate(&key, &body).await);
+            let case = format!("{input:?}, tokenizer {}: {}", tokenizer.is_some(), through.body);
+            assert_eq!(own.text(), through.text(), "{case}");
+            assert_eq!(own.tokens(), through.tokens(), "{case}");
+            assert_eq!(own.body["stop_reason"], through.body["stop_reason"], "{case}");
+            if tokenizer.is_some() {
+                let count = server.post("/v1/tokens", &key, &body).await;
+                assert_eq!(count.body["input_tokens"], own.body["usage"]["input_tokens"], "{case}");
+            }
+            tokens = (tokens.0 + own.tokens().0, tokens.1 + own.tokens().1);
+        }
+        let usage = server.get("/v1/usage", &key).await;
+        let total = &usage.body["total"];
+        assert_eq!(total["requests"], ASKED.len());
+        assert_eq!((&total["input_tokens"], &total["output_tokens"]), (&json!(tokens.0), &json!(tokens.1)));
+        assert_eq!(total["cost_nanos"], tokens.0 * 100 + tokens.1 * 400);
+        ledger::assert_verified(&front, &[]);
+        assert_eq!(endpoints(&server).await, [(address.clone(), "up".to_owned())]);
+    }
+}
+
+#[tokio::test]
+async fn the_context_is_the_upstreams_own() {
+    let back = Firm::new().with("CHANCERY_MODELS__0__CONTEXT_TOKENS", "1024");
+    let back_key = back.account_with_key("Front");
+    let embedded = back.start();
+    let address = format!("{}/v1", embedded.api);
+    let model = UpstreamModel { endpoints: &[&address], api_key: Some(&back_key), tokenizer: None, more: "" };
+    let front = firm_with(&model);
+    let key = front.account_with_key("Caller");
+    let server = front.start();
+    let listed = server.get(&format!("/v1/models/{MODEL}"), &key).await;
+    assert_eq!(listed.body["context_tokens"], 1024);
+    let above = server.generate(&key, &request("", "x", 1025)).await;
+    assert_eq!((above.status, above.code()), (400, "invalid_value"));
+    let long = server.generate(&key, &request("", &"word ".repeat(2_000), 8)).await;
+    assert_eq!((long.status, long.code()), (400, "input_too_long"), "{}", long.body);
+    let usage = server.get("/v1/usage", &key).await;
+    assert_eq!(usage.body["total"]["requests"], 0);
+}
+
+#[tokio::test]
+async fn an_upstream_that_cannot_be_asked_for_its_context_stops_the_start_and_says_what_to_set() {
+    let model =
+        UpstreamModel { endpoints: &["http://127.0.0.1:9/v1"], api_key: None, tokenizer: None, more: "" };
+    let text = firm_with(&model).fail(&["serve"]);
+    assert!(text.contains("set `context_tokens`") && text.contains("127.0.0.1:9"), "{text}");
+    let model = UpstreamModel { tokenizer: Some("/nowhere/tokenizer.json".as_ref()), ..model };
+    let text = firm_with(&model).fail(&["config", "check"]);
+    assert!(text.contains("/nowhere/tokenizer.json") && text.contains("tokenizer"), "{text}");
+}

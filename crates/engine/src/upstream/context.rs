@@ -1,0 +1,69 @@
+//! How long a model's context is, as its servers say it with their list of models. OpenAI's API has no field for it; each kind
+//! of server has one of its own.
+
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct ModelList {
+    data: Vec<ModelEntry>,
+}
+
+#[derive(Deserialize)]
+struct ModelEntry {
+    id: String,
+    /// vLLM's and SGLang's.
+    #[serde(default)]
+    max_model_len: Option<u32>,
+    /// Chancery's own, for a node behind another.
+    #[serde(default)]
+    context_tokens: Option<u32>,
+    /// Of some gateways.
+    #[serde(default)]
+    context_length: Option<u32>,
+    /// llama-server's.
+    #[serde(default)]
+    meta: Option<Meta>,
+}
+
+#[derive(Deserialize)]
+struct Meta {
+    #[serde(default)]
+    n_ctx: Option<u32>,
+}
+
+/// None where the list does not say it, or is none.
+pub(super) fn context_tokens(list: &[u8], upstream_model: &str) -> Option<u32> {
+    let list: ModelList = serde_json::from_slice(list).ok()?;
+    let only = if list.data.len() == 1 { list.data.first() } else { None };
+    let entry = list.data.iter().find(|entry| entry.id == upstream_model).or(only)?;
+    let of_meta = entry.meta.as_ref().and_then(|meta| meta.n_ctx);
+    entry
+        .max_model_len
+        .or(entry.context_tokens)
+        .or(entry.context_length)
+        .or(of_meta)
+        .filter(|tokens| *tokens > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_server_is_understood() {
+        for (entry, expected) in [
+            (r#"{"id":"m","object":"model","max_model_len":32768}"#, Some(32_768)),
+            (r#"{"id":"m","context_tokens":8192,"currency":"USD"}"#, Some(8_192)),
+            (r#"{"id":"other","meta":{"n_ctx":4096,"n_ctx_train":131072}}"#, Some(4_096)),
+            (r#"{"id":"m","max_model_len":null}"#, None),
+            (r#"{"id":"m"}"#, None),
+        ] {
+            let list = format!(r#"{{"object":"list","data":[{entry}]}}"#);
+            assert_eq!(context_tokens(list.as_bytes(), "m"), expected, "{entry}");
+        }
+        assert_eq!(context_tokens(b"<html>", "m"), None);
+        let two = br#"{"data":[{"id":"a","max_model_len":1},{"id":"b","max_model_len":2}]}"#;
+        assert_eq!(context_tokens(two, "b"), Some(2));
+        assert_eq!(context_tokens(two, "c"), None);
+    }
+}

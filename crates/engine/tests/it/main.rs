@@ -1,0 +1,13 @@
+//! The upstream engine against servers that keep to nothing: each promise of `upstream/run.rs` and `upstream/pool.rs`.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking, in what it shares with others too"
+)]
+
+mod counting;
+mod faults;
+mod pools;
+mod server;
+mod set_up;

@@ -1,0 +1,89 @@
+//! Several servers of one model, and how they come and go.
+
+use crate::server::{FaultyServer, Step, reply, text, well_ended};
+use crate::set_up::{TIMEOUTS, ask, engine, engine_with, instructed_job, servers, settings, start, whole};
+use chancery_engine::upstream::{EndpointState, Timeouts, UpstreamSettings};
+use chancery_engine::{Engine, Event};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+#[tokio::test]
+async fn a_server_that_was_taken_out_finishes_what_it_has_and_gets_nothing_more() {
+    let gate = Arc::new(Notify::new());
+    let mut slow = vec![Step::Stream, text("begun"), Step::Gate(Arc::clone(&gate)), text(" and ended")];
+    slow.extend(well_ended("stop", 1, 2));
+    let (old, new) = (FaultyServer::always(slow).await, FaultyServer::always(reply(&["new"], 1)).await);
+    let timeouts = Timeouts { idle: Duration::from_secs(60), ..TIMEOUTS };
+    let engine = engine_with(UpstreamSettings { timeouts, ..settings(&[&old]) }).await;
+    let mut running = start(&engine, "x");
+    assert_eq!(running.next().await.unwrap(), Event::Text("begun".to_owned()));
+    engine.replace_servers(&servers(&[&new])).unwrap();
+    for _ in 0..5 {
+        assert_eq!(ask(&engine, "x").await.unwrap().0, "new");
+    }
+    let draining = engine.endpoints().into_iter().find(|status| status.url == old.url).unwrap();
+    assert_eq!((draining.state, draining.running), (EndpointState::Draining, 1));
+    gate.notify_one();
+    assert_eq!(whole(running).await.unwrap().0, " and ended");
+    assert_eq!(old.jobs().len(), 1);
+    let gone = async {
+        while engine.endpoints().len() > 1 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), gone).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_new_key_goes_with_the_next_job() {
+    let server = FaultyServer::always(reply(&["x"], 1)).await;
+    let engine = engine(&[&server]).await;
+    let mut changed = servers(&[&server]);
+    changed.api_key = Some("rotated".to_owned());
+    engine.replace_servers(&changed).unwrap();
+    ask(&engine, "x").await.unwrap();
+    assert!(server.heads()[0].contains("Bearer rotated"));
+}
+
+#[tokio::test]
+async fn one_accounts_instructions_go_to_one_server() {
+    let pool = [
+        FaultyServer::always(reply(&["x"], 1)).await,
+        FaultyServer::always(reply(&["x"], 1)).await,
+        FaultyServer::always(reply(&["x"], 1)).await,
+    ];
+    let engine = engine(&[&pool[0], &pool[1], &pool[2]]).await;
+    for number in 0..12 {
+        let job = instructed_job(&engine, "Answer.", &format!("{number}"), 16);
+        whole(engine.start(job).unwrap()).await.unwrap();
+    }
+    let jobs: Vec<usize> = pool.iter().map(|server| server.jobs().len()).collect();
+    assert_eq!(jobs.iter().max(), Some(&12), "{jobs:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_gone_is_found_out_without_a_job() {
+    let (here, gone) = (FaultyServer::always(reply(&["x"], 1)).await, FaultyServer::always(Vec::new()).await);
+    gone.stop();
+    let engine = engine(&[&here, &gone]).await;
+    let is_down = || engine.endpoints()[1].state == EndpointState::Down;
+    let waiting = async {
+        while !is_down() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), waiting).await.unwrap();
+    assert_eq!(engine.outage(), None);
+    for number in 0..6 {
+        ask(&engine, &format!("{number}")).await.unwrap();
+    }
+    assert_eq!(here.jobs().len(), 6);
+}
+
+#[tokio::test]
+async fn the_context_is_asked_of_the_servers_where_it_is_not_set() {
+    let server = FaultyServer::always(Vec::new()).await;
+    let asked = engine_with(UpstreamSettings { context_tokens: None, ..settings(&[&server]) }).await;
+    assert_eq!(asked.context_tokens(), 4_096);
+}

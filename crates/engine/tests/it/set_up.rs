@@ -1,0 +1,96 @@
+//! Engines and jobs of these tests.
+
+use crate::server::FaultyServer;
+use chancery_domain::{AccountId, SeededRandomness, SystemClock};
+use chancery_engine::upstream::{Servers, Timeouts, TokenCounter, UpstreamEngine, UpstreamSettings};
+use chancery_engine::{Ended, Engine, EngineError, Event, Generation, Job, Sampling, Turn};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Short, so that hanging servers cost no time; long enough for a busy machine.
+pub const TIMEOUTS: Timeouts = Timeouts {
+    connect: Duration::from_secs(2),
+    first_token: Duration::from_millis(1_500),
+    idle: Duration::from_millis(1_500),
+    total: Duration::from_secs(30),
+};
+
+pub fn servers(servers: &[&FaultyServer]) -> Servers {
+    let endpoints = servers.iter().map(|server| server.url.clone()).collect();
+    Servers { endpoints, api_key: Some("secret".to_owned()) }
+}
+
+pub fn settings(at: &[&FaultyServer]) -> UpstreamSettings {
+    UpstreamSettings {
+        model: "m".to_owned(),
+        upstream_model: "their-m".to_owned(),
+        servers: servers(at),
+        context_tokens: Some(4_096),
+        tokenizer: None,
+        timeouts: TIMEOUTS,
+    }
+}
+
+pub async fn engine_with(settings: UpstreamSettings) -> UpstreamEngine {
+    let randomness = Arc::new(SeededRandomness::new(1));
+    UpstreamEngine::start(settings, Arc::new(SystemClock), randomness).await.unwrap()
+}
+
+pub async fn engine(at: &[&FaultyServer]) -> UpstreamEngine {
+    engine_with(settings(at)).await
+}
+
+/// A tokenizer whose tokens are words.
+pub fn word_counter() -> TokenCounter {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let words = serde_json::json!({
+        "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "post_processor": null,
+        "decoder": null,
+        "added_tokens": [{"id": 1, "content": "<end>", "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true}],
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "<end>": 1}, "unk_token": "[UNK]"},
+    });
+    std::fs::write(file.path(), words.to_string()).unwrap();
+    TokenCounter::read(file.path()).unwrap()
+}
+
+/// A job without instructions: no server knows its beginning, so it goes to the first of those with the least to do.
+pub fn job(engine: &UpstreamEngine, input: &str, max_output_tokens: u32) -> Job {
+    instructed_job(engine, "", input, max_output_tokens)
+}
+
+pub fn instructed_job(
+    engine: &UpstreamEngine,
+    instructions: &str,
+    input: &str,
+    max_output_tokens: u32,
+) -> Job {
+    let turns = Turn::instructions_and_input(instructions, input);
+    Job {
+        account: AccountId(1),
+        prompt: engine.prepare(&turns).unwrap(),
+        max_output_tokens,
+        sampling: Sampling::GREEDY,
+        stop: Vec::new(),
+    }
+}
+
+pub fn start(engine: &UpstreamEngine, input: &str) -> Generation {
+    engine.start(job(engine, input, 16)).unwrap()
+}
+
+/// All the text, and the end.
+pub async fn whole(mut generation: Generation) -> Result<(String, Ended), EngineError> {
+    let mut text = String::new();
+    loop {
+        match generation.next().await? {
+            Event::Text(more) => text += &more,
+            Event::Ended(ended) => return Ok((text, ended)),
+        }
+    }
+}
+
+pub async fn ask(engine: &UpstreamEngine, input: &str) -> Result<(String, Ended), EngineError> {
+    whole(start(engine, input)).await
+}
