@@ -91,7 +91,7 @@ impl SqliteStore {
 
 /// Whether the file is there and holds our schema. Unlike the connections below, this one leaves another program's file
 /// as it is, its journal's mode included.
-async fn is_ours(file: &Path) -> Result<bool, StoreError> {
+pub(crate) async fn is_ours(file: &Path) -> Result<bool, StoreError> {
     match std::fs::metadata(file) {
         Ok(_) => {}
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
@@ -132,7 +132,7 @@ fn write_options(file: &Path) -> SqliteConnectOptions {
         .pragma("secure_delete", "ON")
 }
 
-fn read_options(file: &Path) -> SqliteConnectOptions {
+pub(crate) fn read_options(file: &Path) -> SqliteConnectOptions {
     options(file).busy_timeout(STATEMENT_TIMEOUT).pragma("query_only", "ON")
 }
 
