@@ -121,7 +121,7 @@ pub enum StoreError {
     )]
     TargetHoldsRows { table: &'static str },
     #[error(
-        "{table}.{column} of the row {row} holds a NUL character, which PostgreSQL cannot keep; take it out in the SQLite file (`UPDATE {table} SET {column} = replace({column}, char(0), '')`), and try again; the target is as it was"
+        "{table}.{column} of the row {row} holds a NUL character, which PostgreSQL cannot keep; the target is as it was. Write that text anew in Chancery, or cut it off there in the SQLite file (`UPDATE {table} SET {column} = substr({column}, 1, instr({column}, char(0)) - 1) WHERE instr({column}, char(0)) > 0`), and try again"
     )]
     NulInTable { table: &'static str, column: String, row: String },
     #[error("the rows of {table} could not be moved: {why}; the target is as it was")]

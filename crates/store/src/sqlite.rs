@@ -116,7 +116,7 @@ fn pool(max_connections: u32) -> SqlitePoolOptions {
         .max_lifetime(None)
 }
 
-fn options(file: &Path) -> SqliteConnectOptions {
+pub(crate) fn options(file: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new().filename(file).foreign_keys(true).disable_statement_logging()
 }
 
@@ -132,7 +132,7 @@ fn write_options(file: &Path) -> SqliteConnectOptions {
         .pragma("secure_delete", "ON")
 }
 
-pub(crate) fn read_options(file: &Path) -> SqliteConnectOptions {
+fn read_options(file: &Path) -> SqliteConnectOptions {
     options(file).busy_timeout(STATEMENT_TIMEOUT).pragma("query_only", "ON")
 }
 

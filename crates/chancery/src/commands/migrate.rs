@@ -185,7 +185,9 @@ impl Move {
         let lines: Vec<_> = filled.map(|table| vec![table.name.to_owned(), grouped(table.rows)]).collect();
         print_table(&["table", "rows"], &lines);
         let (rows, empty) = (grouped(self.rows()), tables.len() - lines.len());
-        say!("moved {rows} rows in {move_s:.1} s, {total_s:.1} s with verification; {empty} tables were empty");
+        say!(
+            "moved {rows} rows in {move_s:.1} s, {total_s:.1} s with verification; {empty} tables were empty"
+        );
         if !findings.is_empty() {
             findings.iter().for_each(|finding| say!("DIFFERS {finding}"));
             say!("do not serve {to}: drop that database, make another with `createdb`, and try again");
@@ -199,7 +201,9 @@ impl Move {
         );
         say!("now set `database.url` to {to} (with its user and password), and start the server");
         say!("for more than one server, set `limits.store` to a Redis too");
-        say!("keep {from} as it is, and start no server on it any more: what that one billed would not be here");
+        say!(
+            "keep {from} as it is, and start no server on it any more: what that one billed would not be here"
+        );
     }
 }
 

@@ -28,11 +28,11 @@ const RULES: &str = "SELECT t.relname::text AS table_name, r.conname::text AS ru
         r.convalidated::text AS state \
     FROM pg_catalog.pg_constraint r JOIN pg_catalog.pg_class t ON t.oid = r.conrelid \
     WHERE r.contype = 'f' AND r.conparentid = 0 \
-        AND t.relnamespace = current_schema()::regnamespace AND t.relname = ANY($1) \
+        AND t.relnamespace = (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = current_schema()) AND t.relname = ANY($1) \
     UNION ALL SELECT t.relname::text, r.tgname::text, pg_get_triggerdef(r.oid), false, (r.tgtype & 4) <> 0, r.tgenabled::text \
     FROM pg_catalog.pg_trigger r JOIN pg_catalog.pg_class t ON t.oid = r.tgrelid \
     WHERE NOT r.tgisinternal AND r.tgparentid = 0 \
-        AND t.relnamespace = current_schema()::regnamespace AND t.relname = ANY($1) \
+        AND t.relnamespace = (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = current_schema()) AND t.relname = ANY($1) \
     ORDER BY table_name, rule_name";
 
 /// The rules as they were before they were taken down.
@@ -70,7 +70,9 @@ impl Rules {
         match changed {
             Some((before, _)) => {
                 let Rule { table_name, rule_name, .. } = before;
-                Err(not_alike(format!("the rule {rule_name} of {table_name} could not be put back as it was")))
+                Err(not_alike(format!(
+                    "the rule {rule_name} of {table_name} could not be put back as it was"
+                )))
             }
             None => Ok(()),
         }

@@ -2,16 +2,19 @@
 
 use super::copy_format::{RowsDigest, Writer};
 use super::tables::{Column, Kind, Table};
-use crate::failure::{explain, explain_opening};
+use crate::failure::{STATEMENT_TIMEOUT, explain, explain_opening};
 use crate::ledger_months::ids_of;
-use crate::sqlite::{SqliteConnector, is_ours, read_options};
 use crate::slot::Connector;
+use crate::sqlite::{SqliteConnector, is_ours, options};
 use crate::url::Place;
 use crate::{DatabaseUrl, Health, LimitsKept, ServingLock, SqliteStore, Store, StoreError};
 use chancery_domain::{Day, Month};
 use sqlx::sqlite::{SqliteRow, SqliteValueRef};
 use sqlx::{AssertSqlSafe, ConnectOptions, Decode, Row, Sqlite, SqliteConnection, ValueRef};
 use std::collections::BTreeSet;
+
+/// Takes the write lock, and then gives up the right to use it.
+const HOLD: &str = "BEGIN IMMEDIATE; PRAGMA query_only = ON";
 
 /// A SQLite file that nobody serves and nobody writes to while this is held.
 pub struct MoveSource {
@@ -34,8 +37,9 @@ impl MoveSource {
         }
         let lock = ServingLock::take(url, LimitsKept::InMemory).await?;
         let store = SqliteStore::open_existing(file).await?;
-        let mut held = read_options(file).connect().await.map_err(|error| explain_opening(&error, file))?;
-        let hold = sqlx::query("BEGIN IMMEDIATE").execute(&mut held).await;
+        let options = options(file).busy_timeout(STATEMENT_TIMEOUT);
+        let mut held = options.connect().await.map_err(|error| explain_opening(&error, file))?;
+        let hold = sqlx::raw_sql(HOLD).execute(&mut held).await;
         hold.map_err(|error| explain(&error))?;
         Ok(Self { store, held, lock })
     }
@@ -139,7 +143,8 @@ fn write_column(kind: Kind, value: SqliteValueRef<'_>, writer: &mut Writer) -> R
     fn decoded<'r, T: Decode<'r, Sqlite>>(value: SqliteValueRef<'r>) -> Result<T, Unmovable> {
         T::decode(value).map_err(|error| Unmovable::Other(error.to_string()))
     }
-    let too_long = |bytes: usize| Unmovable::Other(format!("it has {bytes} bytes, which PostgreSQL does not take"));
+    let too_long =
+        |bytes: usize| Unmovable::Other(format!("it has {bytes} bytes, which PostgreSQL does not take"));
     match kind {
         Kind::Number => writer.number(decoded(value)?),
         Kind::Flag => match decoded::<i64>(value)? {

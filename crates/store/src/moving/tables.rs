@@ -116,7 +116,7 @@ const SQLITE_COLUMNS: &str = "SELECT t.name AS table_name, c.name AS column_name
 const POSTGRES_COLUMNS: &str = "SELECT t.relname::text AS table_name, c.attname::text AS column_name, \
     format_type(c.atttypid, NULL) AS kind \
     FROM pg_catalog.pg_class t JOIN pg_catalog.pg_attribute c ON c.attrelid = t.oid \
-    WHERE t.relnamespace = current_schema()::regnamespace AND t.relname = ANY($1) AND c.attnum > 0 AND NOT c.attisdropped";
+    WHERE t.relnamespace = (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = current_schema()) AND t.relname = ANY($1) AND c.attnum > 0 AND NOT c.attisdropped";
 
 /// The tables that move, once both databases are known to have the same ones with the same columns.
 pub(super) async fn read_tables(
@@ -160,7 +160,8 @@ fn match_columns(
             return Err(not_alike(format!("{name} has no column {column} in PostgreSQL")));
         };
         let kind = Kind::of(&sqlite, postgres);
-        let kind = kind.ok_or_else(|| not_alike(format!("{name}.{column} is {sqlite} here and {postgres} there")))?;
+        let kind =
+            kind.ok_or_else(|| not_alike(format!("{name}.{column} is {sqlite} here and {postgres} there")))?;
         Ok(Column { name: column, kind })
     });
     Ok(Table { name, columns: columns.collect::<Result<_, _>>()? })

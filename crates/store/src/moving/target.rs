@@ -96,7 +96,10 @@ impl MoveTarget {
             if found != *sent {
                 return Err(StoreError::NotMoved {
                     table: table.name,
-                    why: format!("{} rows were sent, and {} other ones were read back", sent.rows, found.rows),
+                    why: format!(
+                        "{} rows were sent, and {} other ones were read back",
+                        sent.rows, found.rows
+                    ),
                 });
             }
         }
@@ -104,7 +107,8 @@ impl MoveTarget {
             return Err(StoreError::Unavailable(format!("somebody else may have begun to serve it ({why})")));
         }
         transaction.commit().await.map_err(explained)?;
-        let moved = tables.iter().zip(sent).map(|(table, sent)| MovedTable { name: table.name, rows: sent.rows });
+        let moved =
+            tables.iter().zip(sent).map(|(table, sent)| MovedTable { name: table.name, rows: sent.rows });
         Ok(moved.collect())
     }
 
@@ -225,7 +229,7 @@ stored_row! {
 
 const COUNTING_COLUMNS: &str = "SELECT t.relname::text AS table_name, c.attname::text AS column_name \
     FROM pg_catalog.pg_class t JOIN pg_catalog.pg_attribute c ON c.attrelid = t.oid \
-    WHERE t.relnamespace = current_schema()::regnamespace AND t.relname = ANY($1) AND c.attidentity <> ''";
+    WHERE t.relnamespace = (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = current_schema()) AND t.relname = ANY($1) AND c.attidentity <> ''";
 
 /// Numbers go on where the source has stopped. `RESTART` and not `setval`, which a rollback would not take back.
 async fn go_on_counting(source: &mut MoveSource, target: &mut PgConnection) -> Result<(), StoreError> {

@@ -8,7 +8,9 @@ use chancery_domain::{
     LocalPath, MinorUnits, Nanos, Person, Randomness, RequestId, SecretToken, SeededRandomness, TokenHash,
     UnixMillis, UsageRow, Version,
 };
-use chancery_policy::{ArchiveClient, ClientInQuestion, EditClient, ManageAccounts, ReadClient, ReassignClient};
+use chancery_policy::{
+    ArchiveClient, ClientInQuestion, EditClient, ManageAccounts, ReadClient, ReassignClient,
+};
 use chancery_store::{
     AccountDeed, BillingChange, CapChange, Claim, ClientChange, Consent, ConsentQuestion, Grant, HalfSignIn,
     KeptReply, LimitsChange, MailboxProof, MailedCode, NewClient, NewCode, NewEntry, NewProviderAccount,
@@ -45,6 +47,11 @@ impl Chance {
         format!("{} {}", self.one_of(&HOSTILE), self.below(1_000_000))
     }
 
+    /// The same for names and titles, which take nothing that cannot be seen.
+    fn title(&self) -> String {
+        self.text().replace('\u{202e}', "")
+    }
+
     fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.count(0, 200)];
         self.0.fill(&mut bytes);
@@ -59,7 +66,6 @@ const MONTHS: [&str; 4] = ["2025-12", "2026-02", "2026-09", "2026-10"];
 pub struct Made {
     pub payers: Vec<(AccountId, KeyId)>,
     pub maya: Person,
-    pub ruth: Person,
     pub clients: Vec<ClientId>,
 }
 
@@ -72,7 +78,7 @@ pub async fn random_firm(store: &impl Store, chance: &Chance) -> Made {
     portal(store, chance, [&maya, &ruth]).await;
     provider(store, chance).await;
     billing(store, chance, &payers, &ruth).await;
-    Made { payers, maya, ruth, clients }
+    Made { payers, maya, clients }
 }
 
 async fn accounts(store: &impl Store, chance: &Chance) -> Vec<(AccountId, KeyId)> {
@@ -118,11 +124,18 @@ async fn under_way(store: &impl Store, chance: &Chance, payers: &[(AccountId, Ke
     let today = Day::of(NOON);
     for (account, key) in payers {
         let code = "rate_limited".to_owned();
-        let refused = RefusedDay { account: Some(*account), day: today, key: *key, code, refusals: 7, last_at: NOON };
+        let refused =
+            RefusedDay { account: Some(*account), day: today, key: *key, code, refusals: 7, last_at: NOON };
         let unpaid = RefusedDay { account: None, code: "no_billing_account".to_owned(), ..refused.clone() };
         let requests = chance.below(100) + 1;
-        let peak =
-            PeakDay { account: *account, day: today, requests, requests_at: NOON, tokens: 9, tokens_at: NOON };
+        let peak = PeakDay {
+            account: *account,
+            day: today,
+            requests,
+            requests_at: NOON,
+            tokens: 9,
+            tokens_at: NOON,
+        };
         store.note_activity(&[refused, unpaid], &[peak]).await.unwrap();
     }
     store.renew_lease(NOON).await.unwrap();
@@ -135,8 +148,14 @@ async fn under_way(store: &impl Store, chance: &Chance, payers: &[(AccountId, Ke
         let request_id = RequestId::new(NOON, &chance.0);
         let expires_at = after_s(900);
         let amount = Nanos(chance.below(1_000_000) as i64);
-        let reservation =
-            SpendingReservation { request_id: request_id.clone(), account, amount, at: NOON, now: NOON, expires_at };
+        let reservation = SpendingReservation {
+            request_id: request_id.clone(),
+            account,
+            amount,
+            at: NOON,
+            now: NOON,
+            expires_at,
+        };
         store.reserve_spending(reservation).await.unwrap();
         let claim = Claim {
             account,
@@ -178,12 +197,12 @@ async fn records(store: &impl Store, chance: &Chance) -> (Person, Person, Vec<Cl
         let (owner, kinds) = (if number % 3 == 0 { &people.tom } else { &people.maya }, EntryKind::ALL);
         let entries = (0..chance.count(0, 4)).map(|entry| {
             let kind = kinds[entry % kinds.len()];
-            let entry = note(owner.id, after_s(entry as i64), &chance.text());
+            let entry = note(owner.id, after_s(entry as i64), &chance.title());
             let is_open = kind != EntryKind::MeetingNote && chance.below(2) == 0;
             NewEntry { kind, is_open, is_archived: chance.below(4) == 0, ..entry }
         });
         let entries: Vec<NewEntry> = entries.collect();
-        let new = NewClient { entries, is_archived: number % 5 == 4, ..new_client(&chance.text()) };
+        let new = NewClient { entries, is_archived: number % 5 == 4, ..new_client(&chance.title()) };
         let client = create_whole(store, owner, new).await;
         clients.push(client);
         read(store, &people.ruth, client).await.unwrap().unwrap();
@@ -193,7 +212,7 @@ async fn records(store: &impl Store, chance: &Chance) -> (Person, Person, Vec<Cl
         if number % 2 == 0 {
             let change = ClientChange {
                 version: Version(1),
-                name: chance.text().parse().unwrap(),
+                name: chance.title().parse().unwrap(),
                 facts: chancery_domain::ContactFacts::default(),
             };
             store.edit_client(permit::<EditClient>(owner, client, owner.id), change).await.unwrap();
@@ -258,7 +277,12 @@ async fn provider(store: &impl Store, chance: &Chance) {
         };
         let account = store.create_provider_account(new).await.unwrap();
         let password_version = account.password_version;
-        let new = NewProviderSession { token: chance.token(), subject: subject.clone(), password_version, at: NOON };
+        let new = NewProviderSession {
+            token: chance.token(),
+            subject: subject.clone(),
+            password_version,
+            at: NOON,
+        };
         store.start_provider_session(new).await.unwrap();
         let consent = Consent {
             subject: subject.clone(),
