@@ -26,6 +26,7 @@ mod identity_clients;
 mod identity_providers;
 mod invoices_command;
 mod limits;
+mod migrate;
 mod office;
 mod openai_clients;
 mod openapi;

@@ -90,6 +90,12 @@ impl Somebody {
         self.email.split('@').next().unwrap()
     }
 
+    /// The same session, at another server.
+    pub fn at(&self, server: &Server) -> Self {
+        let (email, session) = (self.email.clone(), self.session.clone());
+        Self { email, session, portal: server.portal.clone(), http: self.http.clone() }
+    }
+
     pub async fn page(&self, path: &str) -> Answer {
         self.send(Method::GET, path, HTML, None).await
     }
