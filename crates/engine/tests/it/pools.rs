@@ -18,7 +18,7 @@ async fn a_server_that_was_taken_out_finishes_what_it_has_and_gets_nothing_more(
     let engine = engine_with(UpstreamSettings { timeouts, ..settings(&[&old]) }).await;
     let mut running = start(&engine, "x");
     assert_eq!(running.next().await.unwrap(), Event::Text("begun".to_owned()));
-    engine.replace_servers(&servers(&[&new])).unwrap();
+    engine.replace_servers(engine.check_servers(&servers(&[&new])).unwrap());
     for _ in 0..5 {
         assert_eq!(ask(&engine, "x").await.unwrap().0, "new");
     }
@@ -41,7 +41,7 @@ async fn a_new_key_goes_with_the_next_job() {
     let engine = engine(&[&server]).await;
     let mut changed = servers(&[&server]);
     changed.api_key = Some("rotated".to_owned());
-    engine.replace_servers(&changed).unwrap();
+    engine.replace_servers(engine.check_servers(&changed).unwrap());
     ask(&engine, "x").await.unwrap();
     assert!(server.heads()[0].contains("Bearer rotated"));
 }

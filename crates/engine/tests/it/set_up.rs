@@ -28,6 +28,7 @@ pub fn settings(at: &[&FaultyServer]) -> UpstreamSettings {
         context_tokens: Some(4_096),
         tokenizer: None,
         timeouts: TIMEOUTS,
+        hedge_after: None,
     }
 }
 
