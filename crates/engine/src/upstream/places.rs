@@ -87,7 +87,8 @@ mod tests {
         for account in 0..1_000 {
             assert!(places.take(AccountId(account)).is_some());
         }
-        assert_eq!((places.lock().total, places.lock().by_account.len()), (0, 0));
+        let taken = places.lock();
+        assert_eq!((taken.total, taken.by_account.len()), (0, 0));
         assert!(Places::new(1).take(AccountId(1)).is_some());
     }
 }
