@@ -65,6 +65,11 @@ impl Prompt {
         }
     }
 
+    /// Whether `input_tokens` is the true count, and not the most that it can be.
+    pub fn is_counted(&self) -> bool {
+        !matches!(self.form, PromptForm::Turns { prompt_tokens: 0, .. })
+    }
+
     /// Empty where somebody else makes them.
     pub fn token_ids(&self) -> &[u32] {
         match &self.form {
@@ -122,7 +127,9 @@ pub enum StopReason {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
     /// How many tokens the prompt has with the chat template, where that is known.
-    #[error("the prompt of {prompt_tokens:?} tokens does not fit the model's context, which holds {context_tokens}")]
+    #[error(
+        "the prompt of {prompt_tokens:?} tokens does not fit the model's context, which holds {context_tokens}"
+    )]
     InputTooLong { prompt_tokens: Option<u32>, context_tokens: u32 },
     /// The model's own server finds something wrong with the request. The reason, where there is one, is fit for a caller.
     #[error("the request was refused: {reason:?}")]

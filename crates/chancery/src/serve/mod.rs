@@ -107,11 +107,7 @@ struct Server {
 
 impl Server {
     /// With it come the models whose servers can be exchanged while it runs.
-    async fn start(
-        config: Config,
-        parts: Parts,
-        demo: bool,
-    ) -> anyhow::Result<(Self, Vec<UpstreamModel>)> {
+    async fn start(config: Config, parts: Parts, demo: bool) -> anyhow::Result<(Self, Vec<UpstreamModel>)> {
         let data = DataFolder::open(&config.data)?;
         let lock = data.lock_for_serving()?;
         let bind = async |is_wanted: bool, address, key, max_connections| match is_wanted {

@@ -141,7 +141,8 @@ fn upstream_gauges(text: &mut String, endpoints: &BTreeMap<String, Vec<EndpointS
     ];
     for (name, value) in gauges.into_iter().filter(|_| !endpoints.is_empty()) {
         *text += &format!("# TYPE {name} gauge\n");
-        for (model, status) in endpoints.iter().flat_map(|(model, of)| of.iter().map(move |one| (model, one))) {
+        for (model, status) in endpoints.iter().flat_map(|(model, of)| of.iter().map(move |one| (model, one)))
+        {
             let (model, endpoint) = (label(model), label(&status.url));
             *text += &format!("{name}{{model=\"{model}\",endpoint=\"{endpoint}\"}} {}\n", value(status));
         }

@@ -96,7 +96,8 @@ fn needs_a_restart(running: &[Setting], read: &[Setting]) -> BTreeSet<String> {
         name.is_some_and(|(_, name)| READ_ANEW.contains(&name))
     };
     let keys = running.keys().chain(read.keys());
-    let changed = keys.filter(|key| running.get(*key).cloned().flatten() != read.get(*key).cloned().flatten());
+    let changed =
+        keys.filter(|key| running.get(*key).cloned().flatten() != read.get(*key).cloned().flatten());
     changed.filter(|key| !is_read_anew(key)).cloned().collect()
 }
 

@@ -42,7 +42,8 @@ mod tests {
 
     #[test]
     fn scores_are_the_same_in_every_version() {
-        let key = AffinityKey::of(AccountId(7), &Turn::instructions_and_input("Draft a letter.", "x")).unwrap();
+        let key =
+            AffinityKey::of(AccountId(7), &Turn::instructions_and_input("Draft a letter.", "x")).unwrap();
         assert_eq!((key.0, key.score("http://10.0.0.7:8000/v1")), KNOWN);
     }
 

@@ -35,7 +35,8 @@ impl RunningJob<'_> {
     /// A failure is told of the server here, and logged.
     pub(super) async fn begin(&self, mut lease: Lease) -> Result<Begun, Fault> {
         let out_of_time = |_| Err(Fault::new(Trouble::OutOfTime, "the whole job took too long"));
-        match timeout(self.time_left(), self.until_taken(lease.endpoint())).await.unwrap_or_else(out_of_time) {
+        match timeout(self.time_left(), self.until_taken(lease.endpoint())).await.unwrap_or_else(out_of_time)
+        {
             Ok(reply) => {
                 lease.note_text();
                 Ok(Begun { lease, reply })
@@ -67,13 +68,13 @@ impl RunningJob<'_> {
         loop {
             match self.send(endpoint, sending.form).await {
                 Ok(reply) => {
-                    let has_helped = !sending.form.has_running_usage && sending.form.has_empty_turns;
-                    if wants_running_usage && has_helped {
+                    let was_left_out_alone = !sending.form.has_running_usage && sending.form.has_empty_turns;
+                    if wants_running_usage && was_left_out_alone {
                         endpoint.set_no_running_usage();
                     }
                     return Ok(reply);
                 }
-                Err(fault) => match self.changed(sending, &fault, wants_running_usage) {
+                Err(fault) => match self.changed(sending, &fault) {
                     Some(changed) => sending = changed,
                     None => return Err(fault),
                 },
@@ -107,7 +108,7 @@ impl RunningJob<'_> {
     }
 
     /// None where sending it there again would change nothing.
-    fn changed(&self, last: Sending, fault: &Fault, wants_running_usage: bool) -> Option<Sending> {
+    fn changed(&self, last: Sending, fault: &Fault) -> Option<Sending> {
         let with = |form: Form| Some(Sending { form, ..last });
         match fault.trouble {
             Trouble::Lost if !last.is_repeated => Some(Sending { is_repeated: true, ..last }),
@@ -119,13 +120,18 @@ impl RunningJob<'_> {
                     ..last
                 })
             }
-            Trouble::Refused if last.form.has_running_usage => {
-                with(Form { has_running_usage: false, ..last.form })
-            }
-            Trouble::Refused if last.form.has_empty_turns && self.turns.iter().any(|turn| turn.text.is_empty()) => {
-                let names_it = fault.refusal.as_ref().is_some_and(|refusal| refusal.names_running_usage);
-                let has_running_usage = wants_running_usage && !names_it;
-                with(Form { has_empty_turns: false, has_running_usage, ..last.form })
+            Trouble::Refused => {
+                let form = last.form;
+                let is_named = fault.refusal.as_ref().is_some_and(|refusal| refusal.names_running_usage);
+                let has_empty_turns =
+                    form.has_empty_turns && self.turns.iter().any(|turn| turn.text.is_empty());
+                match (form.has_running_usage, has_empty_turns) {
+                    (true, has_empty_turns) if is_named || !has_empty_turns => {
+                        with(Form { has_running_usage: false, ..form })
+                    }
+                    (_, true) => with(Form { has_empty_turns: false, ..form }),
+                    _ => None,
+                }
             }
             _ => None,
         }

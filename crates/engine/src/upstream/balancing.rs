@@ -91,7 +91,9 @@ mod tests {
     #[test]
     fn accounts_with_the_same_instructions_are_apart() {
         let places: std::collections::BTreeSet<_> = (0..50)
-            .map(|account| choose(&candidates(&[0; 4], Some(key(account, "same")), &names(4)), 10, 0).unwrap())
+            .map(|account| {
+                choose(&candidates(&[0; 4], Some(key(account, "same")), &names(4)), 10, 0).unwrap()
+            })
             .collect();
         assert_eq!(places.len(), 4);
     }

@@ -76,10 +76,7 @@ pub(super) fn body(upstream_model: &str, turns: &[Turn], job: &Job, form: Form) 
         seed: draws.then_some(sampling.seed & i64::MAX.cast_unsigned()),
         stop: &job.stop,
         stream: true,
-        stream_options: StreamOptions {
-            include_usage: true,
-            continuous_usage_stats: form.has_running_usage,
-        },
+        stream_options: StreamOptions { include_usage: true, continuous_usage_stats: form.has_running_usage },
     };
     serde_json::to_vec(&body)
         .map_err(|error| Fault::broken(format!("a job cannot be written as JSON: {error}")))

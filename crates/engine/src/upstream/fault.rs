@@ -60,11 +60,7 @@ impl Fault {
     pub(super) fn is_worth_another_try(&self) -> bool {
         matches!(
             self.trouble,
-            Trouble::Unreachable
-                | Trouble::Lost
-                | Trouble::TimedOut
-                | Trouble::Busy { .. }
-                | Trouble::Broken
+            Trouble::Unreachable | Trouble::Lost | Trouble::TimedOut | Trouble::Busy { .. } | Trouble::Broken
         )
     }
 
@@ -72,11 +68,7 @@ impl Fault {
     pub(super) fn speaks_against_the_server(&self) -> bool {
         matches!(
             self.trouble,
-            Trouble::Unreachable
-                | Trouble::Lost
-                | Trouble::TimedOut
-                | Trouble::OutOfTime
-                | Trouble::Broken
+            Trouble::Unreachable | Trouble::Lost | Trouble::TimedOut | Trouble::OutOfTime | Trouble::Broken
         )
     }
 

@@ -51,9 +51,8 @@ pub(super) fn read(status: StatusCode, retry_after_s: Option<u32>, body: &str) -
 fn for_a_caller(message: &str) -> Option<String> {
     let words: Vec<&str> = message.split_whitespace().collect();
     let line: String = words.join(" ").chars().take(MAX_REASON_CHARS).collect();
-    let is_plain = |character: char| {
-        character.is_alphanumeric() || " .,:;'\"`()[]{}<>=+-_%!?*".contains(character)
-    };
+    let is_plain =
+        |character: char| character.is_alphanumeric() || " .,:;'\"`()[]{}<>=+-_%!?*".contains(character);
     (!line.is_empty() && line.chars().all(is_plain)).then_some(line)
 }
 
@@ -118,7 +117,10 @@ mod tests {
             let body = serde_json::json!({"error": {"message": message}}).to_string();
             refused(400, &body).refusal.unwrap().reason
         };
-        assert_eq!(reason("top_p must be in (0, 1],\n got 3.0.").as_deref(), Some("top_p must be in (0, 1], got 3.0."));
+        assert_eq!(
+            reason("top_p must be in (0, 1],\n got 3.0.").as_deref(),
+            Some("top_p must be in (0, 1], got 3.0.")
+        );
         for own in ["see http://10.0.0.7:8000", "File \"/opt/vllm/x.py\"", "a@b", "", "C:\\models"] {
             assert_eq!(reason(own), None, "{own}");
         }

@@ -86,7 +86,8 @@ pub(super) struct RunningJob<'a> {
 impl<'a> RunningJob<'a> {
     fn new(upstream: &'a Arc<Upstream>, turns: &'a [Turn], job: &'a Job) -> Self {
         let began = upstream.clock.monotonic();
-        let mut running = Self { upstream, turns, job, max_tokens: 0, has_failed: AtomicBool::new(false), began };
+        let mut running =
+            Self { upstream, turns, job, max_tokens: 0, has_failed: AtomicBool::new(false), began };
         running.max_tokens = running.first_max_tokens();
         running
     }

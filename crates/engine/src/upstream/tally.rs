@@ -71,8 +71,9 @@ impl RunningJob<'_> {
             (None, Some(usage)) => usage.prompt_tokens,
             _ => self.job.prompt.input_tokens,
         };
-        let is_full = u64::from(prompt_tokens) + u64::from(generated) + u64::from(template_tokens(self.turns))
-            >= u64::from(self.upstream.context_tokens);
+        let is_full =
+            u64::from(prompt_tokens) + u64::from(generated) + u64::from(template_tokens(self.turns))
+                >= u64::from(self.upstream.context_tokens);
         match was_cut_to_fit || is_full {
             true => StopReason::ContextLength,
             false => StopReason::MaxOutputTokens,

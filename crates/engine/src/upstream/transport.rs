@@ -58,7 +58,9 @@ impl Transport {
         let mut list = Vec::new();
         while let Some(chunk) = reply.chunk().await.map_err(of_failed_reading)? {
             if list.len() + chunk.len() > MAX_MODELS_BYTES {
-                return Err(Fault::broken(format!("its list of models has more than {MAX_MODELS_BYTES} bytes")));
+                return Err(Fault::broken(format!(
+                    "its list of models has more than {MAX_MODELS_BYTES} bytes"
+                )));
             }
             list.extend_from_slice(&chunk);
         }

@@ -116,15 +116,19 @@ async fn a_server_is_asked_for_no_more_than_the_context_has_room_for() {
 async fn a_job_says_what_it_is_and_carries_the_key() {
     let server = FaultyServer::always(reply(&["x"], 1)).await;
     ask(&engine(&[&server]).await, "Say \"x\".").await.unwrap();
-    let sent: serde_json::Value = serde_json::from_str(&server.jobs()[0]).unwrap();
-    let expected = serde_json::json!({
+    let sent = server.job(0);
+    let expected = json!({
         "model": "their-m", "max_tokens": 16, "temperature": 0.0, "stream": true,
         "stream_options": {"include_usage": true, "continuous_usage_stats": true},
         "messages": [{"role": "system", "content": ""}, {"role": "user", "content": "Say \"x\"."}],
     });
     assert_eq!(sent, expected);
     ask(&counting_engine(&server).await, "x").await.unwrap();
-    assert_eq!(server.job(1)["stream_options"], json!({"include_usage": true}), "who counts need not be told");
+    assert_eq!(
+        server.job(1)["stream_options"],
+        json!({"include_usage": true}),
+        "who counts need not be told"
+    );
     assert!(server.heads()[0].to_ascii_lowercase().contains("authorization: bearer secret"));
 }
 
@@ -176,7 +180,8 @@ async fn a_hang_up_pays_for_the_prompt_where_the_server_has_said_what_it_was() {
 #[tokio::test]
 async fn a_hang_up_when_the_reply_has_ended_waits_for_its_count() {
     let gate = Arc::new(Notify::new());
-    let chunks = [r#"{"choices":[{"delta":{"content":"all"}}]}"#, r#"{"choices":[{"finish_reason":"stop"}]}"#];
+    let chunks =
+        [r#"{"choices":[{"delta":{"content":"all"}}]}"#, r#"{"choices":[{"finish_reason":"stop"}]}"#];
     let together = chunks.map(|chunk| format!("data: {chunk}\n\n")).concat();
     let steps = vec![
         Step::Stream,
@@ -199,12 +204,16 @@ async fn a_hang_up_when_the_reply_has_ended_waits_for_its_count() {
 #[tokio::test]
 async fn usage_that_comes_before_the_end_is_not_the_last_word() {
     let mut early = vec![Step::Stream, text("one"), usage(7, 1), text(" two"), text(" three")];
-    let never_again = [early.clone(), vec![finish("stop"), Step::Event("[DONE]".to_owned()), Step::End]].concat();
+    let never_again =
+        [early.clone(), vec![finish("stop"), Step::Event("[DONE]".to_owned()), Step::End]].concat();
     early.extend(well_ended("stop", 7, 4));
     for (steps, expected) in [(early, 4), (never_again, 3)] {
         let server = FaultyServer::always(steps).await;
         let (said, ended) = ask(&engine(&[&server]).await, "Some seven tokens.").await.unwrap();
-        assert_eq!((said.as_str(), ended.input_tokens, ended.output_tokens), ("one two three", Some(7), expected));
+        assert_eq!(
+            (said.as_str(), ended.input_tokens, ended.output_tokens),
+            ("one two three", Some(7), expected)
+        );
     }
 }
 
@@ -222,7 +231,10 @@ async fn a_server_that_refuses_an_option_is_not_sent_it_again() {
     }
     let options: Vec<Value> = (0..3).map(|number| server.job(number)["stream_options"].clone()).collect();
     let without = json!({"include_usage": true});
-    assert_eq!(options, [json!({"include_usage": true, "continuous_usage_stats": true}), without.clone(), without]);
+    assert_eq!(
+        options,
+        [json!({"include_usage": true, "continuous_usage_stats": true}), without.clone(), without]
+    );
 }
 
 #[tokio::test]
@@ -265,7 +277,10 @@ async fn without_a_tokenizer_the_callers_own_cap_goes_along_and_falls_only_after
             assert_eq!(outcome.unwrap().0, "fine");
             assert_eq!(server.job(1)["max_tokens"], expected, "{message}");
         } else {
-            assert!(matches!(outcome, Err(EngineError::InputTooLong { .. })), "it cannot have room by its bytes");
+            assert!(
+                matches!(outcome, Err(EngineError::InputTooLong { .. })),
+                "it cannot have room by its bytes"
+            );
             assert_eq!(server.jobs().len(), 1);
         }
     }

@@ -2,7 +2,8 @@
 
 use crate::server::{FaultyServer, Step, finish, reasoning, reply, text, well_ended};
 use crate::set_up::{
-    HASTY, TIMEOUTS, ask, engine, engine_at, engine_with, instructed_job, manual_clock, settings, whole,
+    HASTY, TIMEOUTS, ask, engine, engine_at, engine_with, instructed_job, manual_clock, settings, start,
+    whole, word_counter,
 };
 use chancery_engine::upstream::{EndpointState, Timeouts, UpstreamEngine, UpstreamSettings};
 use chancery_engine::{Engine, EngineError};
@@ -56,7 +57,11 @@ async fn whatever_fails_before_the_first_token_is_done_by_another_server() {
                 ask(&engine, &format!("{number}")).await.unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!((said.as_str(), ended.output_tokens), ("fine", 1), "{name}");
         }
-        assert!(bad.jobs().len() >= 3, "{name}: it is asked until its breaker opens, not {}", bad.jobs().len());
+        assert!(
+            bad.jobs().len() >= 3,
+            "{name}: it is asked until its breaker opens, not {}",
+            bad.jobs().len()
+        );
         assert_eq!(engine.endpoints()[0].state, EndpointState::Open, "{name}");
     }
 }
@@ -175,11 +180,11 @@ async fn while_the_probe_is_under_way_others_are_not_sent() {
     let engine = engine_at(settings(&[&server]), &clock).await;
     fail_until_open(&engine).await;
     clock.advance(Duration::from_secs(1));
-    let probe = crate::set_up::start(&engine, "probe");
+    let probe = start(&engine, "probe");
     server.until_jobs(4).await;
     assert!(ask(&engine, "x").await.is_err());
     gate.notify_one();
-    assert!(crate::set_up::whole(probe).await.is_err());
+    assert!(whole(probe).await.is_err());
     clock.advance(Duration::from_millis(1_900));
     assert!(ask(&engine, "x").await.is_err(), "a failed probe opens it again, for longer");
     assert_eq!(server.jobs().len(), 4);
@@ -236,7 +241,8 @@ async fn the_time_for_a_whole_job_ends_it_and_speaks_against_the_server() {
 
 #[tokio::test]
 async fn a_model_that_thinks_is_waited_for_and_may_still_be_exchanged() {
-    let mut steps = vec![Step::Stream, reasoning("Hm"), Step::Pause(Duration::from_millis(2_500)), text("Yes")];
+    let mut steps =
+        vec![Step::Stream, reasoning("Hm"), Step::Pause(Duration::from_millis(2_500)), text("Yes")];
     steps.extend(well_ended("stop", 1, 2));
     let server = FaultyServer::always(steps).await;
     let timeouts = Timeouts { first_token: HASTY.first_token, ..TIMEOUTS };
@@ -304,7 +310,7 @@ async fn a_reply_that_says_to_go_elsewhere_is_not_followed() {
 #[tokio::test]
 async fn a_reply_without_text_is_taken_at_once_and_not_run_again() {
     let server = FaultyServer::always(vec![Step::Stream, finish("stop"), Step::Hang]).await;
-    let settings = UpstreamSettings { tokenizer: Some(crate::set_up::word_counter()), ..settings(&[&server]) };
+    let settings = UpstreamSettings { tokenizer: Some(word_counter()), ..settings(&[&server]) };
     let engine = engine_with(settings).await;
     let asked = tokio::time::timeout(Duration::from_secs(9), ask(&engine, "x")).await.unwrap();
     assert_eq!(asked.unwrap().1.output_tokens, 0);

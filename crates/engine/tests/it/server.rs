@@ -225,7 +225,9 @@ pub fn counted_text(text: &str, prompt_tokens: u32, completion_tokens: u32) -> S
 
 /// What the model thinks before it answers.
 pub fn reasoning(text: &str) -> Step {
-    Step::Event(serde_json::json!({"choices": [{"index": 0, "delta": {"reasoning_content": text}}]}).to_string())
+    Step::Event(
+        serde_json::json!({"choices": [{"index": 0, "delta": {"reasoning_content": text}}]}).to_string(),
+    )
 }
 
 pub fn finish(reason: &str) -> Step {
