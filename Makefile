@@ -47,7 +47,7 @@ authorization: ## Renew docs/authorization.md, who may do what, from the cases t
 
 screenshots: ## Renew the pictures of docs/sign-in.md and docs/portal.md, from a real browser and a real server
 	@scripts/require build test
-	CHANCERY_TEST_SCREENSHOTS=$(CURDIR)/docs scripts/with-services scripts/run-tests -p chancery --test it tour::
+	CHANCERY_TEST_SCREENSHOTS=$(CURDIR)/docs scripts/with-services scripts/run-tests --workspace --test it tour::
 
 bench: bench-engine bench-ledger bench-portal bench-billing ## Every side-by-side benchmark and every measurement
 
