@@ -38,7 +38,8 @@ mod bounds {
     pub const FIRM_NAME_CHARS: usize = 80;
     pub const CONNECT_TIMEOUT_S: RangeInclusive<u64> = 1..=60;
     /// As long as a request may take at most.
-    pub const UPSTREAM_TIMEOUT_S: RangeInclusive<u64> = 1..=600;
+    pub const UPSTREAM_TIMEOUT_S: RangeInclusive<u64> =
+        1..=chancery_engine::upstream::MAX_TOTAL_TIMEOUT.as_secs();
     pub const LETTERHEAD_CHARS: usize = 500;
     pub const PAYMENT_CHARS: usize = 1_000;
     /// Of the letterhead, and of the text on how to pay.
