@@ -49,6 +49,7 @@ class Table:
         if not is_so:
             self.differences.append(message)
             print(f"  DIFFERS: {message}", file=sys.stderr)
+        return is_so
 
     def print(self, heading):
         print(f"\n{heading}\n\n| Case | Requests | Seen |\n|---|---|---|")
@@ -75,35 +76,35 @@ class Held:
 
     def good(self, model, instructions, text, cap, **more):
         status, reply = self.chancery.generate(model, instructions, text, cap, **more)
-        self.table.check(status == 200, f"{model}, {text!r}: {status} {reply}")
-        if status == 200:
-            self.note(reply)
+        if status != 200:  # then there is nothing to compare
+            raise RuntimeError(f"{model}, {text!r}: {status} {reply}")
+        self.note(reply)
         return reply
 
     def check_counts(self, asked, reply):
         instructions, text, cap = asked
         usage, said, why = reply["usage"], reply["output_text"], reply["stop_reason"]
         tokens_in = self.engine.count(instructions) + self.engine.count(text)
-        self.table.check(usage["input_tokens"] == tokens_in, f"{text!r}: {usage} and the engine counts {tokens_in} in")
+        are_same = self.table.check(usage["input_tokens"] == tokens_in, f"{text!r}: {usage}, and the engine counts {tokens_in} in")
         surplus = usage["output_tokens"] - self.engine.count(said)
         allowed = range(CUT_CHARACTER_TOKENS + 1) if why == "max_output_tokens" else range(1)
-        self.table.check(surplus in allowed and usage["output_tokens"] <= cap, f"{text!r}: {usage}, {why}, {surplus} too many out")
+        is_within = surplus in allowed and usage["output_tokens"] <= cap
+        return self.table.check(is_within, f"{text!r}: {usage}, {why}, {surplus} too many out") and are_same
 
     def plain(self):
-        same_text = same_usage = 0
+        same_text = same_count = same_usage = 0
         for asked in ASKED:
             counted, believed = self.good("counted", *asked), self.good("believed", *asked)
             direct, usage, _ = self.engine.chat(*asked)
-            self.check_counts(asked, counted)
+            same_count += self.check_counts(asked, counted)
             self.table.check(counted["output_text"] == believed["output_text"], f"{asked}: two texts for one request")
             same_text += direct == counted["output_text"]
             seen = (believed["usage"]["input_tokens"], believed["usage"]["output_tokens"])
             self.table.check(seen[0] == usage[0], f"{asked}: {seen[0]} tokens in, and the engine's usage is {usage[0]}")
             if direct == believed["output_text"]:
-                self.table.check(seen == usage, f"{asked}: {seen}, and the engine's usage is {usage}")
-                same_usage += 1
+                same_usage += self.table.check(seen == usage, f"{asked}: {seen}, and the engine's usage is {usage}")
         count = len(ASKED)
-        seen = f"text as without Chancery {same_text}/{count}; with `tokenizer`, tokens as the engine's `/tokenize` {count}/{count}"
+        seen = f"text as without Chancery {same_text}/{count}; with `tokenizer`, tokens as the engine's `/tokenize` {same_count}/{count}"
         self.table.row("plain", 2 * count, f"{seen}; without, as its `usage` {same_usage}/{same_text}")
 
     def streamed(self):
@@ -153,9 +154,8 @@ class Held:
             began = time.monotonic()
             replies = list(callers.map(lambda one: (one, self.good("counted", *one)), asked))
             took_s = time.monotonic() - began
-        for one, reply in replies:
-            self.check_counts(one, reply)
-        self.table.row("many at once", AT_ONCE, f"all 200 in {took_s:.0f} s, every count as the engine's `/tokenize`")
+        same = sum(self.check_counts(one, reply) for one, reply in replies)
+        self.table.row("many at once", AT_ONCE, f"all 200 in {took_s:.0f} s, tokens as the engine's `/tokenize` {same}/{AT_ONCE}")
 
     def stop_strings(self):
         instructions, text, cap = ASKED[0]
