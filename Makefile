@@ -3,13 +3,13 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test test-arm check openapi authorization bench bench-engine bench-ledger bench-portal bench-billing clean screenshots torture
+.PHONY: help run test test-arm check openapi authorization bench bench-engine bench-ledger bench-portal bench-billing clean screenshots torture upstream-engines
 
 CARGO ?= cargo
 CHANCERY := $(CARGO) run --quiet --release --locked -p chancery --
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 
 run: ## Fetch the model, build, and start a demonstration server (ARGS="--data DIR" adds options)
 	@scripts/require build
@@ -71,6 +71,11 @@ bench-billing: ## The pages about usage and invoices at 10,000 and at 10 million
 	@scripts/require build
 	$(CARGO) build --release --locked -p chancery -p chancery-bench --bin chancery --bin billing_pages
 	@target/release/billing_pages $(if $(CHANCERY_TEST_POSTGRES_URL),--postgres "$(CHANCERY_TEST_POSTGRES_URL)") $(ARGS)
+
+upstream-engines: ## Chancery in front of a real llama-server, every count held against it (ENGINES="llama vllm" for vLLM too)
+	@scripts/require build peers
+	$(CARGO) build --release --locked -p chancery
+	scripts/upstream-engines $(ENGINES)
 
 clean: ## Remove what was built
 	$(CARGO) clean

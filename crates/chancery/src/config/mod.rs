@@ -387,6 +387,10 @@ mod tests {
                 "portal.public_url: \"https://x.example.com/p\" has more",
             ),
             (
+                "[portal]\ntrusted_proxies = [\"10.42.0.0/16\", \"10.42.1.0/16\"]",
+                "line 2: portal.trusted_proxies: \"10.42.1.0/16\" has bits behind the network's own; write it as \"10.42.0.0/16\"",
+            ),
+            (
                 "[portal]\ntrusted_proxies = [\"proxy\"]",
                 "line 2: portal.trusted_proxies: \"proxy\" is not an IP address",
             ),

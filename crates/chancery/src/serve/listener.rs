@@ -6,6 +6,7 @@ use super::peers::Peers;
 use anyhow::Context;
 use axum::Router;
 use axum::extract::ConnectInfo;
+use chancery_pages::TrustedProxies;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -14,7 +15,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,9 +71,9 @@ impl Listener {
 
     /// For pages, which strangers may open: no peer holds more than its part of the places, and none for long.
     #[must_use]
-    pub fn for_browsers(mut self, trusted_proxies: &[IpAddr]) -> Self {
+    pub fn for_browsers(mut self, trusted_proxies: &TrustedProxies) -> Self {
         self.head_timeout = BROWSER_HEAD_TIMEOUT;
-        self.peers = Some(Peers::new((self.max_connections / PEER_SHARE).max(1), trusted_proxies));
+        self.peers = Some(Peers::new((self.max_connections / PEER_SHARE).max(1), trusted_proxies.clone()));
         self
     }
 

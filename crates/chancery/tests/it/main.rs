@@ -16,6 +16,7 @@ mod clients_command;
 mod commands;
 mod config;
 mod demo;
+mod deploying;
 mod docs;
 mod drafting;
 mod event_stream;

@@ -3,7 +3,7 @@
 mod billing;
 mod reload;
 mod same_model;
-mod tokenizer_file;
+pub mod tokenizer_file;
 
 use crate::server::{Firm, Server};
 use std::path::Path;
