@@ -14,8 +14,8 @@ use chancery_domain::{
     RequestId, Role, SystemClock, UnixMillis,
 };
 use chancery_store::{
-    Claim, IdempotencyKeys, KeptReply, Keys, Ledger, Months, PostgresStore, Settlement, Spending,
-    SpendingReservation, Store, UsageBy, UsageQuery,
+    Claim, Health, IdempotencyKeys, KeptReply, Keys, Ledger, Months, PostgresStore, Settlement, Spending,
+    SpendingReservation, UsageBy, UsageQuery,
 };
 use std::sync::Arc;
 use std::time::Duration;
