@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test test-arm check openapi authorization bench bench-engine bench-ledger bench-portal bench-billing clean screenshots torture upstream-engines
+.PHONY: help run test test-arm check openapi authorization bench bench-engine bench-ledger bench-portal bench-billing bench-capacity clean screenshots torture upstream-engines
 
 CARGO ?= cargo
 CHANCERY := $(CARGO) run --quiet --release --locked -p chancery --
@@ -76,6 +76,12 @@ upstream-engines: ## Chancery in front of a real llama-server, every count held 
 	@scripts/require build peers
 	$(CARGO) build --release --locked -p chancery
 	scripts/upstream-engines $(ENGINES)
+
+bench-capacity: ## What a cluster's parts cost: `scripts/with-services make bench-capacity` (ARGS="--part http …" for a part)
+	@scripts/require build
+	@: "$${CHANCERY_TEST_POSTGRES_URL:?run scripts/with-services make bench-capacity}" "$${CHANCERY_TEST_REDIS_URL:?}"
+	$(CARGO) build --release --locked -p chancery -p chancery-bench --bin chancery --bin cluster_capacity
+	@target/release/cluster_capacity --postgres "$(CHANCERY_TEST_POSTGRES_URL)" --redis "$(CHANCERY_TEST_REDIS_URL)" $(ARGS)
 
 clean: ## Remove what was built
 	$(CARGO) clean

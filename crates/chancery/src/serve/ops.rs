@@ -125,8 +125,9 @@ async fn readyz(State(state): State<OpsState>) -> (StatusCode, Json<Value>) {
 }
 
 async fn render_metrics(State(state): State<OpsState>) -> String {
-    let running = state.readiness.meter().map_or(0, Meter::running_requests);
-    metrics::gauge!("chancery_running_requests").set(running as f64);
+    let count = |of: fn(&Meter) -> usize| state.readiness.meter().map_or(0, of) as f64;
+    metrics::gauge!("chancery_running_requests").set(count(Meter::running_requests));
+    metrics::gauge!("chancery_unrecorded_requests").set(count(Meter::unrecorded_requests));
     let mut text = state.metrics.render();
     upstream_gauges(&mut text, &state.readiness.endpoints());
     text

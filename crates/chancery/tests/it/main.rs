@@ -35,6 +35,7 @@ mod ops;
 mod postgres;
 #[path = "../../../metering/tests/it/redis_server.rs"]
 mod redis_server;
+mod scaling_guide;
 mod second_node;
 mod server;
 mod several_models;
