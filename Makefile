@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test test-arm check openapi authorization bench bench-engine bench-ledger bench-portal bench-billing bench-capacity clean screenshots torture upstream-engines
+.PHONY: help run test test-arm check openapi authorization bench bench-engine bench-ledger bench-portal bench-billing bench-capacity clean screenshots torture nodes upstream-engines
 
 CARGO ?= cargo
 CHANCERY := $(CARGO) run --quiet --release --locked -p chancery --
@@ -20,11 +20,15 @@ run: ## Fetch the model, build, and start a demonstration server (ARGS="--data D
 test: ## Run every check and every test, on both databases and the real model
 	@scripts/require build lint test
 	@scripts/lint
-	scripts/with-services scripts/run-tests --workspace
+	scripts/with-services scripts/test
 
-torture: ## Kill, cut off, race and starve a server for a while, and count what was lost (MINUTES=20 SEED=n)
+torture: ## Kill, cut off, race and starve a server for a while, and count what was lost (MINUTES=20 SEED=n CASES=nodes::)
 	@scripts/require build test
-	scripts/with-services scripts/torture $(or $(MINUTES),20) $(SEED)
+	scripts/with-services scripts/torture "$(or $(MINUTES),20)" "$(SEED)" "$(CASES)"
+
+nodes: ## Three nodes over one PostgreSQL and one Redis, with faults; prints what was counted
+	@scripts/require build test
+	@scripts/with-services scripts/nodes
 
 test-arm: ## Test the kernels for 64-bit ARM in an emulator
 	@scripts/require build arm

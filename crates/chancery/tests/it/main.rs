@@ -8,6 +8,7 @@
 
 mod accounts_page;
 mod activity;
+mod backing;
 mod billing;
 mod bounds;
 mod browser;
@@ -28,6 +29,7 @@ mod identity_providers;
 mod invoices_command;
 mod limits;
 mod migrate;
+mod nodes;
 mod office;
 mod openai_clients;
 mod openapi;

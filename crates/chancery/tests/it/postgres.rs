@@ -1,5 +1,7 @@
 //! A PostgreSQL database of a test's own, on the server that `make test` starts.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 pub struct PostgresDatabase {
     admin_url: String,
     name: String,
@@ -10,7 +12,10 @@ impl PostgresDatabase {
         let admin_url = std::env::var("CHANCERY_TEST_POSTGRES_URL");
         let admin_url = admin_url
             .expect("run `make test`, which starts a PostgreSQL and sets CHANCERY_TEST_POSTGRES_URL");
-        let database = Self { admin_url, name: format!("chancery_{purpose}_{}", std::process::id()) };
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("chancery_{purpose}_{}_{number}", std::process::id());
+        let database = Self { admin_url, name };
         database.psql(&format!("create database {}", database.name)).unwrap();
         database
     }
