@@ -97,7 +97,7 @@ async fn after_a_move_keys_sessions_invoices_and_numbers_go_on_as_if_nothing_had
     let replayed = order(&server.api).await;
     assert_eq!(replayed.header("idempotent-replayed"), "true");
     assert_eq!(replayed.body["output_text"], kept.body["output_text"]);
-    let (maya, ruth) = (maya.at(&server), ruth.at(&server));
+    let (maya, ruth) = (maya.at(&server.portal), ruth.at(&server.portal));
     assert_eq!(maya.clients().await, clients, "the same cookie is the same person");
     let found = maya.json(&address).await.value();
     assert_eq!((&found["name"], &found["entries"]), (&record["name"], &record["entries"]));
