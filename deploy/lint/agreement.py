@@ -19,6 +19,8 @@ CONTAINERFILE = ROOT / "deploy/container/Containerfile"
 SHUTDOWN = ROOT / "crates/chancery/src/serve/shutdown.rs"
 # Closing listeners and the database takes a moment more than the named times.
 SPARE_S = 5
+# How long a cluster may take to send nobody to a node that is going.
+NOTICE_S = 10
 
 problems = []
 
@@ -81,7 +83,10 @@ def check_deployment(file, deployment, config, examples):
         check(probe["port"] == "ops", file, f"{name} must ask the operators' listener")
         path = "/readyz" if name == "readinessProbe" else "/livez"
         check(probe["path"] == path, file, f"{name} must ask {path}")
-    needed_s = container["lifecycle"]["preStop"]["sleep"]["seconds"] + drain_wait_s(config) + drain_s()
+    before_sigterm_s = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
+    noticing_s = before_sigterm_s + drain_wait_s(config)
+    check(noticing_s >= NOTICE_S, file, f"balancers get {noticing_s} seconds to notice that a node goes; give them {NOTICE_S}")
+    needed_s = noticing_s + drain_s()
     given_s = pod["terminationGracePeriodSeconds"]
     check(given_s > needed_s, file, f"a node may take {needed_s} seconds to end, and is given {given_s}")
     check_rights(file, pod, container)
