@@ -34,12 +34,12 @@ use models::{LoadedModels, UpstreamModel};
 use ops::Serving;
 use people::{Addresses, Ground};
 use reload::{HangUps, Reloader};
-use shutdown::Signals;
+use shutdown::{Ending, Signals};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 use tracing::field::display;
 
 pub fn run(place: &Place, options: &Serve) -> anyhow::Result<()> {
@@ -66,6 +66,7 @@ async fn serve(loaded: Loaded, place: &Place, parts: Parts, demo: bool) -> anyho
     };
     tokio::spawn(Reloader { place: place.clone(), upstreams, settings }.run(hang_ups));
     signals.next().await;
+    shutdown::leave(&server.ending, server.drain_wait, &mut signals).await;
     if let Some(meter) = &server.meter {
         shutdown::drain(meter, &mut signals).await;
     }
@@ -99,7 +100,8 @@ struct Server {
     /// None where the API is not among the parts.
     meter: Option<Arc<Meter>>,
     store: Arc<dyn Store>,
-    closing: CancellationToken,
+    ending: Ending,
+    drain_wait: Duration,
     listeners: Vec<JoinHandle<()>>,
     serving_lock: ServingLock,
     _lock: ServerLock,
@@ -123,7 +125,7 @@ impl Server {
             for_browsers(bind(parts.portal, config.portal.listen, "portal.listen", shares.pages).await?);
         let auth_listener =
             for_browsers(bind(parts.auth, config.auth.listen, "auth.listen", shares.pages).await?);
-        let ops_listener = Listener::bind(config.ops_listen, "ops.listen", MAX_OPS_CONNECTIONS).await?;
+        let ops_listener = Listener::bind(config.ops.listen, "ops.listen", MAX_OPS_CONNECTIONS).await?;
         let api_address = api_listener.as_ref().map_or(config.api.listen, Listener::address);
         let api_url = config.api.public_url.clone().unwrap_or_else(|| local_url(api_address));
         let addresses =
@@ -131,7 +133,7 @@ impl Server {
 
         let recorder = ops::install_metrics()?;
         tokio::spawn(ops::keep_metrics_small(recorder.clone()));
-        let closing = CancellationToken::new();
+        let ending = Ending::default();
         let readiness = ops::Readiness::default();
         let ops_router = ops::router(readiness.clone(), recorder);
         let address = |listener: &Option<Listener>| listener.as_ref().map(Listener::address);
@@ -141,7 +143,7 @@ impl Server {
             auth: address(&auth_listener),
             ops: ops_listener.address(),
         };
-        let mut listeners = vec![tokio::spawn(ops_listener.serve(ops_router, closing.clone()))];
+        let mut listeners = vec![tokio::spawn(ops_listener.serve(ops_router, ending.clone()))];
 
         let limits_kept = match config.limit_store {
             LimitStoreUrl::Memory if parts.api => LimitsKept::InMemory,
@@ -172,7 +174,7 @@ impl Server {
                 currency: config.billing.currency,
                 max_body_bytes: config.api.max_body_bytes,
             };
-            listeners.push(tokio::spawn(listener.serve(chancery_api::router(state), closing.clone())));
+            listeners.push(tokio::spawn(listener.serve(chancery_api::router(state), ending.clone())));
             let keeps_tidy = Arc::clone(meter);
             tokio::spawn(async move { keeps_tidy.keep_tidy().await });
             let notes_activity = Arc::clone(meter);
@@ -184,17 +186,17 @@ impl Server {
                 drafting::settings(&config, listened.api, store.as_ref(), clock, randomness).await?;
             let portal = Arc::new(ground.portal(&config, &addresses, drafting)?);
             tokio::spawn(chancery_portal::keep_tidy(Arc::clone(&portal)));
-            listeners.push(tokio::spawn(listener.serve(chancery_portal::router(portal), closing.clone())));
+            listeners.push(tokio::spawn(listener.serve(chancery_portal::router(portal), ending.clone())));
         }
         if let Some(listener) = auth_listener {
             let provider = Arc::new(ground.provider(&config, &addresses));
             tokio::spawn(chancery_auth::keep_tidy(Arc::clone(&provider)));
-            listeners.push(tokio::spawn(listener.serve(chancery_auth::router(provider), closing.clone())));
+            listeners.push(tokio::spawn(listener.serve(chancery_auth::router(provider), ending.clone())));
         }
         readiness.set_ready(Serving {
             store: Arc::clone(&store),
             meter: meter.clone(),
-            closing: closing.clone(),
+            leaving: ending.leaving.clone(),
         });
         listened.log(&data);
         let greeting = match demo {
@@ -202,11 +204,12 @@ impl Server {
             None => greeting(parts, api_url.as_deref(), &addresses),
         };
         greet(&greeting);
-        Ok((Self { meter, store, closing, listeners, serving_lock, _lock: lock }, upstreams))
+        let drain_wait = config.ops.drain_wait;
+        Ok((Self { meter, store, ending, drain_wait, listeners, serving_lock, _lock: lock }, upstreams))
     }
 
     async fn stop(self) {
-        self.closing.cancel();
+        self.ending.closing.cancel();
         for listener in self.listeners {
             // A listener only ends by returning; there is nothing to learn from how.
             let _ = listener.await;

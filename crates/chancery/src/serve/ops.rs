@@ -46,7 +46,8 @@ pub struct Serving {
     pub store: Arc<dyn Store>,
     /// None where the API is not among the parts.
     pub meter: Option<Arc<Meter>>,
-    pub closing: CancellationToken,
+    /// Cancelled as soon as the node has been told to end.
+    pub leaving: CancellationToken,
 }
 
 impl Readiness {
@@ -60,8 +61,7 @@ impl Readiness {
 
     async fn reason_not_ready(&self) -> Option<String> {
         let Some(serving) = self.0.get() else { return Some("starting".to_owned()) };
-        let is_draining = serving.meter.as_ref().is_some_and(|meter| meter.is_draining());
-        if is_draining || serving.closing.is_cancelled() {
+        if serving.leaving.is_cancelled() {
             return Some("shutting down".to_owned());
         }
         if let Err(error) = serving.store.ping().await {
@@ -125,8 +125,9 @@ async fn readyz(State(state): State<OpsState>) -> (StatusCode, Json<Value>) {
 }
 
 async fn render_metrics(State(state): State<OpsState>) -> String {
-    let running = state.readiness.meter().map_or(0, Meter::running_requests);
-    metrics::gauge!("chancery_running_requests").set(running as f64);
+    let count = |of: fn(&Meter) -> usize| state.readiness.meter().map_or(0, of) as f64;
+    metrics::gauge!("chancery_running_requests").set(count(Meter::running_requests));
+    metrics::gauge!("chancery_unrecorded_requests").set(count(Meter::unrecorded_requests));
     let mut text = state.metrics.render();
     upstream_gauges(&mut text, &state.readiness.endpoints());
     text
