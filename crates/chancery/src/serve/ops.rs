@@ -135,19 +135,20 @@ async fn render_metrics(State(state): State<OpsState>) -> String {
 
 /// Written for those servers that there are: the recorder would keep the gauges of a server that was taken out for ever.
 fn upstream_gauges(text: &mut String, endpoints: &BTreeMap<String, Vec<EndpointStatus>>) {
-    let is_usable = |status: &EndpointStatus| u64::from(status.state == EndpointState::Up);
-    let gauges: [(&str, fn(&EndpointStatus) -> u64); 2] = [
-        ("chancery_upstream_usable", is_usable),
-        ("chancery_upstream_outstanding_tokens", |status| status.outstanding_tokens),
-    ];
-    for (name, value) in gauges.into_iter().filter(|_| !endpoints.is_empty()) {
-        *text += &format!("# TYPE {name} gauge\n");
-        for (model, status) in endpoints.iter().flat_map(|(model, of)| of.iter().map(move |one| (model, one)))
-        {
-            let (model, endpoint) = (label(model), label(&status.url));
-            *text += &format!("{name}{{model=\"{model}\",endpoint=\"{endpoint}\"}} {}\n", value(status));
-        }
+    if endpoints.is_empty() {
+        return;
     }
+    let mut gauge = |name: &str, value: &dyn Fn(&EndpointStatus) -> u64| {
+        *text += &format!("# TYPE {name} gauge\n");
+        for (model, statuses) in endpoints {
+            for status in statuses {
+                let (model, endpoint) = (label(model), label(&status.url));
+                *text += &format!("{name}{{model=\"{model}\",endpoint=\"{endpoint}\"}} {}\n", value(status));
+            }
+        }
+    };
+    gauge("chancery_upstream_usable", &|status| u64::from(status.state == EndpointState::Up));
+    gauge("chancery_upstream_outstanding_tokens", &|status| status.outstanding_tokens);
 }
 
 /// As a label's value is written.

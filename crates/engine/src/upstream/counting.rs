@@ -50,7 +50,7 @@ impl TokenCounter {
         if self.cuts_by_pattern && text.len() > MAX_UNCUT_BYTES {
             self.refuse_what_cannot_be_cut(text)?;
         }
-        let encoding = self.tokenizer.encode_fast(text, false).map_err(failed)?;
+        let encoding = self.tokenizer.encode_fast(text, false).map_err(|error| failed(&error))?;
         Ok(u32::try_from(encoding.len()).unwrap_or(u32::MAX))
     }
 
@@ -60,10 +60,10 @@ impl TokenCounter {
         let Some(cutter) = self.tokenizer.get_pre_tokenizer() else { return Ok(()) };
         let mut normalized = NormalizedString::from(text);
         if let Some(normalizer) = self.tokenizer.get_normalizer() {
-            normalizer.normalize(&mut normalized).map_err(failed)?;
+            normalizer.normalize(&mut normalized).map_err(|error| failed(&error))?;
         }
         let mut pieces = PreTokenizedString::from(normalized);
-        cutter.pre_tokenize(&mut pieces).map_err(failed)?;
+        cutter.pre_tokenize(&mut pieces).map_err(|error| failed(&error))?;
         let pieces = pieces.get_splits(OffsetReferential::Original, OffsetType::Byte);
         let longest = pieces.iter().map(|(_, (start, end), _)| end - start).max().unwrap_or(0);
         match longest > MAX_UNCUT_BYTES {
@@ -78,7 +78,7 @@ impl TokenCounter {
     }
 }
 
-fn failed(error: tokenizers::Error) -> EngineError {
+fn failed(error: &tokenizers::Error) -> EngineError {
     EngineError::Failed(format!("the tokenizer failed: {error}"))
 }
 

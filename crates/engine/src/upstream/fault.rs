@@ -95,3 +95,20 @@ impl Fault {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_without_a_list_of_models_answers_all_the_same() {
+        for (status, expected) in
+            [(404, true), (405, true), (429, true), (401, false), (500, false), (503, false)]
+        {
+            let refusal = Some(Refusal { status, ..Refusal::default() });
+            let fault = Fault { refusal, ..Fault::broken("no list") };
+            assert_eq!(fault.is_an_answer_to_a_look(), expected, "{status}");
+        }
+        assert!(!Fault::new(Trouble::TimedOut, "nothing came").is_an_answer_to_a_look());
+    }
+}

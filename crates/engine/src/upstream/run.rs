@@ -42,32 +42,28 @@ pub(super) struct Upstream {
     pub(super) clock: Arc<dyn Clock>,
 }
 
-/// How a job ended that did not fail.
-enum Outcome {
-    Whole(Reply),
-    /// With what had come until then, and the most it was allowed.
-    Cancelled(Received, u32),
+/// A job that did not fail.
+struct Done {
+    received: Received,
+    /// What the server was asked for.
+    max_tokens: u32,
+    /// The reply that is whole; None where nobody wanted the rest.
+    whole: Option<Reply>,
 }
 
 impl Upstream {
     pub(super) async fn run(self: &Arc<Self>, turns: &[Turn], job: &Job, sink: GenerationSink) {
         let running = RunningJob::new(self, turns, job);
-        match running.work(&sink).await {
-            Ok(Outcome::Whole(mut reply)) => {
-                let received = std::mem::take(&mut reply.received);
-                match running.ended(received, reply.max_tokens(), false).await {
-                    Ok(ended) => sink.end(ended),
-                    Err(error) => sink.fail(error),
-                }
-                reply.read_to_the_end().await;
-            }
-            Ok(Outcome::Cancelled(received, max_tokens)) => {
-                match running.ended(received, max_tokens, true).await {
-                    Ok(ended) => sink.end(ended),
-                    Err(error) => sink.fail(error),
-                }
-            }
-            Err(fault) => sink.fail(fault.into_engine_error(self.context_tokens)),
+        let Done { received, max_tokens, whole } = match running.work(&sink).await {
+            Ok(done) => done,
+            Err(fault) => return sink.fail(fault.into_engine_error(self.context_tokens)),
+        };
+        match running.ended(received, max_tokens, whole.is_none()).await {
+            Ok(ended) => sink.end(ended),
+            Err(error) => sink.fail(error),
+        }
+        if let Some(reply) = whole {
+            reply.read_to_the_end().await;
         }
     }
 }
@@ -126,11 +122,13 @@ impl<'a> RunningJob<'a> {
         Wanted { affinity: AffinityKey::of(self.job.account, self.turns), tokens }
     }
 
-    async fn work(&self, sink: &GenerationSink) -> Result<Outcome, Fault> {
+    async fn work(&self, sink: &GenerationSink) -> Result<Done, Fault> {
         let beginning = tokio::select! {
             biased;
             // What is dropped here is the connection, and with it the place at the server.
-            () = sink.cancelled() => return Ok(Outcome::Cancelled(Received::default(), self.max_tokens)),
+            () = sink.cancelled() => {
+                return Ok(Done { received: Received::default(), max_tokens: self.max_tokens, whole: None });
+            }
             begun = self.begin_somewhere() => begun?,
         };
         self.hand_on(beginning, sink).await
@@ -205,7 +203,7 @@ impl<'a> RunningJob<'a> {
     }
 
     /// Steps 4 and 5 above.
-    async fn hand_on(&self, begun: Begun, sink: &GenerationSink) -> Result<Outcome, Fault> {
+    async fn hand_on(&self, begun: Begun, sink: &GenerationSink) -> Result<Done, Fault> {
         let Begun { lease, mut reply } = begun;
         let handing_on = async {
             reply.take_text(|text| sink.text(text));
@@ -221,10 +219,10 @@ impl<'a> RunningJob<'a> {
             () = sink.cancelled() => None,
             outcome = timeout(self.time_left(), handing_on) => Some(outcome.unwrap_or_else(out_of_time)),
         };
+        let max_tokens = reply.max_tokens();
         match handed_on {
             None if reply.received.finish.is_none() => {
-                let max_tokens = reply.max_tokens();
-                Ok(Outcome::Cancelled(reply.received, max_tokens))
+                Ok(Done { received: reply.received, max_tokens, whole: None })
             }
             Some(Err(fault)) => {
                 self.note_failure(lease, &fault);
@@ -234,7 +232,8 @@ impl<'a> RunningJob<'a> {
                 reply.take_text(|text| sink.text(text));
                 reply.until_counted().await;
                 lease.went_well();
-                Ok(Outcome::Whole(reply))
+                let received = std::mem::take(&mut reply.received);
+                Ok(Done { received, max_tokens, whole: Some(reply) })
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What a broken server does to a job: it goes elsewhere before its first token, and fails after it.
 
-use crate::server::{FaultyServer, Step, finish, reasoning, reply, text, well_ended};
+use crate::server::{FaultyServer, Step, finish, reply, text, well_ended};
 use crate::set_up::{
     HASTY, TIMEOUTS, ask, engine, engine_at, engine_with, instructed_job, manual_clock, settings, start,
     whole, word_counter,
@@ -237,6 +237,12 @@ async fn the_time_for_a_whole_job_ends_it_and_speaks_against_the_server() {
     let status = engine.endpoints().remove(0);
     assert_eq!((status.state, status.running), (EndpointState::Open, 0));
     assert!(status.trouble.is_some_and(|trouble| trouble.contains("whole job")));
+}
+
+/// What the model thinks before it answers.
+fn reasoning(text: &str) -> Step {
+    let delta = serde_json::json!({"choices": [{"index": 0, "delta": {"reasoning_content": text}}]});
+    Step::Event(delta.to_string())
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use crate::server::{FaultyServer, Step, reply, text, well_ended};
 use crate::set_up::{TIMEOUTS, ask, engine, engine_with, instructed_job, servers, settings, start, whole};
-use chancery_engine::upstream::{EndpointState, Timeouts, UpstreamEngine, UpstreamSettings};
+use chancery_engine::upstream::{EndpointState, Servers, Timeouts, UpstreamEngine, UpstreamSettings};
 use chancery_engine::{Engine, Event};
 use std::sync::Arc;
 use std::time::Duration;
@@ -147,4 +147,13 @@ async fn without_the_option_no_job_is_ever_at_two_servers() {
     let engine = engine(&[&pool[0], &pool[1]]).await;
     ask(&engine, "x").await.unwrap();
     assert_eq!(pool[0].jobs().len() + pool[1].jobs().len(), 1);
+}
+
+#[test]
+fn a_key_is_not_shown_with_its_servers() {
+    let shown = format!(
+        "{:?}",
+        Servers { endpoints: vec!["http://a/v1".to_owned()], api_key: Some("secret".to_owned()) }
+    );
+    assert!(shown.contains("http://a/v1") && !shown.contains("secret"), "{shown}");
 }

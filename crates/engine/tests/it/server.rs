@@ -86,11 +86,6 @@ impl FaultyServer {
         self.state.heads.lock().unwrap().clone()
     }
 
-    /// The job with this number, as it came.
-    pub fn job(&self, number: usize) -> serde_json::Value {
-        serde_json::from_str(&self.jobs()[number]).unwrap()
-    }
-
     /// Waits until so many jobs have come.
     pub async fn until_jobs(&self, count: usize) {
         self.until(|state| state.jobs.lock().unwrap().len() >= count).await;
@@ -221,13 +216,6 @@ pub fn counted_text(text: &str, prompt_tokens: u32, completion_tokens: u32) -> S
     let usage = serde_json::json!({"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens});
     let delta = serde_json::json!({"choices": [{"index": 0, "delta": {"content": text}}], "usage": usage});
     Step::Event(delta.to_string())
-}
-
-/// What the model thinks before it answers.
-pub fn reasoning(text: &str) -> Step {
-    Step::Event(
-        serde_json::json!({"choices": [{"index": 0, "delta": {"reasoning_content": text}}]}).to_string(),
-    )
 }
 
 pub fn finish(reason: &str) -> Step {

@@ -33,6 +33,7 @@ async fn rows(firm: &Firm) -> Vec<UsageRow> {
 
 #[tokio::test]
 async fn a_reply_that_fails_is_told_by_its_code_and_bills_nothing() {
+    let unfinished = "HTTP/1.1 503 X\r\nretry-after: 3\r\ncontent-length: 900\r\n\r\nhalf";
     let answer = |status| vec![Step::Answer(status, "retry-after: 3\r\n", "no".to_owned())];
     for (steps, status, code) in [
         (answer(500), 502, "engine_failed"),
@@ -41,6 +42,7 @@ async fn a_reply_that_fails_is_told_by_its_code_and_bills_nothing() {
         (answer(400), 400, "invalid_value"),
         (answer(422), 400, "invalid_value"),
         (answer(402), 502, "engine_failed"),
+        (vec![Step::Bytes(unfinished.as_bytes().to_vec()), Step::Hang], 503, "overloaded"),
         (vec![Step::Hang], 504, "engine_timeout"),
         (vec![Step::Stream, text("half"), Step::Cut], 502, "engine_failed"),
         (vec![Step::Stream, text("half"), Step::Hang], 504, "engine_timeout"),

@@ -101,7 +101,7 @@ async fn a_reload_changes_all_models_or_none_and_names_what_needs_a_restart() {
     let server = firm.start();
     let said = async |model: &str| server.generate(&key, &asked_of(model)).await.text().to_owned();
 
-    write(two_models(&new.url, &new.url, "0.10"), "no header takes this: ü\n");
+    write(two_models(&new.url, &new.url, "0.10"), "one line\nand another\n");
     server.signal(Signal::HUP);
     eventually("the mistake is told", Duration::from_secs(20), async || {
         server.log().contains("everything stays as it is")

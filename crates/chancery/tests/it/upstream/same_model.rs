@@ -89,3 +89,19 @@ async fn an_upstream_that_cannot_be_asked_for_its_context_stops_the_start_and_sa
     let text = firm_with(&model).fail(&["config", "check"]);
     assert!(text.contains("/nowhere/tokenizer.json") && text.contains("tokenizer"), "{text}");
 }
+
+#[test]
+fn a_request_may_not_take_longer_than_metering_waits_and_hedging_is_off_unless_it_is_set() {
+    let model =
+        |more| UpstreamModel { endpoints: &["http://127.0.0.1:9/v1"], api_key: None, tokenizer: None, more };
+    let text = firm_with(&model("total_timeout_s = 600")).fail(&["config", "check"]);
+    assert!(text.contains("total_timeout_s") && text.contains("590"), "{text}");
+    let shown = |more| firm_with(&model(more)).json(&["config", "show", "--json"]);
+    let value = |settings: &serde_json::Value, key: &str| {
+        let setting = settings.as_array().unwrap().iter().find(|setting| setting["key"] == key).cloned();
+        setting.unwrap()["value"].clone()
+    };
+    assert_eq!(value(&shown(""), "models.0.hedge_after_s"), json!(null));
+    assert_eq!(value(&shown("hedge_after_s = 5"), "models.0.hedge_after_s"), json!("5"));
+    assert_eq!(value(&shown(""), "models.0.total_timeout_s"), json!("590"));
+}
