@@ -23,6 +23,7 @@ use reader::Reader;
 use source::{Entry, Origin, Raw, Source};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Ranges of the numbers in a configuration.
 mod bounds {
@@ -37,8 +38,11 @@ mod bounds {
     pub const SESSION_MAX_H: RangeInclusive<u64> = 1..=31 * 24;
     pub const FIRM_NAME_CHARS: usize = 80;
     pub const CONNECT_TIMEOUT_S: RangeInclusive<u64> = 1..=60;
+    /// Longer than any balancer needs to notice, and short enough for whoever waits for the end.
+    pub const DRAIN_WAIT_S: RangeInclusive<u64> = 0..=300;
     /// As long as a request may take at most.
-    pub const UPSTREAM_TIMEOUT_S: RangeInclusive<u64> = 1..=600;
+    pub const UPSTREAM_TIMEOUT_S: RangeInclusive<u64> =
+        1..=chancery_engine::upstream::MAX_TOTAL_TIMEOUT.as_secs();
     pub const LETTERHEAD_CHARS: usize = 500;
     pub const PAYMENT_CHARS: usize = 1_000;
     /// Of the letterhead, and of the text on how to pay.
@@ -57,7 +61,7 @@ pub struct Config {
     pub identity: Identity,
     pub auth: Auth,
     pub mail: Mail,
-    pub ops_listen: SocketAddr,
+    pub ops: Ops,
     pub database_url: DatabaseUrl,
     pub default_limits: RateLimits,
     pub limit_store: LimitStoreUrl,
@@ -84,6 +88,13 @@ pub struct Api {
     /// None: made from the port that is listened on.
     pub public_url: Option<String>,
     pub max_body_bytes: usize,
+}
+
+#[derive(Debug)]
+pub struct Ops {
+    pub listen: SocketAddr,
+    /// How long requests are still served after the first signal to end, while `/readyz` says that this node leaves.
+    pub drain_wait: Duration,
 }
 
 /// A configuration with what is to be said about it.
@@ -155,7 +166,10 @@ impl Loaded {
         let identity = portal::identity(&mut reader, folder);
         let auth = portal::auth(&mut reader, &identity);
         let mail = portal::mail(&mut reader, &data, portal.as_ref().map(|portal| &portal.company_domain));
-        let ops_listen = listen(&mut reader, "ops.listen", 8083);
+        let ops = Ops {
+            listen: listen(&mut reader, "ops.listen", 8083),
+            drain_wait: Duration::from_secs(reader.integer("ops.drain_wait_s", 0, bounds::DRAIN_WAIT_S)),
+        };
         let database_url = database_url(&mut reader, folder, &data);
         let per_minute = |reader: &mut Reader, key, default| {
             u32::try_from(reader.integer(key, default, bounds::PER_MINUTE)).unwrap_or(u32::MAX)
@@ -184,7 +198,7 @@ impl Loaded {
             identity,
             auth,
             mail,
-            ops_listen,
+            ops,
             database_url,
             default_limits,
             limit_store,
@@ -357,6 +371,10 @@ mod tests {
                 "[billing]\npayment = \"a\\u202eb\"",
                 "line 2: billing.payment: the text on how to pay has a character that cannot be shown (U+202E)",
             ),
+            (
+                "[ops]\ndrain_wait_s = 301",
+                "line 2: ops.drain_wait_s: it must be a whole number from 0 to 300",
+            ),
             ("[limits]\ndefault_rpm = 0", "line 2: limits.default_rpm"),
             ("[limits]\nstore = \"disk\"", "line 2: limits.store: limits are kept in \"memory\""),
             ("[limits]\nstore = \"redis://:secret@h:x\"", "line 2: limits.store: the Redis URL has a part"),
@@ -384,6 +402,10 @@ mod tests {
             (
                 "[portal]\npublic_url = \"https://x.example.com/p\"",
                 "portal.public_url: \"https://x.example.com/p\" has more",
+            ),
+            (
+                "[portal]\ntrusted_proxies = [\"10.42.0.0/16\", \"10.42.1.0/16\"]",
+                "line 2: portal.trusted_proxies: \"10.42.1.0/16\" has bits behind the network's own; write it as \"10.42.0.0/16\"",
             ),
             (
                 "[portal]\ntrusted_proxies = [\"proxy\"]",

@@ -3,18 +3,22 @@
 //! connection is dropped with the request that ran on it.
 
 use super::peers::Peers;
+use super::shutdown::Ending;
 use anyhow::Context;
 use axum::Router;
 use axum::extract::ConnectInfo;
+use chancery_pages::TrustedProxies;
 use hyper::Request;
 use hyper::body::Incoming;
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use std::convert::Infallible;
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +26,6 @@ use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
-use tokio_util::sync::CancellationToken;
 
 /// How long the head of a program's request may take to arrive; also how long its idle connection is kept.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
@@ -70,9 +73,9 @@ impl Listener {
 
     /// For pages, which strangers may open: no peer holds more than its part of the places, and none for long.
     #[must_use]
-    pub fn for_browsers(mut self, trusted_proxies: &[IpAddr]) -> Self {
+    pub fn for_browsers(mut self, trusted_proxies: &TrustedProxies) -> Self {
         self.head_timeout = BROWSER_HEAD_TIMEOUT;
-        self.peers = Some(Peers::new((self.max_connections / PEER_SHARE).max(1), trusted_proxies));
+        self.peers = Some(Peers::new((self.max_connections / PEER_SHARE).max(1), trusted_proxies.clone()));
         self
     }
 
@@ -81,14 +84,15 @@ impl Listener {
         self.address
     }
 
-    /// Runs until `closing`; then lets open connections finish what they are sending.
-    pub async fn serve(self, router: Router, closing: CancellationToken) {
+    /// Runs until it is closing; then lets open connections finish what they are sending. Once the node leaves, each reply is
+    /// the last one on its connection, so that nobody sends another request on one that is about to be closed.
+    pub async fn serve(self, router: Router, ending: Ending) {
         let connections = GracefulShutdown::new();
         let places = Arc::new(Semaphore::new(self.max_connections));
         loop {
             let accepted = tokio::select! {
                 accepted = accept(&self.tcp, &places) => accepted,
-                () = closing.cancelled() => break,
+                () = ending.closing.cancelled() => break,
             };
             let Some((stream, peer, place)) = accepted else {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -108,9 +112,17 @@ impl Listener {
             let mut stream = TimeoutStream::new(stream);
             stream.set_write_timeout(Some(self.write_stall_timeout));
             let router = TowerToHyperService::new(router.clone());
+            let leaving = ending.leaving.clone();
             let service = service_fn(move |mut request: Request<Incoming>| {
                 request.extensions_mut().insert(ConnectInfo(peer));
-                router.call(request)
+                let (reply, leaving) = (router.call(request), leaving.clone());
+                async move {
+                    let mut reply = reply.await?;
+                    if leaving.is_cancelled() {
+                        reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                    }
+                    Ok::<_, Infallible>(reply)
+                }
             });
             let connection = http.serve_connection(TokioIo::new(Box::pin(stream)), service);
             let watched = connections.watch(connection);
@@ -168,7 +180,6 @@ mod tests {
     use super::*;
     use axum::body::{Body, Bytes};
     use axum::routing::get;
-    use std::convert::Infallible;
     use tokio::io::AsyncWriteExt;
 
     /// Tells when it is dropped.
@@ -199,7 +210,7 @@ mod tests {
         let say_dropped = Arc::new(std::sync::Mutex::new(Some(say_dropped)));
         let endless = async move || Body::from_stream(Endless(say_dropped.lock().unwrap().take()));
         let mut peer = TcpStream::connect(listener.address()).await.unwrap();
-        tokio::spawn(listener.serve(Router::new().route("/", get(endless)), CancellationToken::new()));
+        tokio::spawn(listener.serve(Router::new().route("/", get(endless)), Ending::default()));
         peer.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").await.unwrap();
         tokio::time::timeout(Duration::from_secs(20), dropped).await.unwrap().unwrap();
     }

@@ -33,13 +33,13 @@ use listener::Listener;
 use models::{LoadedModels, UpstreamModel};
 use ops::Serving;
 use people::{Addresses, Ground};
-use reload::Reloader;
-use shutdown::Signals;
+use reload::{HangUps, Reloader};
+use shutdown::{Ending, Signals};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 use tracing::field::display;
 
 pub fn run(place: &Place, options: &Serve) -> anyhow::Result<()> {
@@ -51,19 +51,22 @@ pub fn run(place: &Place, options: &Serve) -> anyhow::Result<()> {
     logging::start()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.context("the asynchronous runtime cannot be started")?;
-    let outcome = runtime.block_on(serve(loaded.config, place, parts, options.demo));
+    let outcome = runtime.block_on(serve(loaded, place, parts, options.demo));
     // A start that was interrupted may have left a model loading; there is nothing to wait for in that.
     runtime.shutdown_background();
     outcome
 }
 
-async fn serve(config: Config, place: &Place, parts: Parts, demo: bool) -> anyhow::Result<()> {
-    let mut signals = Signals::watch()?;
-    let server = tokio::select! {
-        started = Server::start(config, place, parts, demo) => started?,
+async fn serve(loaded: Loaded, place: &Place, parts: Parts, demo: bool) -> anyhow::Result<()> {
+    let (mut signals, hang_ups) = (Signals::watch()?, HangUps::watch()?);
+    let Loaded { config, settings } = loaded;
+    let (server, upstreams) = tokio::select! {
+        started = Server::start(config, parts, demo) => started?,
         () = signals.next() => return Ok(()),
     };
+    tokio::spawn(Reloader { place: place.clone(), upstreams, settings }.run(hang_ups));
     signals.next().await;
+    shutdown::leave(&server.ending, server.drain_wait, &mut signals).await;
     if let Some(meter) = &server.meter {
         shutdown::drain(meter, &mut signals).await;
     }
@@ -97,14 +100,16 @@ struct Server {
     /// None where the API is not among the parts.
     meter: Option<Arc<Meter>>,
     store: Arc<dyn Store>,
-    closing: CancellationToken,
+    ending: Ending,
+    drain_wait: Duration,
     listeners: Vec<JoinHandle<()>>,
     serving_lock: ServingLock,
     _lock: ServerLock,
 }
 
 impl Server {
-    async fn start(config: Config, place: &Place, parts: Parts, demo: bool) -> anyhow::Result<Self> {
+    /// With it come the models whose servers can be exchanged while it runs.
+    async fn start(config: Config, parts: Parts, demo: bool) -> anyhow::Result<(Self, Vec<UpstreamModel>)> {
         let data = DataFolder::open(&config.data)?;
         let lock = data.lock_for_serving()?;
         let bind = async |is_wanted: bool, address, key, max_connections| match is_wanted {
@@ -120,7 +125,7 @@ impl Server {
             for_browsers(bind(parts.portal, config.portal.listen, "portal.listen", shares.pages).await?);
         let auth_listener =
             for_browsers(bind(parts.auth, config.auth.listen, "auth.listen", shares.pages).await?);
-        let ops_listener = Listener::bind(config.ops_listen, "ops.listen", MAX_OPS_CONNECTIONS).await?;
+        let ops_listener = Listener::bind(config.ops.listen, "ops.listen", MAX_OPS_CONNECTIONS).await?;
         let api_address = api_listener.as_ref().map_or(config.api.listen, Listener::address);
         let api_url = config.api.public_url.clone().unwrap_or_else(|| local_url(api_address));
         let addresses =
@@ -128,7 +133,7 @@ impl Server {
 
         let recorder = ops::install_metrics()?;
         tokio::spawn(ops::keep_metrics_small(recorder.clone()));
-        let closing = CancellationToken::new();
+        let ending = Ending::default();
         let readiness = ops::Readiness::default();
         let ops_router = ops::router(readiness.clone(), recorder);
         let address = |listener: &Option<Listener>| listener.as_ref().map(Listener::address);
@@ -138,7 +143,7 @@ impl Server {
             auth: address(&auth_listener),
             ops: ops_listener.address(),
         };
-        let mut listeners = vec![tokio::spawn(ops_listener.serve(ops_router, closing.clone()))];
+        let mut listeners = vec![tokio::spawn(ops_listener.serve(ops_router, ending.clone()))];
 
         let limits_kept = match config.limit_store {
             LimitStoreUrl::Memory if parts.api => LimitsKept::InMemory,
@@ -149,15 +154,12 @@ impl Server {
         let ground =
             Ground::new(&config, Arc::clone(&store), Arc::new(SystemClock), Arc::new(OsRandomness)).await?;
         warn_of_gaps(&config, parts);
-        let meter = match parts.api {
+        let (meter, upstreams) = match parts.api {
             true => {
                 let (meter, upstreams) = open_meter(&config, Arc::clone(&store), &serving_lock, demo).await?;
-                if let Some(reloader) = Reloader::watch(place, upstreams)? {
-                    tokio::spawn(reloader.run());
-                }
-                Some(meter)
+                (Some(meter), upstreams)
             }
-            false => None,
+            false => (None, Vec::new()),
         };
         let api_url = parts.api.then_some(api_url);
         let demo = match (demo, &api_url) {
@@ -172,7 +174,7 @@ impl Server {
                 currency: config.billing.currency,
                 max_body_bytes: config.api.max_body_bytes,
             };
-            listeners.push(tokio::spawn(listener.serve(chancery_api::router(state), closing.clone())));
+            listeners.push(tokio::spawn(listener.serve(chancery_api::router(state), ending.clone())));
             let keeps_tidy = Arc::clone(meter);
             tokio::spawn(async move { keeps_tidy.keep_tidy().await });
             let notes_activity = Arc::clone(meter);
@@ -184,17 +186,17 @@ impl Server {
                 drafting::settings(&config, listened.api, store.as_ref(), clock, randomness).await?;
             let portal = Arc::new(ground.portal(&config, &addresses, drafting)?);
             tokio::spawn(chancery_portal::keep_tidy(Arc::clone(&portal)));
-            listeners.push(tokio::spawn(listener.serve(chancery_portal::router(portal), closing.clone())));
+            listeners.push(tokio::spawn(listener.serve(chancery_portal::router(portal), ending.clone())));
         }
         if let Some(listener) = auth_listener {
             let provider = Arc::new(ground.provider(&config, &addresses));
             tokio::spawn(chancery_auth::keep_tidy(Arc::clone(&provider)));
-            listeners.push(tokio::spawn(listener.serve(chancery_auth::router(provider), closing.clone())));
+            listeners.push(tokio::spawn(listener.serve(chancery_auth::router(provider), ending.clone())));
         }
         readiness.set_ready(Serving {
             store: Arc::clone(&store),
             meter: meter.clone(),
-            closing: closing.clone(),
+            leaving: ending.leaving.clone(),
         });
         listened.log(&data);
         let greeting = match demo {
@@ -202,11 +204,12 @@ impl Server {
             None => greeting(parts, api_url.as_deref(), &addresses),
         };
         greet(&greeting);
-        Ok(Self { meter, store, closing, listeners, serving_lock, _lock: lock })
+        let drain_wait = config.ops.drain_wait;
+        Ok((Self { meter, store, ending, drain_wait, listeners, serving_lock, _lock: lock }, upstreams))
     }
 
     async fn stop(self) {
-        self.closing.cancel();
+        self.ending.closing.cancel();
         for listener in self.listeners {
             // A listener only ends by returning; there is nothing to learn from how.
             let _ = listener.await;

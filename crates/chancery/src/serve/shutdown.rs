@@ -1,8 +1,10 @@
 //! The end of a server, step by step:
 //!
-//! 1. SIGTERM or Ctrl-C: new requests are refused with 503 `shutting_down`, and `/readyz` says so, while the listeners
-//!    stay open so that nobody meets a closed door;
-//! 2. requests that were admitted finish and are settled, within `DRAIN_TIMEOUT`; a second signal cuts this short;
+//! 1. SIGTERM or Ctrl-C: `/readyz` says 503, and every reply asks its caller to close the connection. For `ops.drain_wait_s`
+//!    everything is served as before, so that a balancer has looked elsewhere before anybody is refused; a second signal
+//!    cuts this short;
+//! 2. new requests of the API are refused with 503 `shutting_down`, while the listeners stay open so that nobody meets a
+//!    closed door; requests that were admitted finish and are settled, within `DRAIN_TIMEOUT`; another signal cuts this short;
 //! 3. what still runs then is given up: answered with 503, not billed;
 //! 4. the caller closes the listeners, has the last refusals and peaks noted, within `NOTE_TIMEOUT`, and closes the store.
 
@@ -10,6 +12,7 @@ use anyhow::Context;
 use chancery_metering::Meter;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
 /// How long admitted requests may take to finish.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(25);
@@ -40,7 +43,29 @@ impl Signals {
     }
 }
 
-/// Steps 2 and 3 above; to be called after the first signal.
+/// How far the end has come, for those that listen.
+#[derive(Clone, Debug, Default)]
+pub struct Ending {
+    /// From step 1 on.
+    pub leaving: CancellationToken,
+    /// In step 4.
+    pub closing: CancellationToken,
+}
+
+/// Step 1 above; to be called after the first signal.
+pub async fn leave(ending: &Ending, wait: Duration, signals: &mut Signals) {
+    ending.leaving.cancel();
+    if wait.is_zero() {
+        return;
+    }
+    tracing::info!(wait_s = wait.as_secs(), "leaving: not ready any more, and still serving");
+    tokio::select! {
+        () = tokio::time::sleep(wait) => {}
+        () = signals.next() => {}
+    }
+}
+
+/// Steps 2 and 3 above.
 pub async fn drain(meter: &Meter, signals: &mut Signals) {
     tracing::info!(running = meter.running_requests(), "draining");
     meter.stop_admitting();

@@ -8,6 +8,7 @@
 
 mod accounts_page;
 mod activity;
+mod backing;
 mod billing;
 mod bounds;
 mod browser;
@@ -16,6 +17,7 @@ mod clients_command;
 mod commands;
 mod config;
 mod demo;
+mod deploying;
 mod docs;
 mod drafting;
 mod event_stream;
@@ -26,6 +28,8 @@ mod identity_clients;
 mod identity_providers;
 mod invoices_command;
 mod limits;
+mod migrate;
+mod nodes;
 mod office;
 mod openai_clients;
 mod openapi;

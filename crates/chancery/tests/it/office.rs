@@ -47,47 +47,59 @@ impl Office {
         format!("{}{path}", self.server.portal)
     }
 
-    fn password(&self, email: &str) -> String {
-        let demo = std::fs::read(self.firm.data().join("demo.json")).unwrap();
-        let demo: Value = serde_json::from_slice(&demo).unwrap();
-        let user = demo["users"].as_array().unwrap().iter().find(|user| user["email"] == email).unwrap();
-        user["password"].as_str().unwrap().to_owned()
-    }
-
     /// The whole way: the portal's button, the provider's form, its consent page, and back.
     pub async fn sign_in(&self, name: &str) -> Somebody {
-        let email = format!("{name}@example.com");
-        let password = self.password(&email);
-        let http = without_redirects();
-        let mut cookies = Cookies::default();
-        let mut url: Url = self.portal("/auth/sign-in").parse().unwrap();
-        let mut form = None;
-        for _ in 0..MAX_STEPS_TO_SIGN_IN {
-            let answer = cookies.send(&http, &url, form.take()).await;
-            if let Some(session) = cookies.value(&self.server.portal, "session") {
-                return Somebody { email, session, portal: self.server.portal.clone(), http };
-            }
-            if let Some(location) = answer.headers.get(header::LOCATION) {
-                url = url.join(location.to_str().unwrap()).unwrap();
-                continue;
-            }
-            let (action, mut fields) = first_form(&answer.body);
-            url = url.join(&action).unwrap();
-            if answer.body.contains("name=\"password\"") {
-                fields.push(("email".to_owned(), email.clone()));
-                fields.push(("password".to_owned(), password.clone()));
-            } else {
-                fields.push(("decision".to_owned(), "allow".to_owned()));
-            }
-            form = Some(form_body(&fields));
-        }
-        panic!("{email} did not come to a session, but to {url}");
+        sign_in(&self.firm, &self.server.portal, name).await
     }
+}
+
+/// The demonstration firm's own password for them.
+fn password(firm: &Firm, email: &str) -> String {
+    let demo = std::fs::read(firm.data().join("demo.json")).unwrap();
+    let demo: Value = serde_json::from_slice(&demo).unwrap();
+    let user = demo["users"].as_array().unwrap().iter().find(|user| user["email"] == email).unwrap();
+    user["password"].as_str().unwrap().to_owned()
+}
+
+/// Somebody of the demonstration firm, which is that firm's, signs in at the portal with that address.
+pub async fn sign_in(firm: &Firm, portal: &str, name: &str) -> Somebody {
+    let email = format!("{name}@example.com");
+    let password = password(firm, &email);
+    let http = without_redirects();
+    let mut cookies = Cookies::default();
+    let mut url: Url = format!("{portal}/auth/sign-in").parse().unwrap();
+    let mut form = None;
+    for _ in 0..MAX_STEPS_TO_SIGN_IN {
+        let answer = cookies.send(&http, &url, form.take()).await;
+        if let Some(session) = cookies.value(portal, "session") {
+            return Somebody { email, session, portal: portal.to_owned(), http };
+        }
+        if let Some(location) = answer.headers.get(header::LOCATION) {
+            url = url.join(location.to_str().unwrap()).unwrap();
+            continue;
+        }
+        let (action, mut fields) = first_form(&answer.body);
+        url = url.join(&action).unwrap();
+        if answer.body.contains("name=\"password\"") {
+            fields.push(("email".to_owned(), email.clone()));
+            fields.push(("password".to_owned(), password.clone()));
+        } else {
+            fields.push(("decision".to_owned(), "allow".to_owned()));
+        }
+        form = Some(form_body(&fields));
+    }
+    panic!("{email} did not come to a session, but to {url}");
 }
 
 impl Somebody {
     pub fn name(&self) -> &str {
         self.email.split('@').next().unwrap()
+    }
+
+    /// The same session, shown to another node.
+    pub fn at(&self, portal: &str) -> Self {
+        let (email, session, http) = (self.email.clone(), self.session.clone(), self.http.clone());
+        Self { email, session, portal: portal.to_owned(), http }
     }
 
     pub async fn page(&self, path: &str) -> Answer {

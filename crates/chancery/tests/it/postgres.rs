@@ -1,5 +1,7 @@
 //! A PostgreSQL database of a test's own, on the server that `make test` starts.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 pub struct PostgresDatabase {
     admin_url: String,
     name: String,
@@ -10,13 +12,24 @@ impl PostgresDatabase {
         let admin_url = std::env::var("CHANCERY_TEST_POSTGRES_URL");
         let admin_url = admin_url
             .expect("run `make test`, which starts a PostgreSQL and sets CHANCERY_TEST_POSTGRES_URL");
-        let database = Self { admin_url, name: format!("chancery_{purpose}_{}", std::process::id()) };
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("chancery_{purpose}_{}_{number}", std::process::id());
+        let database = Self { admin_url, name };
         database.psql(&format!("create database {}", database.name)).unwrap();
         database
     }
 
     pub fn url(&self) -> String {
         format!("{}/{}", self.admin_url.rsplit_once('/').unwrap().0, self.name)
+    }
+
+    /// What a query gives, as text: a line for each row.
+    pub fn ask(&self, query: &str) -> String {
+        let mut psql = std::process::Command::new("psql");
+        let output = psql.args(["-q", "-At", "-c", query, &self.url()]).output().unwrap();
+        assert!(output.status.success(), "{query}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
     }
 
     fn psql(&self, statement: &str) -> Result<(), String> {

@@ -1,5 +1,6 @@
 //! Starts the real binary in a folder of its own, on ports that the system chooses, and stops it at the end.
 
+use crate::backing::PostgresAndRedis;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -47,10 +48,22 @@ pub struct Firm {
     environment: Vec<(String, String)>,
     /// A program that runs all of it, with its first arguments; none where this is empty.
     runner: Vec<String>,
+    /// What its settings lead to, for as long as it needs it.
+    _backing: Option<PostgresAndRedis>,
 }
 
 impl Firm {
+    /// On SQLite and memory, unless the whole run is on something else.
     pub fn new() -> Self {
+        Self::on(PostgresAndRedis::where_wanted())
+    }
+
+    /// With a PostgreSQL database and a Redis of its own.
+    pub fn on_postgres_and_redis(purpose: &str) -> Self {
+        Self::on(Some(PostgresAndRedis::start(purpose)))
+    }
+
+    fn on(backing: Option<PostgresAndRedis>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let model = model_file().to_str().unwrap().to_owned();
         let environment = [
@@ -61,8 +74,11 @@ impl Firm {
             ("CHANCERY_MODELS__0__NAME", MODEL),
             ("CHANCERY_MODELS__0__FILE", &model),
         ];
-        let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        Self { folder, environment, runner: Vec::new() }
+        let mut environment: Vec<_> =
+            environment.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let settings = backing.iter().flat_map(PostgresAndRedis::settings);
+        environment.extend(settings.map(|(name, value)| (name.to_owned(), value)));
+        Self { folder, environment, runner: Vec::new(), _backing: backing }
     }
 
     /// A firm whose own file says which models it has.
@@ -72,6 +88,7 @@ impl Firm {
         firm
     }
 
+    /// The last one counts, where the same is set twice.
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
@@ -87,7 +104,7 @@ impl Firm {
     }
 
     pub fn database_url(&self) -> String {
-        let configured = self.environment.iter().find(|(name, _)| name == "CHANCERY_DATABASE__URL");
+        let configured = self.environment.iter().rfind(|(name, _)| name == "CHANCERY_DATABASE__URL");
         match configured {
             Some((_, url)) => url.clone(),
             None => format!("sqlite:{}", self.data().join("chancery.db").display()),

@@ -1,10 +1,13 @@
 //! All that a desk's database holds, to see what a request changed.
 
 use super::Desk;
-use sqlx::{AssertSqlSafe, SqlitePool};
+use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
 use std::collections::BTreeMap;
 
-pub(super) struct Database(SqlitePool);
+pub(super) enum Database {
+    Sqlite(SqlitePool),
+    Postgres(PgPool),
+}
 
 /// By table: every row, in words of SQL.
 #[derive(Debug, PartialEq, Eq)]
@@ -12,37 +15,66 @@ pub(super) struct Contents(BTreeMap<String, String>);
 
 impl Database {
     pub(super) async fn of(desk: &Desk) -> Self {
-        let file = desk.folder.path().join("chancery.db");
-        Self(SqlitePool::connect(&format!("sqlite:{}", file.display())).await.unwrap())
+        match &desk.postgres {
+            Some(database) => Self::Postgres(PgPool::connect(&database.url()).await.unwrap()),
+            None => {
+                let file = desk.folder.path().join("chancery.db");
+                Self::Sqlite(SqlitePool::connect(&format!("sqlite:{}", file.display())).await.unwrap())
+            }
+        }
     }
 
     /// Everything but the audit, which every decision adds to.
     pub(super) async fn contents(&self) -> Contents {
-        let tables: Vec<String> =
-            sqlx::query_scalar("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")
-                .fetch_all(&self.0)
-                .await
-                .unwrap();
-        let mut contents = BTreeMap::new();
-        for table in tables {
-            if table.starts_with("audit_") || table.starts_with("sqlite_") {
-                continue;
-            }
-            let columns: Vec<String> = sqlx::query_scalar("SELECT name FROM pragma_table_info($1)")
-                .bind(&table)
-                .fetch_all(&self.0)
-                .await
-                .unwrap();
-            let row = columns.iter().map(|column| format!("quote(\"{column}\")")).collect::<Vec<_>>();
-            let rows = format!(
-                "SELECT coalesce(group_concat({}, char(10)), '') FROM \"{table}\"",
-                row.join(" || ',' || ")
-            );
-            contents.insert(table, sqlx::query_scalar(AssertSqlSafe(rows)).fetch_one(&self.0).await.unwrap());
-        }
+        let contents = match self {
+            Self::Sqlite(pool) => sqlite_contents(pool).await,
+            Self::Postgres(pool) => postgres_contents(pool).await,
+        };
         assert!(contents.contains_key("clients") && contents.contains_key("people"), "{contents:?}");
         Contents(contents)
     }
+}
+
+async fn sqlite_contents(pool: &SqlitePool) -> BTreeMap<String, String> {
+    let tables: Vec<String> =
+        sqlx::query_scalar("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")
+            .fetch_all(pool)
+            .await
+            .unwrap();
+    let mut contents = BTreeMap::new();
+    for table in tables {
+        if table.starts_with("audit_") || table.starts_with("sqlite_") {
+            continue;
+        }
+        let columns: Vec<String> = sqlx::query_scalar("SELECT name FROM pragma_table_info($1)")
+            .bind(&table)
+            .fetch_all(pool)
+            .await
+            .unwrap();
+        let row = columns.iter().map(|column| format!("quote(\"{column}\")")).collect::<Vec<_>>();
+        let rows = format!(
+            "SELECT coalesce(group_concat({}, char(10)), '') FROM \"{table}\"",
+            row.join(" || ',' || ")
+        );
+        contents.insert(table, sqlx::query_scalar(AssertSqlSafe(rows)).fetch_one(pool).await.unwrap());
+    }
+    contents
+}
+
+async fn postgres_contents(pool: &PgPool) -> BTreeMap<String, String> {
+    let tables: Vec<String> =
+        sqlx::query_scalar("SELECT tablename::text FROM pg_tables WHERE schemaname = 'public' ORDER BY 1")
+            .fetch_all(pool)
+            .await
+            .unwrap();
+    let mut contents = BTreeMap::new();
+    for table in tables.into_iter().filter(|table| !table.starts_with("audit_")) {
+        let rows = format!(
+            "SELECT coalesce(string_agg(line, chr(10) ORDER BY line), '') FROM (SELECT t::text AS line FROM \"{table}\" t) AS lines"
+        );
+        contents.insert(table, sqlx::query_scalar(AssertSqlSafe(rows)).fetch_one(pool).await.unwrap());
+    }
+    contents
 }
 
 impl Contents {

@@ -16,6 +16,8 @@ mod invoices;
 mod mail_server;
 mod nothing_to_guess;
 mod pages;
+#[path = "../../../chancery/tests/it/postgres.rs"]
+mod postgres;
 mod routes;
 mod sessions;
 mod team;
@@ -32,9 +34,10 @@ use chancery_domain::{
     Currency, InvoiceTerms, ManualClock, OsRandomness, RateLimits, Seller, SessionTimes, UnixMillis,
 };
 use chancery_mail::{MailRoute, Mailer};
-use chancery_pages::{Refusal, Surroundings, surround};
+use chancery_pages::{Refusal, Surroundings, TrustedProxies, surround};
 use chancery_policy::Policy;
-use chancery_store::{SqliteStore, Store};
+use chancery_store::{DatabaseUrl, Store};
+use postgres::PostgresDatabase;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +55,13 @@ struct Desk {
     routes: Router,
     arrivals: Router,
     folder: TempDir,
+    /// None where the database is a file in the folder.
+    postgres: Option<PostgresDatabase>,
 }
+
+/// What the tests of a run stand on; with `postgres-and-redis`, of which the portal needs the first, every desk has a
+/// database of its own there.
+const ON: &str = "CHANCERY_TEST_ON";
 
 impl Desk {
     async fn open() -> Self {
@@ -91,13 +100,18 @@ impl Desk {
 
     async fn open_set(folder: TempDir, settings: PortalSettings, route: &MailRoute) -> Self {
         let clock = Arc::new(ManualClock::at(MORNING));
-        let store: Arc<dyn Store> =
-            Arc::new(SqliteStore::open(&folder.path().join("chancery.db")).await.unwrap());
+        let is_on_postgres = std::env::var(ON).is_ok_and(|on| on == "postgres-and-redis");
+        let postgres = is_on_postgres.then(|| PostgresDatabase::create("desk"));
+        let url = match &postgres {
+            Some(database) => database.url().parse().unwrap(),
+            None => DatabaseUrl::sqlite_file(&folder.path().join("chancery.db")),
+        };
+        let store = chancery_store::open(&url).await.unwrap();
         let from = "portal@company.com".parse().unwrap();
         let mailer = Mailer::new(route, &from, "Marlow & Finch", clock.clone()).unwrap();
         let portal = Arc::new(portal(settings, store, mailer, clock.clone()));
         let (routes, arrivals) = (router(Arc::clone(&portal)), arrivals_route(&portal));
-        Self { portal, clock, routes, arrivals, folder }
+        Self { portal, clock, routes, arrivals, folder, postgres }
     }
 
     fn browser(&self) -> Browser {
@@ -157,7 +171,7 @@ impl Desk {
 
 fn settings(second_factor: SecondFactor) -> PortalSettings {
     PortalSettings {
-        trusted_proxies: Vec::new(),
+        trusted_proxies: TrustedProxies::default(),
         drafting: None,
         invoice_terms: invoice_terms(),
         api: PublicApi {
@@ -213,7 +227,7 @@ fn arrivals_route(portal: &Arc<Portal>) -> Router {
         firm_name: portal.settings.firm_name.clone(),
         public_url: portal.settings.public_url.clone(),
         form_targets: Vec::new(),
-        trusted_proxies: Vec::new(),
+        trusted_proxies: TrustedProxies::default(),
         max_body_bytes: 1_024,
         open_to_other_sites: &[],
         typed_fields: &[],

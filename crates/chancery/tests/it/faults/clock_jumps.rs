@@ -7,7 +7,6 @@ use super::clients::{CAP_REACHED, Clients, Manner, RATE_LIMITED, Target};
 use super::ledger::{Delivered, assert_verified, deliver, rows, undelivered};
 use super::rounds::{Counts, Draw, rounds};
 use super::windows::{Admitted, fullest};
-use crate::postgres::PostgresDatabase;
 use crate::server::Firm;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -34,10 +33,9 @@ async fn a_clock_that_jumps_loosens_no_limit_and_spoils_no_ledger() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clock_that_jumps_loosens_no_limit_and_spoils_no_ledger_on_postgresql() {
-    rounds("clock jumps on PostgreSQL", 1, async |draw, counts| {
-        let database = PostgresDatabase::create("clocks");
-        round(Firm::new().with("CHANCERY_DATABASE__URL", &database.url()), draw, counts).await;
+async fn a_clock_that_jumps_loosens_no_limit_and_spoils_no_ledger_on_postgresql_and_redis() {
+    rounds("clock jumps on PostgreSQL and Redis", 1, async |draw, counts| {
+        round(Firm::on_postgres_and_redis("clocks"), draw, counts).await;
     })
     .await;
 }

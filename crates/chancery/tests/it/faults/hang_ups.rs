@@ -57,15 +57,23 @@ pub fn endless() -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_hangs_up_pays_for_exactly_what_was_generated_and_frees_the_engine() {
-    rounds("hang-ups", 1, async |draw, counts| {
-        let firm = Firm::new();
-        let key = firm.account_with_key("Hale & Ward");
-        let server = firm.start();
-        one_by_one(&firm, &key, &server, &draw, counts).await;
-        all_together(&firm, &key, &server, &draw, counts).await;
-        assert_verified(&firm, &[]);
+    rounds("hang-ups on SQLite", 1, async |draw, counts| round(Firm::new(), draw, counts).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_hangs_up_pays_for_exactly_what_was_generated_on_postgresql_and_redis() {
+    rounds("hang-ups on PostgreSQL and Redis", 1, async |draw, counts| {
+        round(Firm::on_postgres_and_redis("hang_ups"), draw, counts).await;
     })
     .await;
+}
+
+async fn round(firm: Firm, draw: Draw, counts: &mut Counts) {
+    let key = firm.account_with_key("Hale & Ward");
+    let server = firm.start();
+    one_by_one(&firm, &key, &server, &draw, counts).await;
+    all_together(&firm, &key, &server, &draw, counts).await;
+    assert_verified(&firm, &[]);
 }
 
 /// Sends it and goes away; gives how many pieces of text had come.

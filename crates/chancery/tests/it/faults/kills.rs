@@ -5,7 +5,6 @@ use super::asks::{Answer, in_peace};
 use super::clients::{Clients, Manner, REPLIES_WITHIN, Target};
 use super::ledger::{Delivered, assert_explained, assert_verified, deliver, rows, undelivered};
 use super::rounds::{Counts, Draw, rounds};
-use crate::postgres::PostgresDatabase;
 use crate::server::Firm;
 
 const KILLS_A_ROUND: u64 = 5;
@@ -19,10 +18,9 @@ async fn a_killed_server_has_billed_every_delivered_reply_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_server_has_billed_every_delivered_reply_once_on_postgresql() {
-    rounds("kill -9 on PostgreSQL", 1, async |draw, counts| {
-        let database = PostgresDatabase::create("kills");
-        round(Firm::new().with("CHANCERY_DATABASE__URL", &database.url()), draw, counts).await;
+async fn a_killed_server_has_billed_every_delivered_reply_once_on_postgresql_and_redis() {
+    rounds("kill -9 on PostgreSQL and Redis", 1, async |draw, counts| {
+        round(Firm::on_postgres_and_redis("kills"), draw, counts).await;
     })
     .await;
 }

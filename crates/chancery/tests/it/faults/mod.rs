@@ -4,19 +4,19 @@
 //! Every case is made of rounds, and every round draws all its choices from one seed. `make test` runs a few rounds of
 //! each; `make torture` runs the same ones for as long as it is told to. How to repeat a round is in `rounds`.
 
-mod asks;
-mod clients;
+pub mod asks;
+pub mod clients;
 mod clock_jumps;
 mod disk_full;
 mod duplicates;
-mod hang_ups;
+pub mod hang_ups;
 mod kills;
 pub mod ledger;
 mod outages;
 mod proxy;
-mod races;
-mod repeats;
-mod rounds;
+pub mod races;
+pub mod repeats;
+pub mod rounds;
 mod sigterm;
 mod small_disk;
-mod windows;
+pub mod windows;

@@ -1,5 +1,5 @@
-//! Many requests at the edge of both limits per minute, on one node with its limits in memory and on three nodes over one
-//! Redis. Two kinds of accounts: those whose clients never stop trying, where no 60 seconds may hold more than the limit;
+//! Many requests at the edge of both limits per minute, here on one node with its limits in memory; `nodes::limits` has the
+//! same on three nodes over one Redis. Two kinds of accounts: those whose clients never stop trying, where no 60 seconds may hold more than the limit;
 //! and those whose refused client comes back after exactly its `Retry-After` and must be served. A 503, from a Redis that
 //! took too long on a loaded machine, is allowed; passing a limit never is.
 
@@ -8,8 +8,6 @@ use super::clients::{Clients, Manner, RATE_LIMITED, Record, Target, UNAVAILABLE}
 use super::ledger::{Delivered, assert_explained, assert_verified, deliver, rows, undelivered};
 use super::rounds::{Counts, Draw, rounds};
 use super::windows::{Admitted, fullest};
-use crate::postgres::PostgresDatabase;
-use crate::redis_server::RedisServer;
 use crate::server::{Firm, Server};
 use std::time::Duration;
 
@@ -31,27 +29,11 @@ const MANNER: Manner = Manner {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_race_passes_a_limit_and_every_retry_after_is_true() {
     rounds("races at the limits", 1, async |draw, counts| {
-        // Both at once, for most of the time is waiting; as tasks, for starting servers holds up the one that does it.
-        let one_node = tokio::spawn(one_node(draw.apart()));
-        let three_nodes = tokio::spawn(three_nodes(draw.apart()));
-        counts.join(one_node.await.unwrap());
-        counts.join(three_nodes.await.unwrap());
+        let firm = Firm::new();
+        let server = firm.start();
+        race(&firm, &[&server], &draw, counts).await;
     })
     .await;
-}
-
-async fn one_node(draw: Draw) -> Counts {
-    race(&[Firm::new()], draw).await
-}
-
-async fn three_nodes(draw: Draw) -> Counts {
-    let (redis, database) = (RedisServer::start(), PostgresDatabase::create("races"));
-    let firms = [(); 3].map(|()| {
-        Firm::new()
-            .with("CHANCERY_DATABASE__URL", &database.url())
-            .with("CHANCERY_LIMITS__STORE", &redis.url())
-    });
-    race(&firms, draw).await
 }
 
 /// An account with limits that a few requests reach, and the one thing that it asks.
@@ -80,20 +62,19 @@ fn account(firm: &Firm, apis: &[String], asks: &[Ask], draw: &Draw, name: &str) 
     Account { target, rpm, tpm, fits: fits as usize }
 }
 
-async fn race(firms: &[Firm], draw: Draw) -> Counts {
-    let mut counts = Counts::default();
-    let peaceful = firms[0].account_with_key("Peace & Quiet");
-    let servers: Vec<Server> = firms.iter().map(Firm::start).collect();
-    let (asks, received) = in_peace(&servers[0], &peaceful).await;
+/// On servers that the firm's commands lead to.
+pub async fn race(firm: &Firm, servers: &[&Server], draw: &Draw, counts: &mut Counts) {
+    let peaceful = firm.account_with_key("Peace & Quiet");
+    let (asks, received) = in_peace(servers[0], &peaceful).await;
     let apis: Vec<String> = servers.iter().map(|server| server.api.clone()).collect();
-    let new_account = |name: String| account(&firms[0], &apis, &asks, &draw, &name);
+    let new_account = |name: String| account(firm, &apis, &asks, draw, &name);
     let pushing: Vec<_> = (0..PUSHING).map(|number| new_account(format!("Pushing {number}"))).collect();
     let patient: Vec<_> = (0..PATIENT).map(|number| new_account(format!("Patient {number}"))).collect();
 
     let patient: Vec<_> =
         patient.into_iter().map(|account| tokio::spawn(come_back_as_told(account, draw.apart()))).collect();
     let clients: Vec<_> =
-        pushing.iter().map(|account| Clients::start(&account.target, &MANNER, &draw)).collect();
+        pushing.iter().map(|account| Clients::start(&account.target, &MANNER, draw)).collect();
     tokio::time::sleep(PUSH_FOR).await;
     let mut delivered: Delivered = received.into_iter().collect();
     let mut unanswered = Vec::new();
@@ -119,10 +100,9 @@ async fn race(firms: &[Firm], draw: Draw) -> Counts {
     }
     counts.add("refused with 503", unanswered.len());
     counts.add("accounts", PUSHING + PATIENT);
-    let left = undelivered(&rows(&firms[0].database_url()).await, &delivered);
+    let left = undelivered(&rows(&firm.database_url()).await, &delivered);
     assert_explained(&left, &unanswered);
-    assert_verified(&firms[0], &[]);
-    counts
+    assert_verified(firm, &[]);
 }
 
 /// How much more was admitted within a minute than is allowed: nothing, or the test fails.

@@ -7,7 +7,7 @@ use super::ledger::{Delivered, assert_verified, rows, undelivered};
 use super::proxy::{Mode, Proxy};
 use super::rounds::{Counts, Draw, rounds};
 use crate::postgres::PostgresDatabase;
-use crate::server::{Firm, Server, client};
+use crate::server::{Firm, client};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -25,11 +25,9 @@ const FREE_WITHIN: Duration = Duration::from_secs(60);
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_a_kill_cut_off_is_repeated_by_its_key_and_billed_once() {
     rounds("repeats after kill -9", 1, async |draw, counts| {
-        let database = PostgresDatabase::create("repeats");
-        let on_postgresql = Firm::new().with("CHANCERY_DATABASE__URL", &database.url());
         // Both at once, for much of the time is waiting; as tasks, for starting servers holds up the one that does it.
         let on_sqlite = tokio::spawn(round(Firm::new(), draw.apart()));
-        let on_postgresql = tokio::spawn(round(on_postgresql, draw.apart()));
+        let on_postgresql = tokio::spawn(round(Firm::on_postgres_and_redis("repeats"), draw.apart()));
         counts.join(on_sqlite.await.unwrap());
         counts.join(on_postgresql.await.unwrap());
     })
@@ -41,10 +39,10 @@ async fn round(firm: Firm, draw: Draw) -> Counts {
     let key = firm.account_with_key("Hale & Ward");
     let mut server = firm.start();
     let (asks, received) = in_peace(&server, &key).await;
-    let delivered: Delivered = received.into_iter().collect();
+    let mut delivered: Delivered = received.into_iter().collect();
     let mut callers = callers(&key, &asks, &draw);
     for _ in 0..KILLS_A_ROUND {
-        let calls = Calls::start(callers, &server.api);
+        let calls = Calls::start(callers, &[server.api.clone()]);
         calls.more_replies(draw.number(0..=30) as usize).await;
         server.signal(rustix::process::Signal::KILL);
         server.wait();
@@ -52,7 +50,9 @@ async fn round(firm: Firm, draw: Draw) -> Counts {
         counts.add("kills", 1);
         server = firm.start();
     }
-    compare(&firm, &firm.database_url(), server, callers, delivered, &mut counts).await;
+    finish(callers, &[server.api.clone()], &mut delivered, &mut counts).await;
+    server.end();
+    compare(&firm, &firm.database_url(), &delivered).await;
     counts
 }
 
@@ -63,10 +63,10 @@ async fn what_an_outage_left_unsure_is_repeated_by_its_key_and_billed_once() {
         let (proxy, url) = Proxy::before(&database.url()).await;
         let firm = Firm::new().with("CHANCERY_DATABASE__URL", &url);
         let key = firm.account_with_key("Hale & Ward");
-        let server = firm.start();
+        let mut server = firm.start();
         let (asks, received) = in_peace(&server, &key).await;
-        let delivered: Delivered = received.into_iter().collect();
-        let calls = Calls::start(callers(&key, &asks, &draw), &server.api);
+        let mut delivered: Delivered = received.into_iter().collect();
+        let calls = Calls::start(callers(&key, &asks, &draw), &[server.api.clone()]);
         for _ in 0..OUTAGES_A_ROUND {
             calls.more_replies(draw.number(1..=20) as usize).await;
             proxy.set(Mode::Gone);
@@ -76,30 +76,25 @@ async fn what_an_outage_left_unsure_is_repeated_by_its_key_and_billed_once() {
         }
         calls.more_replies(5).await;
         let callers = calls.stop().await;
-        compare(&firm, &database.url(), server, callers, delivered, counts).await;
+        finish(callers, &[server.api.clone()], &mut delivered, counts).await;
+        server.end();
+        compare(&firm, &database.url(), &delivered).await;
     })
     .await;
 }
 
-/// Lets the callers finish, and holds what they got against the ledger.
-async fn compare(
-    firm: &Firm,
-    database_url: &str,
-    mut server: Server,
-    callers: Vec<Caller>,
-    mut delivered: Delivered,
-    counts: &mut Counts,
-) {
+/// Lets the callers finish, on servers that nothing disturbs any more, and notes what they got.
+pub async fn finish(callers: Vec<Caller>, apis: &[String], delivered: &mut Delivered, counts: &mut Counts) {
     let tasks: Vec<JoinHandle<Caller>> = callers
         .into_iter()
         .map(|caller| {
             counts.add("open at the end and repeated", caller.open.len());
-            tokio::spawn(caller.finish(server.api.clone()))
+            tokio::spawn(caller.finish(apis.to_vec()))
         })
         .collect();
     for task in tasks {
         let finished = tokio::time::timeout(FREE_WITHIN, task).await;
-        let finished = finished.unwrap_or_else(|_| panic!("a key stays taken: {}", server.log()));
+        let finished = finished.expect("no key stays taken");
         let caller = finished.unwrap();
         counts.add("keys compared", caller.answered.len());
         counts.add("replays compared", caller.replays);
@@ -108,13 +103,16 @@ async fn compare(
             assert_eq!(delivered.insert(id, answer), None, "one row for two keys");
         }
     }
-    server.end();
+}
+
+/// Holds what was delivered against the ledger.
+async fn compare(firm: &Firm, database_url: &str, delivered: &Delivered) {
     assert_verified(firm, &[]);
-    let left = undelivered(&rows(database_url).await, &delivered);
+    let left = undelivered(&rows(database_url).await, delivered);
     assert!(left.is_empty(), "rows that no key leads to: {left:?}");
 }
 
-fn callers(key: &str, asks: &Arc<[Ask]>, draw: &Draw) -> Vec<Caller> {
+pub fn callers(key: &str, asks: &Arc<[Ask]>, draw: &Draw) -> Vec<Caller> {
     let caller = |number| Caller {
         number,
         key: key.to_owned(),
@@ -128,32 +126,32 @@ fn callers(key: &str, asks: &Arc<[Ask]>, draw: &Draw) -> Vec<Caller> {
 }
 
 /// Callers at work.
-struct Calls {
+pub struct Calls {
     tasks: Vec<JoinHandle<Caller>>,
     arrived: Arc<watch::Sender<usize>>,
     is_over: Arc<AtomicBool>,
 }
 
 impl Calls {
-    fn start(callers: Vec<Caller>, api: &str) -> Self {
+    pub fn start(callers: Vec<Caller>, apis: &[String]) -> Self {
         let (arrived, is_over) = (Arc::new(watch::Sender::new(0)), Arc::new(AtomicBool::new(false)));
         let tasks = callers
             .into_iter()
             .map(|caller| {
-                tokio::spawn(caller.call(api.to_owned(), Arc::clone(&arrived), Arc::clone(&is_over)))
+                tokio::spawn(caller.call(apis.to_vec(), Arc::clone(&arrived), Arc::clone(&is_over)))
             })
             .collect();
         Self { tasks, arrived, is_over }
     }
 
-    async fn more_replies(&self, count: usize) {
+    pub async fn more_replies(&self, count: usize) {
         let mut arrived = self.arrived.subscribe();
         let enough = *arrived.borrow() + count;
         let waiting = arrived.wait_for(|arrived| *arrived >= enough);
         tokio::time::timeout(FREE_WITHIN, waiting).await.expect("replies arrive").unwrap();
     }
 
-    async fn until_cut(self) -> Vec<Caller> {
+    pub async fn until_cut(self) -> Vec<Caller> {
         let mut callers = Vec::new();
         for task in self.tasks {
             callers.push(task.await.unwrap());
@@ -161,7 +159,7 @@ impl Calls {
         callers
     }
 
-    async fn stop(self) -> Vec<Caller> {
+    pub async fn stop(self) -> Vec<Caller> {
         self.is_over.store(true, Ordering::SeqCst);
         self.until_cut().await
     }
@@ -181,7 +179,7 @@ struct Answered {
     id: String,
 }
 
-struct Caller {
+pub struct Caller {
     number: usize,
     key: String,
     asks: Arc<[Ask]>,
@@ -202,15 +200,16 @@ enum Tried {
 }
 
 impl Caller {
-    /// Calls until the server is gone or it is over.
+    /// Calls, one of the servers at a time, until one is gone or it is over.
     async fn call(
         mut self,
-        api: String,
+        apis: Vec<String>,
         arrived: Arc<watch::Sender<usize>>,
         is_over: Arc<AtomicBool>,
     ) -> Self {
         let client = client();
         for turn in 0..MAX_TURNS {
+            let api = self.draw.one_of(&apis).clone();
             // Something new, something that is open, or something that has its reply already.
             let tried = match self.draw.number(0..=5) {
                 0 if !self.open.is_empty() => self.try_open(&client, &api).await,
@@ -240,17 +239,19 @@ impl Caller {
     }
 
     /// Repeats what is open until all of it has a reply, and then everything once more.
-    async fn finish(mut self, api: String) -> Self {
+    async fn finish(mut self, apis: Vec<String>) -> Self {
         let client = client();
         for _ in 0..MAX_TURNS {
             if self.open.is_empty() {
                 break;
             }
-            self.try_open(&client, &api).await;
+            let api = self.draw.one_of(&apis);
+            self.try_open(&client, api).await;
             tokio::time::sleep(self.draw.pause(50..=200)).await;
         }
         for place in 0..self.answered.len() {
-            let tried = self.repeat(&client, &api, place).await;
+            let api = self.draw.one_of(&apis);
+            let tried = self.repeat(&client, api, place).await;
             assert!(matches!(tried, Tried::Answered), "nothing disturbs the server any more");
         }
         self

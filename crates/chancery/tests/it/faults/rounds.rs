@@ -43,22 +43,35 @@ impl Draw {
 
 /// What a case has counted, over all its rounds.
 #[derive(Default)]
-pub struct Counts(BTreeMap<&'static str, u64>);
+pub struct Counts {
+    sums: BTreeMap<&'static str, u64>,
+    peaks: BTreeMap<&'static str, u64>,
+}
 
 impl Counts {
     pub fn add(&mut self, what: &'static str, count: usize) {
-        *self.0.entry(what).or_default() += count as u64;
+        *self.sums.entry(what).or_default() += count as u64;
+    }
+
+    /// Of this, the most that was ever seen.
+    pub fn peak(&mut self, what: &'static str, seen: usize) {
+        let peak = self.peaks.entry(what).or_default();
+        *peak = (*peak).max(seen as u64);
     }
 
     pub fn join(&mut self, other: Self) {
-        for (what, count) in other.0 {
-            *self.0.entry(what).or_default() += count;
+        for (what, count) in other.sums {
+            *self.sums.entry(what).or_default() += count;
+        }
+        for (what, seen) in other.peaks {
+            let peak = self.peaks.entry(what).or_default();
+            *peak = (*peak).max(seen);
         }
     }
 
     fn line(&self, case: &str, first_seed: u64, rounds: u64) -> String {
         let mut line = format!("{case}: seeds {first_seed} to {}, rounds {rounds}", first_seed + rounds - 1);
-        for (what, count) in &self.0 {
+        for (what, count) in self.sums.iter().chain(&self.peaks) {
             write!(line, ", {what} {count}").unwrap();
         }
         line

@@ -17,16 +17,24 @@ const ENDS_WITHIN: Duration = Duration::from_secs(25 + 2 + 3 + 10);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reply_that_sigterm_meets_arrives_and_is_billed_or_fails_and_is_not() {
-    rounds("SIGTERM", 1, async |draw, counts| {
-        let firm = Firm::new();
-        let key = firm.account_with_key("Hale & Ward");
-        let mut delivered = Delivered::new();
-        for _ in 0..STOPS_A_ROUND {
-            stop(&firm, &key, &draw, &mut delivered, counts).await;
-        }
-        assert_verified(&firm, &[]);
+    rounds("SIGTERM on SQLite", 1, async |draw, counts| round(Firm::new(), draw, counts).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reply_that_sigterm_meets_arrives_and_is_billed_or_fails_and_is_not_on_postgresql_and_redis() {
+    rounds("SIGTERM on PostgreSQL and Redis", 1, async |draw, counts| {
+        round(Firm::on_postgres_and_redis("sigterm"), draw, counts).await;
     })
     .await;
+}
+
+async fn round(firm: Firm, draw: Draw, counts: &mut Counts) {
+    let key = firm.account_with_key("Hale & Ward");
+    let mut delivered = Delivered::new();
+    for _ in 0..STOPS_A_ROUND {
+        stop(&firm, &key, &draw, &mut delivered, counts).await;
+    }
+    assert_verified(&firm, &[]);
 }
 
 async fn stop(firm: &Firm, key: &str, draw: &Draw, delivered: &mut Delivered, counts: &mut Counts) {

@@ -3,22 +3,22 @@
 mod billing;
 mod reload;
 mod same_model;
-mod tokenizer_file;
+pub mod tokenizer_file;
 
 use crate::server::{Firm, Server};
 use std::path::Path;
 
 /// What a firm's file says of its one model, which runs elsewhere.
-struct UpstreamModel<'a> {
-    endpoints: &'a [&'a str],
-    api_key: Option<&'a str>,
-    tokenizer: Option<&'a Path>,
+pub struct UpstreamModel<'a> {
+    pub endpoints: &'a [&'a str],
+    pub api_key: Option<&'a str>,
+    pub tokenizer: Option<&'a Path>,
     /// Lines of the model's section.
-    more: &'a str,
+    pub more: &'a str,
 }
 
 /// A firm whose model runs elsewhere.
-fn firm_with(model: &UpstreamModel<'_>) -> Firm {
+pub fn firm_with(model: &UpstreamModel<'_>) -> Firm {
     let firm = Firm::without_a_model();
     write(&firm, model);
     firm

@@ -1,0 +1,182 @@
+//! Three nodes with everything behind them. Each has a folder of its own, as on a machine of its own; what they share is the
+//! database, Redis, and the servers that generate.
+
+use crate::backing::PostgresAndRedis;
+use crate::faults::asks::{Ask, in_peace};
+use crate::faults::ledger::Delivered;
+use crate::server::{Firm, Reply, Server, client, eventually, model_file};
+use crate::upstream::{UpstreamModel, firm_with, tokenizer_file};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+pub const NODES: usize = 3;
+
+const API_ALONE: &[&str] = &["--only", "api"];
+
+/// A node finds that what it needs is back within seconds; the rest is for a loaded machine.
+const READY_WITHIN: Duration = Duration::from_secs(40);
+
+/// What the nodes of a cluster have in common.
+pub struct Plan<'a> {
+    pub database_url: &'a str,
+    pub redis_url: &'a str,
+    /// How many servers generate.
+    pub generation: usize,
+    pub settings: &'a [(&'a str, &'a str)],
+    pub parts: Parts,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Parts {
+    ApiAlone,
+    /// Portal and identity provider too, with the demonstration firm, which the first node makes.
+    All,
+}
+
+pub struct Cluster {
+    pub nodes: Vec<Node>,
+    pub generation: Vec<Generation>,
+    _tokenizer: tempfile::TempDir,
+    _behind_generation: Option<PostgresAndRedis>,
+}
+
+pub struct Node {
+    pub firm: Firm,
+    pub server: Server,
+    options: &'static [&'static str],
+}
+
+/// A server that runs the model. Of the nodes in front it knows a key and nothing else.
+pub struct Generation {
+    firm: Firm,
+    pub server: Server,
+}
+
+impl Generation {
+    /// Starts it anew, where it was; the old process has ended.
+    pub fn start_again(&mut self) {
+        self.server = self.firm.start_with(API_ALONE);
+    }
+}
+
+impl Cluster {
+    /// Three nodes without people, in front of one server that generates.
+    pub fn over(shared: &PostgresAndRedis) -> Self {
+        let (database_url, redis_url) = (&shared.database.url(), &shared.redis.url());
+        let parts = Parts::ApiAlone;
+        Self::start(&Plan { database_url, redis_url, generation: 1, settings: &[], parts })
+    }
+
+    pub fn start(plan: &Plan<'_>) -> Self {
+        // The nodes have one key for all servers of a model, so several of these stand on one database.
+        let behind_generation = (plan.generation > 1).then(|| PostgresAndRedis::start("generation"));
+        let firms: Vec<Firm> = (0..plan.generation)
+            .map(|_| {
+                let settings = behind_generation.iter().flat_map(PostgresAndRedis::settings);
+                let firm = Firm::new().with("CHANCERY_API__LISTEN", &format!("127.0.0.1:{}", free_port()));
+                settings.fold(firm, |firm, (name, value)| firm.with(name, &value))
+            })
+            .collect();
+        let api_key = firms[0].account_with_key("The nodes in front");
+        let generation = firms
+            .into_iter()
+            .map(|firm| Generation { server: firm.start_with(API_ALONE), firm })
+            .collect::<Vec<_>>();
+        let folder = tempfile::tempdir().unwrap();
+        let tokenizer = tokenizer_file::write(&model_file(), folder.path());
+        let endpoints: Vec<String> = generation.iter().map(|one| format!("{}/v1", one.server.api)).collect();
+        let endpoints: Vec<&str> = endpoints.iter().map(String::as_str).collect();
+        let api_key = Some(api_key.as_str());
+        let model = UpstreamModel { endpoints: &endpoints, api_key, tokenizer: Some(&tokenizer), more: "" };
+        let nodes = (0..NODES).map(|number| Node::start(plan, &model, number == 0)).collect();
+        Self { nodes, generation, _tokenizer: folder, _behind_generation: behind_generation }
+    }
+
+    /// The commands of every node lead to the same database; these are the first one's.
+    pub fn firm(&self) -> &Firm {
+        &self.nodes[0].firm
+    }
+
+    pub fn apis(&self) -> Vec<String> {
+        self.nodes.iter().map(|node| node.server.api.clone()).collect()
+    }
+
+    /// Asks everything once, in turns on every node.
+    pub async fn in_peace(&self, key: &str) -> (Arc<[Ask]>, Delivered) {
+        let (mut asks, mut delivered): (Option<Arc<[Ask]>>, _) = (None, Delivered::new());
+        for node in &self.nodes {
+            let (asked, received) = in_peace(&node.server, key).await;
+            delivered.extend(received);
+            let first = asks.get_or_insert_with(|| Arc::clone(&asked));
+            let answers = |asks: &[Ask]| asks.iter().map(|ask| ask.right.clone()).collect::<Vec<_>>();
+            assert_eq!(answers(first), answers(&asked), "the nodes answer alike");
+        }
+        (asks.unwrap(), delivered)
+    }
+
+    /// Waits until every node says that it serves.
+    pub async fn until_ready(&self) {
+        for node in &self.nodes {
+            node.until_ready().await;
+        }
+    }
+
+    pub fn end(&mut self) {
+        for node in &mut self.nodes {
+            node.server.end();
+        }
+    }
+}
+
+impl Node {
+    fn start(plan: &Plan<'_>, model: &UpstreamModel<'_>, is_first: bool) -> Self {
+        let mut firm = firm_with(model)
+            .with("CHANCERY_DATABASE__URL", plan.database_url)
+            .with("CHANCERY_LIMITS__STORE", plan.redis_url);
+        // It comes back where it was, and nobody takes its place meanwhile.
+        for part in ["API", "PORTAL", "AUTH", "OPS"] {
+            firm = firm.with(&format!("CHANCERY_{part}__LISTEN"), &format!("127.0.0.1:{}", free_port()));
+        }
+        let firm = plan.settings.iter().fold(firm, |firm, (name, value)| firm.with(name, value));
+        let options: &[&str] = match plan.parts {
+            Parts::ApiAlone => API_ALONE,
+            Parts::All if is_first => &["--demo"],
+            Parts::All => &[],
+        };
+        let server = firm.start_with(options);
+        Self { firm, server, options }
+    }
+
+    /// Starts it anew, where it was; the old process has ended.
+    pub fn start_again(&mut self) {
+        self.server = self.firm.start_with(self.options);
+    }
+
+    pub async fn readiness(&self) -> Reply {
+        Reply::read(client().get(format!("{}/readyz", self.server.ops)).send().await.unwrap()).await
+    }
+
+    pub async fn until_ready(&self) {
+        eventually("the node is ready", READY_WITHIN, async || self.readiness().await.status == 200).await;
+    }
+}
+
+/// A port that nobody has, from below those that the system gives to whoever asks for any: so nobody gets it while the one
+/// that it is meant for is not there.
+pub fn free_port() -> u16 {
+    const FIRST: u32 = 20_000;
+    const COUNT: u32 = 12_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Tests that run beside each other are processes of their own, and begin at different places.
+    let begin = std::process::id().wrapping_mul(97);
+    for _ in 0..COUNT {
+        let place = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT;
+        let port = u16::try_from(FIRST + place).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no port is free");
+}

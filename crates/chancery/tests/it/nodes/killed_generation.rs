@@ -1,0 +1,63 @@
+//! One of two servers that generate is killed under load, behind three nodes that stay. What it had begun fails by name and
+//! is not billed; everything else runs on the other one; and when it is back, it is used again.
+
+use super::cluster::{Cluster, Parts, Plan};
+use crate::backing::PostgresAndRedis;
+use crate::faults::clients::{Clients, Manner, REPLIES_WITHIN, Target};
+use crate::faults::ledger::{assert_verified, deliver, rows, undelivered};
+use crate::faults::rounds::{Counts, Draw, rounds};
+use crate::server::eventually;
+use std::time::Duration;
+
+/// Health checks are a few seconds apart; the rest is for a loaded machine.
+const BACK_WITHIN: Duration = Duration::from_secs(60);
+
+const MANNER: Manner = Manner {
+    clients: 5,
+    pause_ms: 0..=20,
+    may_be_refused: &[(502, "engine_failed")],
+    with_keys: false,
+    may_be_cut: false,
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_generation_server_fails_what_it_had_begun_and_bills_nothing_for_it() {
+    rounds("three nodes: kill -9 of a generation server", 1, async |draw, counts| round(draw, counts).await)
+        .await;
+}
+
+async fn round(draw: Draw, counts: &mut Counts) {
+    let shared = PostgresAndRedis::start("killed_generation");
+    let (database_url, redis_url) = (&shared.database.url(), &shared.redis.url());
+    let plan = Plan { database_url, redis_url, generation: 2, settings: &[], parts: Parts::ApiAlone };
+    let mut cluster = Cluster::start(&plan);
+    let key = cluster.firm().account_with_key("Hale & Ward");
+    let (asks, mut delivered) = cluster.in_peace(&key).await;
+    let clients = Clients::start(&Target { apis: cluster.apis(), key, asks }, &MANNER, &draw);
+    clients.more_replies(draw.number(5..=20) as usize, REPLIES_WITHIN).await;
+    cluster.generation[0].server.signal(rustix::process::Signal::KILL);
+    cluster.generation[0].server.wait();
+    counts.add("kills", 1);
+    clients.more_replies(40, REPLIES_WITHIN).await;
+    cluster.until_ready().await;
+    cluster.generation[0].start_again();
+    eventually("it is used again", BACK_WITHIN, async || {
+        cluster.generation[0].server.metric("chancery_engine_steps_total").await > 0
+    })
+    .await;
+    clients.more_replies(10, REPLIES_WITHIN).await;
+    let record = clients.stop().await;
+    cluster.end();
+    counts.add("replies compared", record.replies.len());
+    let failed = record.unanswered.len() + record.refusals.len();
+    // Each client has one request under way at the moment of the kill, and a second may meet the dead server's half.
+    assert!(
+        failed <= MANNER.clients,
+        "{failed} requests failed, and what had not begun could have run elsewhere"
+    );
+    counts.add("failed by name and not billed", failed);
+    deliver(&mut delivered, &record.replies);
+    assert_verified(cluster.firm(), &[]);
+    let left = undelivered(&rows(&cluster.firm().database_url()).await, &delivered);
+    assert!(left.is_empty(), "billed, and failed: {left:?}");
+}

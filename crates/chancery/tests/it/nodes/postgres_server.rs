@@ -1,0 +1,111 @@
+//! A PostgreSQL server of a test's own, which it can restart. The one that `make test` starts is everybody's.
+
+use super::cluster::free_port;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+pub struct PostgresServer {
+    folder: PathBuf,
+    port: u16,
+}
+
+/// Debian keeps the programs of a server apart from those of its clients.
+fn programs() -> PathBuf {
+    let versions = std::fs::read_dir("/usr/lib/postgresql");
+    let versions = versions.into_iter().flatten().map(|entry| entry.unwrap().path().join("bin"));
+    let newest = versions.filter(|folder| folder.join("initdb").exists()).max();
+    newest.expect("PostgreSQL is installed by `make test`")
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// PostgreSQL refuses to run as root.
+fn as_owner(program: &Path, folder: &Path) -> Command {
+    let mut command = match is_root() {
+        true => {
+            let mut command = Command::new("runuser");
+            command.args(["-u", "postgres", "--"]).arg(program);
+            command
+        }
+        false => Command::new(program),
+    };
+    command.current_dir(folder).stdin(Stdio::null());
+    command
+}
+
+fn must(output: std::io::Result<Output>, folder: &Path) {
+    let output = output.unwrap();
+    let log = std::fs::read_to_string(folder.join("log")).unwrap_or_default();
+    assert!(output.status.success(), "{}\n{log}", String::from_utf8_lossy(&output.stderr));
+}
+
+impl PostgresServer {
+    pub fn start() -> Self {
+        // Not where only the user that runs the tests can go.
+        let folder = tempfile::Builder::new().prefix("chancery-postgres.").tempdir_in("/tmp").unwrap().keep();
+        if is_root() {
+            must(Command::new("chown").arg("postgres").arg(&folder).output(), &folder);
+        }
+        let server = Self { folder, port: free_port() };
+        let data = server.folder.join("data");
+        let mut initdb = as_owner(&programs().join("initdb"), &server.folder);
+        initdb.arg("-D").arg(data).args([
+            "-U",
+            "postgres",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--locale=C",
+            "--no-sync",
+        ]);
+        must(initdb.output(), &server.folder);
+        let options = format!(
+            "-p {} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c max_connections=200",
+            server.port
+        );
+        server.control(&["-o", &options, "start"]);
+        server
+    }
+
+    pub fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// `fast` ends every session and closes the database; `immediate` stops at once, and the start recovers from the log as
+    /// after a failure.
+    pub fn restart(&self, how: &str) {
+        self.control(&["-m", how, "restart"]);
+    }
+
+    fn control(&self, arguments: &[&str]) {
+        let mut command = as_owner(&programs().join("pg_ctl"), &self.folder);
+        command.arg("-D").arg(self.folder.join("data")).arg("-l").arg(self.folder.join("log"));
+        // Its output would stay open in the server.
+        command.args(["-s", "-w", "-t", "60"]).args(arguments).stdout(Stdio::null());
+        must(command.stderr(Stdio::null()).output(), &self.folder);
+    }
+
+    /// How many nodes hold the lock of those that serve with shared limits.
+    pub fn serving_nodes(&self) -> usize {
+        let (class, object) = (u32::from_be_bytes(*b"chan"), u32::from_be_bytes(*b"serv"));
+        let count = format!(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND mode = 'ShareLock' \
+             AND classid = {class} AND objid = {object}"
+        );
+        let output = Command::new("psql").args(["-qAt", "-c", &count, &self.url()]).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).trim().parse().unwrap_or(0)
+    }
+}
+
+/// It does not outlive its test.
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        let mut command = as_owner(&programs().join("pg_ctl"), &self.folder);
+        command.arg("-D").arg(self.folder.join("data")).args(["-s", "-m", "immediate", "stop"]);
+        let _ = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}

@@ -1,0 +1,100 @@
+//! People at a firm of three nodes behind a balancer that sends every connection to the next node: signing in begins on
+//! one node and ends on another, a session made on one works on all, and one that is ended anywhere is ended everywhere with
+//! the next request.
+
+use super::cluster::{Cluster, Parts, Plan};
+use super::turns::Turns;
+use crate::backing::PostgresAndRedis;
+use crate::office::{Somebody, sign_in};
+use reqwest::StatusCode;
+
+/// The cluster, and one balancer for each of the two origins.
+struct Firm {
+    cluster: Cluster,
+    portal: String,
+    _balancers: [Turns; 2],
+    _shared: PostgresAndRedis,
+}
+
+async fn open() -> Firm {
+    let shared = PostgresAndRedis::start("sessions");
+    let ((portal_port, portal), (auth_port, auth)) = (Turns::bind().await, Turns::bind().await);
+    let (portal_url, issuer) =
+        (format!("http://localhost:{portal_port}"), format!("http://127.0.0.1:{auth_port}"));
+    let settings = [
+        ("CHANCERY_PORTAL__PUBLIC_URL", portal_url.as_str()),
+        ("CHANCERY_IDENTITY__ISSUER", &issuer),
+        ("CHANCERY_AUTH__ENABLED", "true"),
+    ];
+    let (database_url, redis_url) = (&shared.database.url(), &shared.redis.url());
+    let plan = Plan { database_url, redis_url, generation: 1, settings: &settings, parts: Parts::All };
+    let cluster = tokio::task::block_in_place(|| Cluster::start(&plan));
+    let addresses = |part: fn(&crate::server::Server) -> &String| {
+        cluster.nodes.iter().map(|node| part(&node.server).clone()).collect::<Vec<_>>()
+    };
+    let balancers = [
+        Turns::start(portal, &addresses(|server| &server.portal)),
+        Turns::start(auth, &addresses(|server| &server.auth)),
+    ];
+    Firm { cluster, portal: portal_url, _balancers: balancers, _shared: shared }
+}
+
+impl Firm {
+    /// What each node says to the list of clients.
+    async fn on_every_node(&self, person: &Somebody) -> Vec<StatusCode> {
+        let mut statuses = Vec::new();
+        for node in &self.cluster.nodes {
+            statuses.push(person.at(&node.server.portal).json("/clients").await.status);
+        }
+        statuses
+    }
+
+    /// How many nodes have answered that path.
+    fn nodes_asked_for(&self, path: &str) -> usize {
+        let asked = self
+            .cluster
+            .nodes
+            .iter()
+            .filter(|node| node.server.logged_requests().iter().any(|line| line["path"] == path));
+        asked.count()
+    }
+}
+
+const EVERYWHERE: [StatusCode; 3] = [StatusCode::OK; 3];
+const NOWHERE: [StatusCode; 3] = [StatusCode::UNAUTHORIZED; 3];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_works_on_all_nodes_and_ends_on_all_with_the_next_request() {
+    let firm = open().await;
+    let demo = firm.cluster.firm();
+    // Every step of these meets another node, the portal's own questions to the provider included.
+    let [maya, omar, ruth] = [
+        sign_in(demo, &firm.portal, "maya").await,
+        sign_in(demo, &firm.portal, "omar").await,
+        sign_in(demo, &firm.portal, "ruth").await,
+    ];
+    for path in ["/auth/sign-in", "/auth/callback", "/authorize", "/sign-in", "/token"] {
+        assert!(firm.nodes_asked_for(path) > 1, "{path} was asked of one node alone");
+    }
+    for person in [&maya, &omar, &ruth] {
+        assert_eq!(firm.on_every_node(person).await, EVERYWHERE, "{}", person.email);
+    }
+    let node = |number: usize| &firm.cluster.nodes[number].server.portal;
+
+    // By herself, on the second.
+    let away = maya.at(node(1)).post("/auth/sign-out", &[]).await;
+    assert_eq!(away.status.as_u16(), 303, "{}", away.body);
+    assert_eq!(firm.on_every_node(&maya).await, NOWHERE);
+
+    // By a partner, on the third.
+    let team = ruth.at(node(0)).json("/team").await.value();
+    let people = team["people"].as_array().unwrap();
+    let omars = people.iter().find(|one| one["email"] == omar.email.as_str()).unwrap()["id"].to_string();
+    let ended = ruth.at(node(2)).post("/team/sign-out", &[("person", &omars)]).await;
+    assert_eq!(ended.status.as_u16(), 303, "{}", ended.body);
+    assert_eq!(firm.on_every_node(&omar).await, NOWHERE);
+
+    // By the command line, where the third node is.
+    firm.cluster.nodes[2].firm.run(&["user", "sign-out", &ruth.email]);
+    assert_eq!(firm.on_every_node(&ruth).await, NOWHERE);
+}
