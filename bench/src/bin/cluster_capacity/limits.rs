@@ -66,10 +66,8 @@ pub async fn measure(options: &Options) {
          bytes in | bytes out | others' share of the machine |\n|---|---|---|---|---|---|---|---|---|---|---|---|"
     );
     for callers in CROWDS {
-        for accounts in [1, callers] {
-            if accounts == 1 && callers == 1 {
-                continue;
-            }
+        let kinds = if callers == 1 { vec![1] } else { vec![1, callers] };
+        for accounts in kinds {
             let first = first_account();
             let before = redis.counted().await;
             let watch = Watch::start();

@@ -22,8 +22,12 @@ impl Postgres {
         Self { connection: PgConnection::connect(url).await.unwrap() }
     }
 
+    /// Statements with `; ` between them, one by one: sent together they would be one transaction, in which nothing can be vacuumed.
     pub async fn run(&mut self, statements: impl Into<String>) {
-        self.connection.execute(sqlx::raw_sql(AssertSqlSafe(statements.into()))).await.unwrap();
+        for statement in statements.into().split("; ") {
+            let statement = AssertSqlSafe(statement.to_owned());
+            self.connection.execute(sqlx::raw_sql(statement)).await.unwrap();
+        }
     }
 
     pub async fn number(&mut self, query: impl Into<String>) -> i64 {

@@ -672,7 +672,7 @@ async fn what_a_request_asks_of_the_ledger_is_asked_of_its_months_partition_alon
             store.settle(of_moment(UnixMillis(NOON.0 - month * A_MONTH_MS)).into()).await.unwrap();
         }
         let rows: Vec<UsageRow> = (0..REQUESTS).map(|_| of_moment(NOON)).collect();
-        store.settle(rows[0].clone().into()).await.unwrap();
+        store.settle(of_moment(NOON).into()).await.unwrap();
         store.close().await;
         database.raw("ANALYZE").await.unwrap();
         let before = looks_by_partition(&database).await;
