@@ -117,8 +117,12 @@ impl Cluster {
     }
 
     pub fn end(&mut self) {
+        // All at once, for each may wait before it goes.
+        for node in &self.nodes {
+            node.server.signal(rustix::process::Signal::TERM);
+        }
         for node in &mut self.nodes {
-            node.server.end();
+            assert_eq!(node.server.wait(), Some(0), "{}", node.server.log());
         }
     }
 }
