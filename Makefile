@@ -3,13 +3,13 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test test-arm check openapi authorization bench bench-engine bench-ledger bench-portal bench-billing clean screenshots torture nodes
+.PHONY: help run test test-arm check openapi authorization bench bench-engine bench-ledger bench-portal bench-billing bench-capacity clean screenshots torture nodes upstream-engines
 
 CARGO ?= cargo
 CHANCERY := $(CARGO) run --quiet --release --locked -p chancery --
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 
 run: ## Fetch the model, build, and start a demonstration server (ARGS="--data DIR" adds options)
 	@scripts/require build
@@ -51,7 +51,7 @@ authorization: ## Renew docs/authorization.md, who may do what, from the cases t
 
 screenshots: ## Renew the pictures of docs/sign-in.md and docs/portal.md, from a real browser and a real server
 	@scripts/require build test
-	CHANCERY_TEST_SCREENSHOTS=$(CURDIR)/docs scripts/with-services scripts/run-tests -p chancery --test it tour::
+	CHANCERY_TEST_SCREENSHOTS=$(CURDIR)/docs scripts/with-services scripts/run-tests --workspace --test it tour::
 
 bench: bench-engine bench-ledger bench-portal bench-billing ## Every side-by-side benchmark and every measurement
 
@@ -75,6 +75,17 @@ bench-billing: ## The pages about usage and invoices at 10,000 and at 10 million
 	@scripts/require build
 	$(CARGO) build --release --locked -p chancery -p chancery-bench --bin chancery --bin billing_pages
 	@target/release/billing_pages $(if $(CHANCERY_TEST_POSTGRES_URL),--postgres "$(CHANCERY_TEST_POSTGRES_URL)") $(ARGS)
+
+upstream-engines: ## Chancery in front of a real llama-server, every count held against it (ENGINES="llama vllm" for vLLM too)
+	@scripts/require build peers
+	$(CARGO) build --release --locked -p chancery
+	scripts/upstream-engines $(ENGINES)
+
+bench-capacity: ## What a cluster's parts cost: `scripts/with-services make bench-capacity` (ARGS="--part http …" for a part)
+	@scripts/require build
+	@: "$${CHANCERY_TEST_POSTGRES_URL:?run scripts/with-services make bench-capacity}" "$${CHANCERY_TEST_REDIS_URL:?}"
+	$(CARGO) build --release --locked -p chancery -p chancery-bench --bin chancery --bin cluster_capacity
+	@target/release/cluster_capacity --postgres "$(CHANCERY_TEST_POSTGRES_URL)" --redis "$(CHANCERY_TEST_REDIS_URL)" $(ARGS)
 
 clean: ## Remove what was built
 	$(CARGO) clean

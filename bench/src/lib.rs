@@ -4,6 +4,7 @@
     reason = "a measurement that fails has nothing to clean up but what Drop removes"
 )]
 
+pub mod cpu;
 pub mod people;
 pub mod portal;
 pub mod postgres_database;

@@ -15,8 +15,6 @@ use tokio::net::TcpStream;
 
 /// Opening a large database takes a moment.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// How `/proc` counts CPU time: Linux has had 100 ticks a second for programs since ever.
-const TICK: Duration = Duration::from_millis(10);
 
 pub struct Server {
     child: Child,
@@ -59,11 +57,11 @@ impl Server {
 
     /// CPU time of the server, in all its threads.
     pub fn cpu_time(&self) -> Duration {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
-        // The name of the program, in brackets, may have blanks; what is counted comes after it.
-        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
-        let ticks: u32 = fields[11].parse::<u32>().unwrap() + fields[12].parse::<u32>().unwrap();
-        TICK * ticks
+        crate::cpu::of_process(self.child.id()).unwrap()
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     pub async fn connect(&self) -> Connection {

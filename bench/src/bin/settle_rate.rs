@@ -6,6 +6,7 @@
 //!     cargo run --release -p chancery-bench --bin settle_rate -- postgres://postgres@localhost/rate
 #![expect(clippy::unwrap_used, reason = "a measurement that fails has nothing to clean up")]
 
+use chancery_bench::cpu;
 use chancery_domain::{
     AccountId, ApiKey, Clock, HowEnded, KeyId, Nanos, OsRandomness, Prices, Randomness, RateLimits,
     RequestId, SystemClock, TokenPrice, UsageRow,
@@ -105,18 +106,12 @@ impl Done {
     }
 }
 
-/// CPU time of this process, in all its threads.
-fn cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
 /// The callers do the work again and again until the time is over.
 async fn work<F: Future<Output = ()> + Send>(
     callers: usize,
     work: impl Fn() -> F + Clone + Send + 'static,
 ) -> Done {
-    let cpu_before = cpu_time();
+    let cpu_before = cpu::of_this_process();
     let end = SystemClock.monotonic() + MEASURED;
     let mut running = tokio::task::JoinSet::new();
     for _ in 0..callers {
@@ -135,7 +130,7 @@ async fn work<F: Future<Output = ()> + Send>(
     }
     let mut latencies = running.join_all().await.concat();
     latencies.sort_unstable();
-    Done { latencies, cpu: cpu_time() - cpu_before }
+    Done { latencies, cpu: cpu::of_this_process() - cpu_before }
 }
 
 fn row(account: AccountId, key: KeyId) -> UsageRow {

@@ -304,12 +304,28 @@ impl ApiError {
             EngineError::InputTooLong { prompt_tokens, context_tokens } => Self::new(
                 StatusCode::BAD_REQUEST,
                 "input_too_long",
-                format!(
-                    "the texts make a prompt of {prompt_tokens} tokens, and the model's context holds {context_tokens}, \
-                     at least one of them for the reply; shorten them"
-                ),
+                match prompt_tokens {
+                    Some(prompt_tokens) => format!(
+                        "the texts make a prompt of {prompt_tokens} tokens, and the model's context holds {context_tokens}, \
+                         at least one of them for the reply; shorten them"
+                    ),
+                    None => format!(
+                        "the texts do not fit the model's context, which holds {context_tokens} tokens, at least one of \
+                         them for the reply; shorten them"
+                    ),
+                },
             )
             .at_field("input"),
+            EngineError::InputRefused { ref reason } => Self::new(
+                StatusCode::BAD_REQUEST,
+                "invalid_value",
+                match reason {
+                    Some(reason) => format!("the model's server does not take this request: {reason}"),
+                    None => "the model's server does not take this request; see whether the model knows its options, and \
+                             leave out those that it does not need"
+                        .to_owned(),
+                },
+            ),
             EngineError::TurnsRefused(_) => Self::invalid_value(
                 "input",
                 "this model's chat template does not take turns of these roles in this order; let `user` and `assistant` \

@@ -2,9 +2,9 @@
 
 use chancery_domain::{Clock, CompanyDomain, Randomness, SecretToken};
 use chancery_mail::Mailer;
+use chancery_pages::TrustedProxies;
 use chancery_store::Store;
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::sync::OnceCell;
 
@@ -18,7 +18,7 @@ pub struct ProviderSettings {
     pub company_domain: CompanyDomain,
     pub clients: Vec<Client>,
     /// Of these, `X-Forwarded-For` is believed.
-    pub trusted_proxies: Vec<IpAddr>,
+    pub trusted_proxies: TrustedProxies,
 }
 
 /// An application that people sign in to.

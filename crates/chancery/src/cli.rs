@@ -73,6 +73,13 @@ pub enum Command {
     /// Recompute the ledger, the invoices and the audit, and name what differs; exit code 1 if anything does
     #[command(after_help = "Example:\n  chancery verify")]
     Verify(Verify),
+    /// Move everything from a SQLite file to an empty PostgreSQL database: all of it, or nothing
+    #[command(
+        after_help = "Example:\n  createdb firm\n  chancery migrate --from sqlite:data/chancery.db --to postgres://chancery@db.example/firm\n\n\
+            Stop the server first. A password is best left out of the address and given in PGPASSWORD or ~/.pgpass.\n\
+            docs/operating.md has what comes before and after."
+    )]
+    Migrate(Migrate),
     /// Check or show the configuration
     #[command(subcommand, arg_required_else_help = true)]
     #[command(after_help = "Example:\n  chancery config check --config chancery.toml")]
@@ -479,6 +486,36 @@ pub struct Verify {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Migrate {
+    /// The SQLite file that holds the firm, such as sqlite:data/chancery.db; it is left as it is
+    #[arg(long, value_name = "URL")]
+    pub from: UrlText,
+    /// The PostgreSQL database that takes it: postgres://USER:PASSWORD@HOST:PORT/DATABASE
+    #[arg(long, value_name = "URL")]
+    pub to: UrlText,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A database's address as it was typed. It is read by the command itself and not here, for what is wrong with an argument
+/// is shown with the argument, and this one may hold a password.
+#[derive(Clone)]
+pub struct UrlText(pub String);
+
+impl From<&str> for UrlText {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl std::fmt::Debug for UrlText {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("UrlText(…)")
+    }
 }
 
 #[derive(Debug, Subcommand)]

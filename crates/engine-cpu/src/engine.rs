@@ -187,7 +187,10 @@ impl Engine for CpuEngine {
         let rendered = rendered.map_err(|fault| EngineError::TurnsRefused(fault.to_string()))?;
         let prompt_tokens = u32::try_from(rendered.token_ids.len()).unwrap_or(u32::MAX);
         if prompt_tokens >= self.context_tokens {
-            return Err(EngineError::InputTooLong { prompt_tokens, context_tokens: self.context_tokens });
+            return Err(EngineError::InputTooLong {
+                prompt_tokens: Some(prompt_tokens),
+                context_tokens: self.context_tokens,
+            });
         }
         Ok(Prompt {
             form: PromptForm::Tokens(rendered.token_ids.into()),

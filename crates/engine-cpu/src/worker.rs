@@ -108,7 +108,7 @@ impl Requests {
         let prompt_tokens = job.prompt.token_ids().len();
         if prompt_tokens >= self.bounds.context_tokens {
             return Err(EngineError::InputTooLong {
-                prompt_tokens: job.prompt.prompt_tokens(),
+                prompt_tokens: Some(job.prompt.prompt_tokens()),
                 context_tokens: u32::try_from(self.bounds.context_tokens).unwrap_or(u32::MAX),
             });
         }

@@ -52,7 +52,8 @@ pub struct Prompt {
 pub enum PromptForm {
     /// Everything the model reads, the chat template's scaffolding included.
     Tokens(Arc<[u32]>),
-    /// What somebody else renders, who knows the chat template; the tokens are all that there may be, scaffolding included.
+    /// What somebody else renders, who knows the chat template. The tokens are what the context must have room for besides
+    /// the reply, scaffolding included; 0 where nobody here can count them.
     Turns { turns: Arc<[Turn]>, prompt_tokens: u32 },
 }
 
@@ -62,6 +63,11 @@ impl Prompt {
             PromptForm::Tokens(ids) => u32::try_from(ids.len()).unwrap_or(u32::MAX),
             PromptForm::Turns { prompt_tokens, .. } => *prompt_tokens,
         }
+    }
+
+    /// Whether `input_tokens` is the true count, and not the most that it can be.
+    pub fn is_counted(&self) -> bool {
+        !matches!(self.form, PromptForm::Turns { prompt_tokens: 0, .. })
     }
 
     /// Empty where somebody else makes them.
@@ -120,10 +126,14 @@ pub enum StopReason {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
+    /// How many tokens the prompt has with the chat template, where that is known.
     #[error(
-        "the prompt has {prompt_tokens} tokens with the chat template, and the model's context holds {context_tokens}"
+        "the prompt of {prompt_tokens:?} tokens does not fit the model's context, which holds {context_tokens}"
     )]
-    InputTooLong { prompt_tokens: u32, context_tokens: u32 },
+    InputTooLong { prompt_tokens: Option<u32>, context_tokens: u32 },
+    /// The model's own server finds something wrong with the request. The reason, where there is one, is fit for a caller.
+    #[error("the request was refused: {reason:?}")]
+    InputRefused { reason: Option<String> },
     /// The model's chat template does not take these roles in this order. The text is the template's own, for the log.
     #[error("the chat template does not take these turns: {0}")]
     TurnsRefused(String),

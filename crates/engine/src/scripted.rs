@@ -26,7 +26,7 @@ impl Engine for ScriptedEngine {
         let input_tokens = u32::try_from(words).unwrap_or(u32::MAX);
         if input_tokens >= self.context_tokens {
             return Err(EngineError::InputTooLong {
-                prompt_tokens: input_tokens,
+                prompt_tokens: Some(input_tokens),
                 context_tokens: self.context_tokens,
             });
         }

@@ -190,6 +190,11 @@ impl Meter {
     pub fn running_requests(&self) -> usize {
         self.running.len()
     }
+
+    /// Requests that have ended and whose rows cannot be written for now.
+    pub fn unrecorded_requests(&self) -> usize {
+        self.unrecorded.count()
+    }
 }
 
 /// How many longer texts are tokenized at once. It costs much and is done before the limits are asked, so half of the

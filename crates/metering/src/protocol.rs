@@ -235,9 +235,14 @@ impl Meter {
             Ok(generation) => {
                 let (id, at) = (call.request_id.clone(), admitted.at);
                 let standing = Some(hold.standing());
-                let beginning =
-                    Beginning { id, at, input_tokens: counted_tokens, is_replay: false, standing };
-                reporter.begin(beginning);
+                reporter.begin(Beginning {
+                    id,
+                    at,
+                    input_tokens: counted_tokens,
+                    is_counted: admitted.prompt.is_counted(),
+                    is_replay: false,
+                    standing,
+                });
                 self.collect(generation, reporter).await
             }
             Err(error) => Err(error.into()),
@@ -407,7 +412,7 @@ fn room_for_uncapped(call: &Call, admitted: &Admitted, reserved: &Result<Hold, M
 /// The stored reply, told as if it ran.
 fn replayed(reply: Reply, reporter: &mut Reporter) -> Reply {
     let Reply { ref id, at, input_tokens, is_replay, standing, .. } = reply;
-    reporter.begin(Beginning { id: id.clone(), at, input_tokens, is_replay, standing });
+    reporter.begin(Beginning { id: id.clone(), at, input_tokens, is_counted: true, is_replay, standing });
     if !reply.output_text.is_empty() {
         reporter.text(&reply.output_text);
     }

@@ -17,6 +17,8 @@ pub struct Beginning {
     pub id: RequestId,
     pub at: UnixMillis,
     pub input_tokens: u32,
+    /// Whether that is the count that is billed, and not the most that it can be.
+    pub is_counted: bool,
     /// Whether it was generated and billed before, for an earlier request with the same idempotency key.
     pub is_replay: bool,
     /// Where the account stands with everything reserved that this request may use; None where nothing was, for a

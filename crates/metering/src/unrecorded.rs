@@ -16,7 +16,11 @@ impl Unrecorded {
     }
 
     pub(crate) fn are_too_many(&self) -> bool {
-        self.0.load(Ordering::Relaxed) >= MAX_UNRECORDED
+        self.count() >= MAX_UNRECORDED
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
     }
 }
 

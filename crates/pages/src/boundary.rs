@@ -5,8 +5,8 @@ use crate::refusal::wants_json;
 use crate::security_headers::SecurityHeaders;
 use crate::typed::typed_into;
 use crate::{
-    Bars, FAVICON_PATH, Refusal, STYLESHEET_PATH, TypedField, body, client_address, favicon, same_origin,
-    stylesheet,
+    Bars, FAVICON_PATH, Refusal, STYLESHEET_PATH, TrustedProxies, TypedField, body, client_address, favicon,
+    same_origin, stylesheet,
 };
 use axum::Router;
 use axum::body::Bytes;
@@ -16,7 +16,6 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use chancery_domain::{Clock, Randomness, RequestId};
-use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -33,7 +32,7 @@ pub struct Surroundings {
     /// Other origins that the reply to a form may lead to.
     pub form_targets: Vec<String>,
     /// Proxies in front of us. Of what they forward, and of nothing else, `X-Forwarded-For` says where it comes from.
-    pub trusted_proxies: Vec<IpAddr>,
+    pub trusted_proxies: TrustedProxies,
     /// A form or another body may have so many bytes.
     pub max_body_bytes: usize,
     /// Paths that are asked by programs of other sites, and hold no cookie to be misused.

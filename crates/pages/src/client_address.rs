@@ -1,11 +1,12 @@
 //! Where a request comes from, when a proxy stands in front: the proxy says so, and only the proxy is believed.
 
+use crate::trusted_proxies::TrustedProxies;
 use axum::extract::{ConnectInfo, Request};
 use axum::http::{HeaderMap, HeaderValue};
 use std::net::{IpAddr, SocketAddr};
 
 /// Puts the browser's address in the place of a trusted proxy's.
-pub(crate) fn correct(request: &mut Request, trusted: &[IpAddr]) {
+pub(crate) fn correct(request: &mut Request, trusted: &TrustedProxies) {
     let Some(ConnectInfo(peer)) = request.extensions().get::<ConnectInfo<SocketAddr>>().copied() else {
         return;
     };
@@ -16,8 +17,8 @@ pub(crate) fn correct(request: &mut Request, trusted: &[IpAddr]) {
 
 /// Each proxy adds whom it spoke to at the end, so the last that is no proxy of ours is the one; what stands before it
 /// anybody may have written.
-fn forwarded_for(peer: IpAddr, headers: &HeaderMap, trusted: &[IpAddr]) -> Option<IpAddr> {
-    let is_trusted = |address: IpAddr| trusted.contains(&address.to_canonical());
+fn forwarded_for(peer: IpAddr, headers: &HeaderMap, trusted: &TrustedProxies) -> Option<IpAddr> {
+    let is_trusted = |address: IpAddr| trusted.contains(address);
     if !is_trusted(peer) {
         return None;
     }
@@ -35,7 +36,8 @@ mod tests {
 
     #[test]
     fn only_a_trusted_proxy_is_believed_and_only_what_it_added_itself() {
-        let trusted: Vec<IpAddr> = ["127.0.0.1", "10.0.0.2"].map(|address| address.parse().unwrap()).into();
+        let trusted: TrustedProxies =
+            ["127.0.0.1", "10.0.0.0/30"].map(|text| text.parse().unwrap()).into_iter().collect();
         let asked = |peer: &str, lines: &[&str]| {
             let line =
                 |line: &&str| ("x-forwarded-for".parse().unwrap(), HeaderValue::from_str(line).unwrap());

@@ -13,6 +13,7 @@ mod refusal;
 mod same_origin;
 mod security_headers;
 mod stylesheet;
+mod trusted_proxies;
 mod typed;
 
 pub use bar::Bars;
@@ -23,4 +24,5 @@ pub use page::page;
 pub use problems::{Problem, Problems};
 pub use refusal::{Refusal, WayOn, wants_json};
 pub use stylesheet::STYLESHEET_PATH;
+pub use trusted_proxies::{ProxyNetwork, ProxyNetworkError, TrustedProxies};
 pub use typed::TypedField;

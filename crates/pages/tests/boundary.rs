@@ -8,7 +8,7 @@ use axum::http::{Method, Request, StatusCode};
 use axum::response::Response;
 use axum::routing::{get, post};
 use chancery_domain::{ManualClock, SeededRandomness, UnixMillis};
-use chancery_pages::{Refusal, STYLESHEET_PATH, Surroundings, TypedField, surround};
+use chancery_pages::{Refusal, STYLESHEET_PATH, Surroundings, TrustedProxies, TypedField, surround};
 use http_body_util::BodyExt;
 use std::sync::Arc;
 use tower_service::Service;
@@ -25,7 +25,7 @@ fn surface(public_url: &str) -> Router {
         firm_name: "Marlow & Finch".to_owned(),
         public_url: public_url.to_owned(),
         form_targets: vec!["http://localhost:8081".to_owned()],
-        trusted_proxies: Vec::new(),
+        trusted_proxies: TrustedProxies::default(),
         max_body_bytes: 1_000,
         open_to_other_sites: &["/open"],
         typed_fields: &[TypedField { name: "text", label: "Text" }],

@@ -7,10 +7,10 @@ use chancery_domain::{
     Clock, CompanyDomain, EmailAddress, InvoiceTerms, Randomness, RateLimits, SessionTimes,
 };
 use chancery_mail::Mailer;
+use chancery_pages::TrustedProxies;
 use chancery_policy::Policy;
 use chancery_store::Store;
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Made once at the start, from the configuration.
@@ -26,7 +26,7 @@ pub struct PortalSettings {
     pub session_times: SessionTimes,
     pub identity: IdentitySettings,
     /// Of these, `X-Forwarded-For` is believed.
-    pub trusted_proxies: Vec<IpAddr>,
+    pub trusted_proxies: TrustedProxies,
     /// None: letters are not drafted here.
     pub drafting: Option<DraftingSettings>,
     /// How invoices are made.

@@ -116,6 +116,21 @@ pub enum StoreError {
         "another chancery server runs on this database and keeps the limits per minute in its own memory, so that accounts could use them once with each; set its `limits.store` to the Redis of this one and restart it, or stop it"
     )]
     ServedWithLimitsInMemory,
+    #[error(
+        "the target already holds rows (in {table}), and a firm moves into an empty database: make one with `createdb`; or, if an earlier move filled this one, check it with `chancery verify`"
+    )]
+    TargetHoldsRows { table: &'static str },
+    #[error(
+        "{table}.{column} of the row {row} holds a NUL character, which PostgreSQL cannot keep; the target is as it was. Write that text anew in Chancery, or cut it off there in the SQLite file (`UPDATE {table} SET {column} = substr({column}, 1, instr({column}, char(0)) - 1) WHERE instr({column}, char(0)) > 0`), and try again"
+    )]
+    NulInTable { table: &'static str, column: String, row: String },
+    #[error("the rows of {table} could not be moved: {why}; the target is as it was")]
+    NotMoved { table: &'static str, why: String },
+    /// A defect of ours, or of somebody who changed the schema.
+    #[error(
+        "the two databases are not made alike: {why}; the target is as it was; move with the version that made the source, and report this"
+    )]
+    NotAlike { why: String },
     #[error("{what} in the database cannot be read: {why}")]
     Corrupt { what: &'static str, why: String },
 

@@ -113,6 +113,13 @@ pub(crate) fn is_the_rows_fault(error: &sqlx::Error) -> bool {
     }
 }
 
+/// The database's own words, with what it says of the row.
+pub(crate) fn detail(error: &sqlx::Error) -> String {
+    let Some(error) = error.as_database_error() else { return error.to_string() };
+    let more = error.try_downcast_ref::<PgDatabaseError>().and_then(PgDatabaseError::detail);
+    more.map_or_else(|| error.message().to_owned(), |more| format!("{} ({more})", error.message()))
+}
+
 /// Whether the connection broke, so that nobody knows if the statement took effect.
 pub(crate) fn is_connection_lost(error: &sqlx::Error) -> bool {
     match error {

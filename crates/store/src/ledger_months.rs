@@ -81,7 +81,7 @@ impl LedgerMonths {
     }
 }
 
-async fn add(month: Month, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+pub(crate) async fn add(month: Month, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
     match add_once(month, connection).await {
         // Another process made it while this one waited for its turn. A statement that began before does not see it; the
         // next one does.
@@ -97,8 +97,14 @@ async fn add_once(month: Month, connection: &mut PgConnection) -> Result<(), sql
 
 /// Its name, its first id, and the first that is no longer in it.
 fn partition(month: Month) -> (String, String, String) {
+    let (first_id, end_id) = ids_of(month);
+    (format!("ledger_{}", month.to_string().replace('-', "_")), first_id, end_id)
+}
+
+/// The first id of a month, and the first that is no longer in it.
+pub(crate) fn ids_of(month: Month) -> (String, String) {
     let first_id = |month: Month| RequestId::beginning_at(month.first_day().start());
-    (format!("ledger_{}", month.to_string().replace('-', "_")), first_id(month), first_id(month.next()))
+    (first_id(month), first_id(month.next()))
 }
 
 /// Makes the partition and moves the rows into it that were put with the others meanwhile. The statements are one

@@ -147,6 +147,9 @@ impl<D: LedgerDatabase, C: Clock> Batches<D, C> {
                 batch.drain(..).map(|waiting| (waiting.settlement, Some(waiting.answer))).unzip();
             self.settle_batch(&settlements, answers).await;
             free_since = self.clock.monotonic();
+            metrics::histogram!("chancery_ledger_batch_seconds")
+                .record((free_since - held_since).as_secs_f64());
+            metrics::gauge!("chancery_ledger_waiting_rows").set(queue.len() as f64);
             gaps.held_for(free_since - held_since);
         }
     }
@@ -270,6 +273,7 @@ impl<D: LedgerDatabase, C: Clock> Batches<D, C> {
         if let Appended::All = outcome {
             self.head = Some(batch.after);
             self.commits.fetch_add(1, Ordering::Relaxed);
+            metrics::counter!("chancery_ledger_rows_total").increment(places.len() as u64);
         }
         Ok(outcome)
     }

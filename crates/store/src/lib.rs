@@ -41,6 +41,7 @@ mod ledger_sqlite;
 mod ledger_writer;
 mod mailbox_proofs;
 mod migrations;
+mod moving;
 mod new_clients;
 mod patience;
 mod people;
@@ -83,6 +84,7 @@ pub use entries::MAX_ENTRIES_PER_CLIENT;
 pub use error::StoreError;
 pub use keys::{KeyLabelError, MAX_KEY_LABEL_CHARS, key_label};
 pub use lease::LEASE;
+pub use moving::{MoveSource, MoveStep, MoveTarget, MovedTable, Steps};
 pub use postgres::PostgresStore;
 pub use provider_traits::{
     Attempt, Attempts, CodePresented, Consent, ConsentQuestion, Counted, Grant, Grants, MailboxProof,

@@ -96,7 +96,7 @@ mod postgres {
 
 /// Writes the same runner for both kinds of connection; the modules above hold what differs.
 macro_rules! migration_runner {
-    ($apply:ident, $is_in:ident, $read_applied:ident, $connection:ty, $known:ident, $dialect:ident) => {
+    ($apply:ident, $apply_in_transaction:ident, $is_in:ident, $read_applied:ident, $connection:ty, $known:ident, $dialect:ident) => {
         pub(crate) async fn $apply(connection: &mut $connection) -> Result<(), StoreError> {
             let explained = |error: sqlx::Error| explain(&error);
             let applied = $read_applied(connection).await.map_err(explained)?;
@@ -104,6 +104,13 @@ macro_rules! migration_runner {
                 return Ok(());
             }
             let mut transaction = connection.begin_with($dialect::BEGIN).await.map_err(explained)?;
+            $apply_in_transaction(&mut *transaction).await?;
+            transaction.commit().await.map_err(explained)
+        }
+
+        /// The second and the third step, for whoever has begun the transaction and ends it.
+        pub(crate) async fn $apply_in_transaction(transaction: &mut $connection) -> Result<(), StoreError> {
+            let explained = |error: sqlx::Error| explain(&error);
             sqlx::query($dialect::LOCK).execute(&mut *transaction).await.map_err(explained)?;
             let applied = $read_applied(&mut *transaction).await.map_err(explained)?;
             if applied.is_none() {
@@ -128,7 +135,7 @@ macro_rules! migration_runner {
                     .await
                     .map_err(explained)?;
             }
-            transaction.commit().await.map_err(explained)
+            Ok(())
         }
 
         /// Whether any step was ever taken there. Only looks.
@@ -150,8 +157,24 @@ macro_rules! migration_runner {
     };
 }
 
-migration_runner!(apply_to_sqlite, is_in_sqlite, read_applied_sqlite, SqliteConnection, SQLITE, sqlite);
-migration_runner!(apply_to_postgres, is_in_postgres, read_applied_postgres, PgConnection, POSTGRES, postgres);
+migration_runner!(
+    apply_to_sqlite,
+    apply_in_sqlite_transaction,
+    is_in_sqlite,
+    read_applied_sqlite,
+    SqliteConnection,
+    SQLITE,
+    sqlite
+);
+migration_runner!(
+    apply_to_postgres,
+    apply_in_postgres_transaction,
+    is_in_postgres,
+    read_applied_postgres,
+    PgConnection,
+    POSTGRES,
+    postgres
+);
 
 /// The steps that the database still lacks, once those it has are known to be this program's first ones, unchanged.
 fn pending<'a>(known: &'a [Migration], applied: &[AppliedMigration]) -> Result<&'a [Migration], StoreError> {

@@ -133,12 +133,18 @@ pub(crate) async fn connect_first(options: &PgConnectOptions) -> Result<PgConnec
 
 /// Checks the server and migrates.
 async fn prepare(mut connection: PgConnection) -> Result<(), StoreError> {
-    let explained = |error: sqlx::Error| explain(&error);
+    check_server(&mut connection).await?;
+    migrations::apply_to_postgres(&mut connection).await?;
+    connection.close().await.map_err(|error| explain(&error))
+}
+
+/// Whether the database can keep what is given to it.
+pub(crate) async fn check_server(connection: &mut PgConnection) -> Result<(), StoreError> {
     let (encoding, fsync): (String, String) =
         sqlx::query_as("SELECT current_setting('server_encoding'), current_setting('fsync')")
-            .fetch_one(&mut connection)
+            .fetch_one(connection)
             .await
-            .map_err(explained)?;
+            .map_err(|error| explain(&error))?;
     if encoding != "UTF8" {
         return Err(StoreError::SchemaMismatch {
             why: format!(
@@ -149,8 +155,7 @@ async fn prepare(mut connection: PgConnection) -> Result<(), StoreError> {
     if fsync == "off" {
         tracing::warn!("PostgreSQL runs with fsync = off: a power cut can lose settled requests; turn it on");
     }
-    migrations::apply_to_postgres(&mut connection).await?;
-    connection.close().await.map_err(explained)
+    Ok(())
 }
 
 async fn connect(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {

@@ -91,7 +91,7 @@ impl SqliteStore {
 
 /// Whether the file is there and holds our schema. Unlike the connections below, this one leaves another program's file
 /// as it is, its journal's mode included.
-async fn is_ours(file: &Path) -> Result<bool, StoreError> {
+pub(crate) async fn is_ours(file: &Path) -> Result<bool, StoreError> {
     match std::fs::metadata(file) {
         Ok(_) => {}
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
@@ -116,7 +116,7 @@ fn pool(max_connections: u32) -> SqlitePoolOptions {
         .max_lifetime(None)
 }
 
-fn options(file: &Path) -> SqliteConnectOptions {
+pub(crate) fn options(file: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new().filename(file).foreign_keys(true).disable_statement_logging()
 }
 

@@ -160,6 +160,17 @@ pub(super) fn finish_reason(ended: HowEnded) -> &'static str {
 }
 
 impl Usage {
+    /// Before anything is generated.
+    pub(super) fn of_prompt(input_tokens: u32) -> Self {
+        Self {
+            prompt_tokens: input_tokens,
+            completion_tokens: 0,
+            total_tokens: input_tokens.into(),
+            prompt_tokens_details: PromptTokensDetails { cached_tokens: 0 },
+            completion_tokens_details: CompletionTokensDetails { reasoning_tokens: 0 },
+        }
+    }
+
     pub(super) fn of(reply: &Reply) -> Self {
         Self {
             prompt_tokens: reply.input_tokens,

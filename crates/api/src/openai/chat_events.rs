@@ -27,7 +27,7 @@ struct Chunk<'a> {
     model: &'a str,
     service_tier: &'static str,
     choices: Vec<Choice<'a>>,
-    /// Null in every chunk but the last, and there only where it was asked for.
+    /// Only where it was asked for: null in every chunk but the last, and but the first where it was asked for all along.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Option<Usage>>,
 }
@@ -74,7 +74,11 @@ impl EventFormat for ChatEvents {
     fn beginning(&mut self, beginning: &Beginning, events: &mut Events) {
         self.id = completion_id(&beginning.id);
         self.created = beginning.at.0 / 1_000;
-        self.delta(Delta { role: Some("assistant"), content: Some("") }, None, events);
+        // What is known before the end is the prompt's count, and nothing generated yet.
+        let is_told = self.options.continuous_usage_stats && beginning.is_counted;
+        let usage = is_told.then(|| Usage::of_prompt(beginning.input_tokens));
+        let delta = Delta { role: Some("assistant"), content: Some("") };
+        self.chunk(vec![Choice { index: 0, delta, logprobs: None, finish_reason: None }], usage, events);
     }
 
     fn text(&mut self, text: &str, events: &mut Events) {

@@ -56,6 +56,8 @@ pub(super) struct ChatFields {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StreamOptions {
     pub include_usage: bool,
+    /// vLLM's option, which other servers of that family ask for: usage as far as it is known, before the end.
+    pub continuous_usage_stats: bool,
 }
 
 pub(super) fn parse(body: &[u8]) -> Result<ChatFields, ApiError> {
@@ -119,14 +121,16 @@ fn stream(fields: &mut Fields) -> Result<Option<StreamOptions>, ApiError> {
         let reason = "`stream_options` goes with `stream: true`; leave it out";
         return Err(ApiError::invalid_value("stream_options", reason));
     }
-    let mut include_usage = false;
+    let (mut include_usage, mut continuous_usage_stats) = (false, false);
     if let Some(options) = options {
         let mut options = Fields::of_object("stream_options", options)?;
         include_usage = options.optional_bool("include_usage")?.unwrap_or(false);
+        let is_continuous = options.optional_bool("continuous_usage_stats")?.unwrap_or(false);
+        continuous_usage_stats = include_usage && is_continuous;
         not_offered::refuse(&mut options, STREAM_OPTIONS_NOT_OFFERED)?;
         options.refuse_the_rest()?;
     }
-    Ok(is_wanted.then_some(StreamOptions { include_usage }))
+    Ok(is_wanted.then_some(StreamOptions { include_usage, continuous_usage_stats }))
 }
 
 /// Any 64 bits, with a sign or without.
@@ -182,11 +186,15 @@ mod tests {
             parse(GOOD.replace("\"m\"", &format!("\"m\",\"stream\":true{options}")).as_bytes())
                 .map(|fields| fields.stream)
         };
-        assert_eq!(streamed("").unwrap(), Some(StreamOptions { include_usage: false }));
-        assert_eq!(
-            streamed(r#","stream_options":{"include_usage":true}"#).unwrap(),
-            Some(StreamOptions { include_usage: true })
-        );
+        let options = |include_usage, continuous_usage_stats| {
+            Some(StreamOptions { include_usage, continuous_usage_stats })
+        };
+        assert_eq!(streamed("").unwrap(), options(false, false));
+        assert_eq!(streamed(r#","stream_options":{"include_usage":true}"#).unwrap(), options(true, false));
+        let continuous = r#","stream_options":{"include_usage":true,"continuous_usage_stats":true}"#;
+        assert_eq!(streamed(continuous).unwrap(), options(true, true));
+        let alone = r#","stream_options":{"continuous_usage_stats":true}"#;
+        assert_eq!(streamed(alone).unwrap(), options(false, false), "it goes with usage at the end");
         let error = streamed(r#","stream_options":{"include_usages":true}"#).unwrap_err();
         assert_eq!(error.field.as_deref(), Some("stream_options.include_usages"));
         let error = parse(with("stream_options", "{}").as_bytes()).unwrap_err();

@@ -112,7 +112,13 @@ fn responses_fields() -> Map<String, Value> {
 
 fn chat_fields() -> Map<String, Value> {
     let mut options = not_offered(chat_fields::STREAM_OPTIONS_NOT_OFFERED);
-    options.extend(fields([("include_usage", optional("boolean", "Whether a last chunk tells the usage."))]));
+    options.extend(fields([
+        ("include_usage", optional("boolean", "Whether a last chunk tells the usage.")),
+        (
+            "continuous_usage_stats",
+            optional("boolean", "With `include_usage`: whether the first chunk tells the prompt's tokens."),
+        ),
+    ]));
     let mut described = running_fields();
     let seed = json!({
         "type": ["integer", "null"],

@@ -313,7 +313,7 @@ mod tests {
 
     fn settings() -> ProviderSettings {
         ProviderSettings {
-            trusted_proxies: Vec::new(),
+            trusted_proxies: chancery_pages::TrustedProxies::default(),
             issuer: "https://id.example.com".to_owned(),
             firm_name: "Hale & Ward".to_owned(),
             company_domain: "example.com".parse().unwrap(),

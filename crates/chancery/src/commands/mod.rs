@@ -6,6 +6,7 @@ mod config;
 mod generate;
 mod invoice;
 mod key;
+mod migrate;
 mod model;
 mod usage;
 mod user;
@@ -36,6 +37,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Model(command) => model::run(&place, command)?,
         Command::Generate(options) => quick(generate::run(options))?,
         Command::Verify(options) => return quick(verify::run(&place, &options)),
+        Command::Migrate(options) => return quick(migrate::run(&options)),
         Command::Config(command) => config::run(&place, &command)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -5,9 +5,11 @@ use crate::cli::{Place, Verify};
 use crate::config::Config;
 use crate::output::{counting_progress, print_json, say};
 use chancery_domain::{ChainHead, Clock, SystemClock, WriterId, grouped};
-use chancery_invoicing::verify_invoices;
-use chancery_metering::{LimitStoreUrl, LimitVerification, open_limiter, verify_ledger, verify_limits};
-use chancery_portal::verify_audit;
+use chancery_invoicing::{InvoiceVerification, verify_invoices};
+use chancery_metering::{
+    LimitStoreUrl, LimitVerification, Verification, open_limiter, verify_ledger, verify_limits,
+};
+use chancery_portal::{AuditVerification, verify_audit};
 use chancery_store::Store;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -47,29 +49,14 @@ struct Chain {
 
 pub async fn run(place: &Place, options: &Verify) -> anyhow::Result<ExitCode> {
     let (config, store) = open(place, Missing::Refuse).await?;
-    let progress = counting_progress("ledger rows checked:");
-    let found = verify_ledger(store.as_ref(), |rows| progress.set_position(rows)).await?;
-    progress.finish_and_clear();
-    let progress = counting_progress("invoices checked:");
-    let invoices = verify_invoices(store.as_ref(), |documents| progress.set_position(documents)).await?;
-    progress.finish_and_clear();
-    let progress = counting_progress("audit rows checked:");
-    let audit = verify_audit(store.as_ref(), |rows| progress.set_position(rows)).await?;
-    progress.finish_and_clear();
+    let recomputed = recompute(store.as_ref()).await?;
     let limits = check_limits(&config, store.as_ref()).await;
     store.close().await;
+    let more_findings = recomputed.more_findings();
+    let limit_findings = limits.iter().flat_map(|limits| &limits.findings);
+    let findings: Vec<String> = recomputed.findings().chain(limit_findings).cloned().collect();
+    let Recomputed { ledger: found, invoices, audit } = recomputed;
     let total = found.total;
-    let limit_findings = limits.iter().flat_map(|limits| limits.findings.iter().cloned());
-    let audit_findings = audit.findings.iter().cloned();
-    let findings: Vec<String> = found
-        .findings
-        .iter()
-        .chain(&invoices.findings)
-        .cloned()
-        .chain(audit_findings)
-        .chain(limit_findings)
-        .collect();
-    let more_findings = found.more_findings + invoices.more_findings + audit.more_findings;
     let all_agree = findings.is_empty();
     if options.json {
         print_json(&Report {
@@ -116,6 +103,39 @@ pub async fn run(place: &Place, options: &Verify) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(if all_agree { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What the database says, recomputed from its rows.
+#[derive(PartialEq, Eq)]
+pub struct Recomputed {
+    pub ledger: Verification,
+    pub invoices: InvoiceVerification,
+    pub audit: AuditVerification,
+}
+
+impl Recomputed {
+    pub fn findings(&self) -> impl Iterator<Item = &String> {
+        self.ledger.findings.iter().chain(&self.invoices.findings).chain(&self.audit.findings)
+    }
+
+    /// How many more there are.
+    pub fn more_findings(&self) -> u64 {
+        self.ledger.more_findings + self.invoices.more_findings + self.audit.more_findings
+    }
+}
+
+/// Everything but the limits per minute, which are not in the database.
+pub async fn recompute(store: &dyn Store) -> anyhow::Result<Recomputed> {
+    let progress = counting_progress("ledger rows checked:");
+    let ledger = verify_ledger(store, |rows| progress.set_position(rows)).await?;
+    progress.finish_and_clear();
+    let progress = counting_progress("invoices checked:");
+    let invoices = verify_invoices(store, |documents| progress.set_position(documents)).await?;
+    progress.finish_and_clear();
+    let progress = counting_progress("audit rows checked:");
+    let audit = verify_audit(store, |rows| progress.set_position(rows)).await?;
+    progress.finish_and_clear();
+    Ok(Recomputed { ledger, invoices, audit })
 }
 
 fn chain((writer, end): (WriterId, ChainHead)) -> Chain {

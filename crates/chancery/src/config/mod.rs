@@ -41,7 +41,8 @@ mod bounds {
     /// Longer than any balancer needs to notice, and short enough for whoever waits for the end.
     pub const DRAIN_WAIT_S: RangeInclusive<u64> = 0..=300;
     /// As long as a request may take at most.
-    pub const UPSTREAM_TIMEOUT_S: RangeInclusive<u64> = 1..=600;
+    pub const UPSTREAM_TIMEOUT_S: RangeInclusive<u64> =
+        1..=chancery_engine::upstream::MAX_TOTAL_TIMEOUT.as_secs();
     pub const LETTERHEAD_CHARS: usize = 500;
     pub const PAYMENT_CHARS: usize = 1_000;
     /// Of the letterhead, and of the text on how to pay.
@@ -401,6 +402,10 @@ mod tests {
             (
                 "[portal]\npublic_url = \"https://x.example.com/p\"",
                 "portal.public_url: \"https://x.example.com/p\" has more",
+            ),
+            (
+                "[portal]\ntrusted_proxies = [\"10.42.0.0/16\", \"10.42.1.0/16\"]",
+                "line 2: portal.trusted_proxies: \"10.42.1.0/16\" has bits behind the network's own; write it as \"10.42.0.0/16\"",
             ),
             (
                 "[portal]\ntrusted_proxies = [\"proxy\"]",

@@ -7,8 +7,9 @@ use super::source::Origin;
 use super::{is_on_this_machine, listen, public_url};
 use chancery_domain::{CompanyDomain, EmailAddress, SessionTimes};
 use chancery_mail::MailRoute;
+use chancery_pages::{ProxyNetwork, TrustedProxies};
 use chancery_portal::SecondFactor;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ pub struct Portal {
     pub partners: Vec<EmailAddress>,
     pub session_times: SessionTimes,
     /// Of the portal and of the provider.
-    pub trusted_proxies: Vec<IpAddr>,
+    pub trusted_proxies: TrustedProxies,
     pub drafting: Drafting,
 }
 
@@ -93,18 +94,16 @@ pub fn portal(reader: &mut Reader, folder: &Path) -> Option<Portal> {
     })
 }
 
-fn trusted_proxies(reader: &mut Reader) -> Vec<IpAddr> {
+fn trusted_proxies(reader: &mut Reader) -> TrustedProxies {
     const KEY: &str = "portal.trusted_proxies";
-    let mut proxies = Vec::new();
+    let mut networks: Vec<ProxyNetwork> = Vec::new();
     for text in reader.texts(KEY) {
-        match text.parse::<IpAddr>() {
-            Ok(address) => proxies.push(address.to_canonical()),
-            Err(_) => {
-                reader.problem(KEY, format!("{text:?} is not an IP address; write it as \"127.0.0.1\""));
-            }
+        match text.parse() {
+            Ok(network) => networks.push(network),
+            Err(error) => reader.problem(KEY, format!("{text:?} {error}")),
         }
     }
-    proxies
+    networks.into_iter().collect()
 }
 
 /// What sign-in needs of the portal's address: browsers keep its cookies only with TLS or on this machine, and its paths

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Those that no other engine has.
-pub(super) const KEYS: [&str; 8] = [
+pub(super) const KEYS: [&str; 9] = [
     "endpoints",
     "upstream_model",
     "api_key_file",
@@ -19,6 +19,7 @@ pub(super) const KEYS: [&str; 8] = [
     "first_token_timeout_s",
     "idle_timeout_s",
     "total_timeout_s",
+    "hedge_after_s",
 ];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub struct UpstreamConfig {
     /// None: asked of the servers.
     pub context_tokens: Option<u32>,
     pub timeouts: Timeouts,
+    /// How long the first text may take before a second server is asked beside the first; None: none is.
+    pub hedge_after: Option<Duration>,
 }
 
 impl UpstreamConfig {
@@ -75,6 +78,7 @@ pub(super) fn upstream(
         idle: seconds("idle_timeout_s", default.idle, bounds::UPSTREAM_TIMEOUT_S),
         total: seconds("total_timeout_s", default.total, bounds::UPSTREAM_TIMEOUT_S),
     };
+    let hedge_after = reader.optional_integer(&key("hedge_after_s"), bounds::UPSTREAM_TIMEOUT_S);
     let endpoints = endpoints?;
     Some(UpstreamConfig {
         endpoints,
@@ -83,6 +87,7 @@ pub(super) fn upstream(
         tokenizer,
         context_tokens: None,
         timeouts,
+        hedge_after: hedge_after.map(Duration::from_secs),
     })
 }
 

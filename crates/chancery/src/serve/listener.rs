@@ -7,6 +7,7 @@ use super::shutdown::Ending;
 use anyhow::Context;
 use axum::Router;
 use axum::extract::ConnectInfo;
+use chancery_pages::TrustedProxies;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderValue};
@@ -17,7 +18,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use std::convert::Infallible;
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,9 +73,9 @@ impl Listener {
 
     /// For pages, which strangers may open: no peer holds more than its part of the places, and none for long.
     #[must_use]
-    pub fn for_browsers(mut self, trusted_proxies: &[IpAddr]) -> Self {
+    pub fn for_browsers(mut self, trusted_proxies: &TrustedProxies) -> Self {
         self.head_timeout = BROWSER_HEAD_TIMEOUT;
-        self.peers = Some(Peers::new((self.max_connections / PEER_SHARE).max(1), trusted_proxies));
+        self.peers = Some(Peers::new((self.max_connections / PEER_SHARE).max(1), trusted_proxies.clone()));
         self
     }
 

@@ -33,7 +33,7 @@ use listener::Listener;
 use models::{LoadedModels, UpstreamModel};
 use ops::Serving;
 use people::{Addresses, Ground};
-use reload::Reloader;
+use reload::{HangUps, Reloader};
 use shutdown::{Ending, Signals};
 use std::io::Write;
 use std::net::SocketAddr;
@@ -51,18 +51,20 @@ pub fn run(place: &Place, options: &Serve) -> anyhow::Result<()> {
     logging::start()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.context("the asynchronous runtime cannot be started")?;
-    let outcome = runtime.block_on(serve(loaded.config, place, parts, options.demo));
+    let outcome = runtime.block_on(serve(loaded, place, parts, options.demo));
     // A start that was interrupted may have left a model loading; there is nothing to wait for in that.
     runtime.shutdown_background();
     outcome
 }
 
-async fn serve(config: Config, place: &Place, parts: Parts, demo: bool) -> anyhow::Result<()> {
-    let mut signals = Signals::watch()?;
-    let server = tokio::select! {
-        started = Server::start(config, place, parts, demo) => started?,
+async fn serve(loaded: Loaded, place: &Place, parts: Parts, demo: bool) -> anyhow::Result<()> {
+    let (mut signals, hang_ups) = (Signals::watch()?, HangUps::watch()?);
+    let Loaded { config, settings } = loaded;
+    let (server, upstreams) = tokio::select! {
+        started = Server::start(config, parts, demo) => started?,
         () = signals.next() => return Ok(()),
     };
+    tokio::spawn(Reloader { place: place.clone(), upstreams, settings }.run(hang_ups));
     signals.next().await;
     shutdown::leave(&server.ending, server.drain_wait, &mut signals).await;
     if let Some(meter) = &server.meter {
@@ -106,7 +108,8 @@ struct Server {
 }
 
 impl Server {
-    async fn start(config: Config, place: &Place, parts: Parts, demo: bool) -> anyhow::Result<Self> {
+    /// With it come the models whose servers can be exchanged while it runs.
+    async fn start(config: Config, parts: Parts, demo: bool) -> anyhow::Result<(Self, Vec<UpstreamModel>)> {
         let data = DataFolder::open(&config.data)?;
         let lock = data.lock_for_serving()?;
         let bind = async |is_wanted: bool, address, key, max_connections| match is_wanted {
@@ -151,15 +154,12 @@ impl Server {
         let ground =
             Ground::new(&config, Arc::clone(&store), Arc::new(SystemClock), Arc::new(OsRandomness)).await?;
         warn_of_gaps(&config, parts);
-        let meter = match parts.api {
+        let (meter, upstreams) = match parts.api {
             true => {
                 let (meter, upstreams) = open_meter(&config, Arc::clone(&store), &serving_lock, demo).await?;
-                if let Some(reloader) = Reloader::watch(place, upstreams)? {
-                    tokio::spawn(reloader.run());
-                }
-                Some(meter)
+                (Some(meter), upstreams)
             }
-            false => None,
+            false => (None, Vec::new()),
         };
         let api_url = parts.api.then_some(api_url);
         let demo = match (demo, &api_url) {
@@ -205,7 +205,7 @@ impl Server {
         };
         greet(&greeting);
         let drain_wait = config.ops.drain_wait;
-        Ok(Self { meter, store, ending, drain_wait, listeners, serving_lock, _lock: lock })
+        Ok((Self { meter, store, ending, drain_wait, listeners, serving_lock, _lock: lock }, upstreams))
     }
 
     async fn stop(self) {

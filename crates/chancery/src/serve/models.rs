@@ -17,11 +17,10 @@ pub struct LoadedModels {
     pub upstreams: Vec<UpstreamModel>,
 }
 
-/// A model that runs elsewhere, with what it was set up by.
+/// A model that runs elsewhere.
 pub struct UpstreamModel {
     pub name: String,
     pub engine: Arc<UpstreamEngine>,
-    pub config: UpstreamConfig,
 }
 
 impl LoadedModels {
@@ -73,7 +72,15 @@ async fn open_upstream(name: &str, config: &UpstreamConfig) -> anyhow::Result<Up
         context_tokens: config.context_tokens,
         tokenizer: config.token_counter()?,
         timeouts: config.timeouts,
+        hedge_after: config.hedge_after,
     };
+    if config.tokenizer.is_none() {
+        tracing::warn!(
+            model = name,
+            "this model has no `tokenizer`: its servers' counts are billed, and a caller who hangs up pays for the prompt only \
+             where they report usage all along"
+        );
+    }
     let engine = UpstreamEngine::start(settings, Arc::new(SystemClock), Arc::new(OsRandomness)).await?;
     let context_tokens = engine.context_tokens();
     tracing::info!(
@@ -82,7 +89,7 @@ async fn open_upstream(name: &str, config: &UpstreamConfig) -> anyhow::Result<Up
         context_tokens,
         "model runs on upstream servers"
     );
-    Ok(UpstreamModel { name: name.to_owned(), engine: Arc::new(engine), config: config.clone() })
+    Ok(UpstreamModel { name: name.to_owned(), engine: Arc::new(engine) })
 }
 
 /// Reading and laying out models takes time, and the operations listener answers meanwhile.

@@ -7,6 +7,7 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Json, Router};
 use chancery_engine::EndpointStatus;
+use chancery_engine::upstream::EndpointState;
 use chancery_metering::Meter;
 use chancery_store::Store;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -84,9 +85,7 @@ impl Readiness {
         let models = self.meter().into_iter().flat_map(|meter| meter.models().iter());
         models.filter_map(|model| Some((model.name.clone(), model.engine.outage()?))).collect()
     }
-}
 
-impl Readiness {
     /// The servers of every model that runs elsewhere.
     fn endpoints(&self) -> BTreeMap<String, Vec<EndpointStatus>> {
         let models = self.meter().into_iter().flat_map(|meter| meter.models().iter());
@@ -126,7 +125,32 @@ async fn readyz(State(state): State<OpsState>) -> (StatusCode, Json<Value>) {
 }
 
 async fn render_metrics(State(state): State<OpsState>) -> String {
-    let running = state.readiness.meter().map_or(0, Meter::running_requests);
-    metrics::gauge!("chancery_running_requests").set(running as f64);
-    state.metrics.render()
+    let count = |of: fn(&Meter) -> usize| state.readiness.meter().map_or(0, of) as f64;
+    metrics::gauge!("chancery_running_requests").set(count(Meter::running_requests));
+    metrics::gauge!("chancery_unrecorded_requests").set(count(Meter::unrecorded_requests));
+    let mut text = state.metrics.render();
+    upstream_gauges(&mut text, &state.readiness.endpoints());
+    text
+}
+
+/// Written for those servers that there are: the recorder would keep the gauges of a server that was taken out for ever.
+fn upstream_gauges(text: &mut String, endpoints: &BTreeMap<String, Vec<EndpointStatus>>) {
+    let is_usable = |status: &EndpointStatus| u64::from(status.state == EndpointState::Up);
+    let gauges: [(&str, fn(&EndpointStatus) -> u64); 2] = [
+        ("chancery_upstream_usable", is_usable),
+        ("chancery_upstream_outstanding_tokens", |status| status.outstanding_tokens),
+    ];
+    for (name, value) in gauges.into_iter().filter(|_| !endpoints.is_empty()) {
+        *text += &format!("# TYPE {name} gauge\n");
+        for (model, status) in endpoints.iter().flat_map(|(model, of)| of.iter().map(move |one| (model, one)))
+        {
+            let (model, endpoint) = (label(model), label(&status.url));
+            *text += &format!("{name}{{model=\"{model}\",endpoint=\"{endpoint}\"}} {}\n", value(status));
+        }
+    }
+}
+
+/// As a label's value is written.
+fn label(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

@@ -1,6 +1,7 @@
 //! How many connections each peer has, so that one of them cannot hold every place of a listener.
 
 use chancery_domain::neighbourhood;
+use chancery_pages::TrustedProxies;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Peers {
     max_each: usize,
     /// Proxies, which speak for everybody.
-    trusted: Arc<[IpAddr]>,
+    trusted: TrustedProxies,
     open: Arc<Mutex<HashMap<IpAddr, usize>>>,
 }
 
@@ -21,8 +22,8 @@ pub struct PeerPlace {
 }
 
 impl Peers {
-    pub fn new(max_each: usize, trusted: &[IpAddr]) -> Self {
-        Self { max_each, trusted: trusted.into(), open: Arc::default() }
+    pub fn new(max_each: usize, trusted: TrustedProxies) -> Self {
+        Self { max_each, trusted, open: Arc::default() }
     }
 
     /// None where the peer has all that it may have.
@@ -30,7 +31,7 @@ impl Peers {
         let peer = neighbourhood(address);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let count = open.entry(peer).or_insert(0);
-        if *count >= self.max_each && !self.trusted.contains(&address.to_canonical()) {
+        if *count >= self.max_each && !self.trusted.contains(address) {
             return None;
         }
         *count += 1;
@@ -57,7 +58,7 @@ mod tests {
     #[test]
     fn one_peer_cannot_hold_every_place_and_a_proxy_is_not_one_peer() {
         let proxy: IpAddr = "10.0.0.2".parse().unwrap();
-        let peers = Peers::new(2, &[proxy]);
+        let peers = Peers::new(2, ["10.0.0.2".parse().unwrap()].into_iter().collect());
         let enter = |address: &str| peers.enter(address.parse().unwrap());
         let (first, second) = (enter("2001:db8::1"), enter("2001:db8::2"));
         assert!(first.is_some() && second.is_some());

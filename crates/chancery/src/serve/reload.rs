@@ -1,32 +1,43 @@
 //! SIGHUP: the configuration is read again, and the servers of upstream models become those that it names now, with the key
-//! that its file has now. Nothing else changes while the server runs. Requests that run end where they are. A configuration that
-//! cannot be used changes nothing.
+//! that its file has now. Nothing else changes while the server runs, and what would is told. Requests that run end where they
+//! are. A configuration that cannot be used changes nothing, of any model.
 
 use super::models::UpstreamModel;
 use crate::cli::Place;
-use crate::config::{EngineConfig, Loaded, UpstreamConfig};
+use crate::config::{EngineConfig, Loaded, Setting};
 use anyhow::Context;
+use std::collections::{BTreeMap, BTreeSet};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+/// Keys of a model that are read anew.
+const READ_ANEW: [&str; 2] = ["endpoints", "api_key_file"];
+
+/// SIGHUP. Watched from the first moment on, whatever is served, so that it never ends the process; one that comes during the
+/// start is heeded after it.
+pub struct HangUps(Signal);
+
+impl HangUps {
+    pub fn watch() -> anyhow::Result<Self> {
+        Ok(Self(signal(SignalKind::hangup()).context("SIGHUP cannot be watched")?))
+    }
+}
+
 pub struct Reloader {
-    place: Place,
-    upstreams: Vec<UpstreamModel>,
-    hang_ups: Signal,
+    pub place: Place,
+    pub upstreams: Vec<UpstreamModel>,
+    /// As the server was started with.
+    pub settings: Vec<Setting>,
 }
 
 impl Reloader {
-    /// None where there is nothing that could be reloaded: then SIGHUP ends the process, as it does when a terminal is
-    /// closed.
-    pub fn watch(place: &Place, upstreams: Vec<UpstreamModel>) -> anyhow::Result<Option<Self>> {
-        if upstreams.is_empty() {
-            return Ok(None);
-        }
-        let hang_ups = signal(SignalKind::hangup()).context("SIGHUP cannot be watched")?;
-        Ok(Some(Self { place: place.clone(), upstreams, hang_ups }))
-    }
-
-    pub async fn run(mut self) {
-        while self.hang_ups.recv().await.is_some() {
+    pub async fn run(self, mut hang_ups: HangUps) {
+        while hang_ups.0.recv().await.is_some() {
+            if self.upstreams.is_empty() {
+                tracing::info!(
+                    "SIGHUP changes nothing here: only servers of upstream models are read anew, and there are none"
+                );
+                continue;
+            }
             match self.reload() {
                 Ok(()) => tracing::info!("the upstream servers were read anew"),
                 Err(error) => {
@@ -40,11 +51,11 @@ impl Reloader {
         }
     }
 
-    /// Everything is read before anything changes.
-    fn reload(&mut self) -> anyhow::Result<()> {
+    /// Everything is read and checked before anything changes.
+    fn reload(&self) -> anyhow::Result<()> {
         let loaded = Loaded::read(self.place.config.as_deref(), self.place.data.as_deref())?;
         let mut changes = Vec::new();
-        for (index, upstream) in self.upstreams.iter().enumerate() {
+        for upstream in &self.upstreams {
             let named = loaded.config.models.iter().find(|model| model.name == upstream.name);
             let Some(EngineConfig::Upstream(config)) = named.map(|model| &model.engine) else {
                 tracing::warn!(
@@ -53,33 +64,73 @@ impl Reloader {
                 );
                 continue;
             };
-            let servers = config.servers().with_context(|| format!("the model {}", upstream.name))?;
-            changes.push((index, servers, config.clone()));
+            let of_model = || format!("the model {}", upstream.name);
+            let servers = config.servers().with_context(of_model)?;
+            let checked = upstream.engine.check_servers(&servers).with_context(of_model)?;
+            changes.push((upstream, checked, servers.endpoints.join(", ")));
         }
-        for (index, servers, config) in changes {
-            let upstream = &mut self.upstreams[index];
-            upstream
-                .engine
-                .replace_servers(&servers)
-                .with_context(|| format!("the model {}", upstream.name))?;
-            warn_of_the_rest(&upstream.name, &upstream.config, &config);
-            tracing::info!(
-                model = upstream.name,
-                endpoints = servers.endpoints.join(", "),
-                "upstream servers"
+        for (upstream, servers, endpoints) in changes {
+            upstream.engine.replace_servers(servers);
+            tracing::info!(model = upstream.name, endpoints, "upstream servers");
+        }
+        let waiting = needs_a_restart(&self.settings, &loaded.settings);
+        if !waiting.is_empty() {
+            let keys = waiting.into_iter().collect::<Vec<_>>().join(", ");
+            tracing::warn!(
+                keys,
+                "only endpoints and api_key_file of upstream models are read anew; these keys have changed and need a restart"
             );
         }
         Ok(())
     }
 }
 
-/// A change that does nothing must be told.
-fn warn_of_the_rest(model: &str, running: &UpstreamConfig, read: &UpstreamConfig) {
-    let UpstreamConfig { endpoints, api_key_file, .. } = read.clone();
-    if (UpstreamConfig { endpoints, api_key_file, ..running.clone() }) != *read {
-        tracing::warn!(
-            model,
-            "only endpoints and api_key_file are read anew; the other changes need a restart"
-        );
+/// Keys whose value is another now, though it has no effect. Values are left out: some are secrets.
+fn needs_a_restart(running: &[Setting], read: &[Setting]) -> BTreeSet<String> {
+    let values = |settings: &[Setting]| -> BTreeMap<String, Option<String>> {
+        settings.iter().map(|setting| (setting.key.clone(), setting.value.clone())).collect()
+    };
+    let (running, read) = (values(running), values(read));
+    let is_read_anew = |key: &str| {
+        let name = key.strip_prefix("models.").and_then(|key| key.split_once('.'));
+        name.is_some_and(|(_, name)| READ_ANEW.contains(&name))
+    };
+    let keys = running.keys().chain(read.keys());
+    let changed =
+        keys.filter(|key| running.get(*key).cloned().flatten() != read.get(*key).cloned().flatten());
+    changed.filter(|key| !is_read_anew(key)).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_changed_key_that_is_not_read_anew_is_named() {
+        let settings = |values: &[(&str, Option<&str>)]| -> Vec<Setting> {
+            let setting = |(key, value): &(&str, Option<&str>)| Setting {
+                key: (*key).to_owned(),
+                value: value.map(str::to_owned),
+                origin: String::new(),
+            };
+            values.iter().map(setting).collect()
+        };
+        let running = settings(&[
+            ("api.listen", Some("127.0.0.1:8080")),
+            ("models.0.endpoints", Some("a")),
+            ("models.0.api_key_file", None),
+            ("models.0.input_per_million", Some("0.10")),
+            ("models.0.tokenizer", None),
+        ]);
+        let read = settings(&[
+            ("api.listen", Some("127.0.0.1:8080")),
+            ("models.0.endpoints", Some("b")),
+            ("models.0.api_key_file", Some("k")),
+            ("models.0.input_per_million", Some("0.20")),
+            ("models.1.name", Some("new")),
+        ]);
+        let named: Vec<String> = needs_a_restart(&running, &read).into_iter().collect();
+        assert_eq!(named, ["models.0.input_per_million", "models.1.name"]);
+        assert!(needs_a_restart(&running, &running).is_empty());
     }
 }

@@ -196,7 +196,7 @@ async fn an_invoice_is_paid_credited_in_part_and_as_a_whole_and_its_month_issued
 }
 
 /// Someone with the file and patience: the guards are dropped, and something is changed.
-fn tamper_sqlite(firm: &Firm, statement: &str) {
+pub fn tamper_sqlite(firm: &Firm, statement: &str) {
     let script = "import sqlite3, sys\n\
         base = sqlite3.connect(sys.argv[1])\n\
         for (name,) in base.execute(\"select name from sqlite_master where type = 'trigger'\").fetchall():\n\

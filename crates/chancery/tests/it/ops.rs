@@ -17,6 +17,9 @@ async fn the_operations_listener_tells_alive_ready_and_counts() {
     server.generate(&key, &request("", "Say hello.", 2)).await;
     assert_eq!(server.metric("chancery_output_tokens_total").await, 2);
     assert_eq!(server.metric("chancery_input_tokens_total").await, 3);
+    assert_eq!(server.metric("chancery_ledger_rows_total").await, 1);
+    assert_eq!(server.metric("chancery_ledger_batch_seconds_count").await, 1);
+    assert_eq!(server.metric("chancery_unrecorded_requests").await, 0);
     assert_eq!(server.get("/metrics", &key).await.status, 404, "metrics are not on the API's listener");
 }
 

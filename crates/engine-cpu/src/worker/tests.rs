@@ -200,7 +200,7 @@ async fn the_contexts_end_ends_the_reply() {
     let (text, ended) = all(bench.submit(job(&[FIRST; 6], 50))).await;
     assert_eq!((text.as_str(), ended.reason, ended.output_tokens), ("bcde", StopReason::ContextLength, 4));
     let too_long = bench.requests.submit(job(&[FIRST; 10], 1)).unwrap_err();
-    assert_eq!(too_long, EngineError::InputTooLong { prompt_tokens: 10, context_tokens: 10 });
+    assert_eq!(too_long, EngineError::InputTooLong { prompt_tokens: Some(10), context_tokens: 10 });
 }
 
 #[tokio::test]

@@ -54,7 +54,7 @@ fn a_megabyte_made_to_be_slow_is_tokenized_in_time_and_refused_by_its_exact_leng
         let tokens = engine().tokenizer().encode_text(&text).len();
         let scaffolding = engine().prepare(&Turn::instructions_and_input("", "")).unwrap().prompt_tokens();
         match engine().prepare(&Turn::instructions_and_input("", &text)) {
-            Err(EngineError::InputTooLong { prompt_tokens, context_tokens: 8_192 }) => {
+            Err(EngineError::InputTooLong { prompt_tokens: Some(prompt_tokens), context_tokens: 8_192 }) => {
                 assert_eq!(prompt_tokens as usize, tokens + scaffolding as usize, "{pattern:?}");
             }
             other => panic!("{pattern:?}: {other:?}"),

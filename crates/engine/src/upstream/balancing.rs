@@ -13,9 +13,12 @@ pub(super) struct Candidate {
     pub(super) affinity: Option<u64>,
 }
 
-/// The index of the one to take; None where there is none.
-pub(super) fn choose(candidates: &[Candidate], job_tokens: u64) -> Option<usize> {
-    let indexed = || candidates.iter().enumerate();
+/// The index of the one to take; None where there is none. Between equals they take turns: each node has turns of its own, so
+/// that several nodes do not send their first jobs to the same server.
+pub(super) fn choose(candidates: &[Candidate], job_tokens: u64, turn: u64) -> Option<usize> {
+    let first = usize::try_from(turn % (candidates.len().max(1) as u64)).unwrap_or(0);
+    let (before, from_first) = candidates.split_at(first);
+    let indexed = || (first..).zip(from_first).chain((0..).zip(before));
     let outstanding_total: u64 = candidates.iter().map(|candidate| candidate.outstanding_tokens).sum();
     let mean = (outstanding_total + job_tokens) / (candidates.len().max(1) as u64);
     let bound = (mean * AFFINITY_LOAD_PERCENT / 100).max(mean + AFFINITY_SLACK_TOKENS);
@@ -58,9 +61,15 @@ mod tests {
 
     #[test]
     fn without_a_known_beginning_the_least_outstanding_tokens_win() {
-        assert_eq!(choose(&candidates(&[500, 20, 90], None, &names(3)), 10), Some(1));
-        assert_eq!(choose(&[], 10), None);
+        assert_eq!(choose(&candidates(&[500, 20, 90], None, &names(3)), 10, 0), Some(1));
+        assert_eq!(choose(&[], 10, 7), None);
         assert_eq!(AffinityKey::of(AccountId(1), &[Turn::user("x")]), None);
+    }
+
+    #[test]
+    fn equals_take_turns() {
+        let chosen = |turn| choose(&candidates(&[5, 5, 9, 5], None, &names(4)), 10, turn).unwrap();
+        assert_eq!([0, 1, 2, 3, 4, 5].map(chosen), [0, 1, 3, 3, 0, 1]);
     }
 
     #[test]
@@ -69,8 +78,8 @@ mod tests {
         let mut moved = 0;
         for number in 0..1_000 {
             let key = key(number, "the same instructions");
-            let before = choose(&candidates(&[0; 4], Some(key), &few), 10).unwrap();
-            let after = choose(&candidates(&[0; 5], Some(key), &many), 10).unwrap();
+            let before = choose(&candidates(&[0; 4], Some(key), &few), 10, 0).unwrap();
+            let after = choose(&candidates(&[0; 5], Some(key), &many), 10, 0).unwrap();
             if before != after {
                 assert_eq!(after, 4, "only the new one takes keys");
                 moved += 1;
@@ -82,7 +91,9 @@ mod tests {
     #[test]
     fn accounts_with_the_same_instructions_are_apart() {
         let places: std::collections::BTreeSet<_> = (0..50)
-            .map(|account| choose(&candidates(&[0; 4], Some(key(account, "same")), &names(4)), 10).unwrap())
+            .map(|account| {
+                choose(&candidates(&[0; 4], Some(key(account, "same")), &names(4)), 10, 0).unwrap()
+            })
             .collect();
         assert_eq!(places.len(), 4);
     }
@@ -97,7 +108,7 @@ mod tests {
             let mut loads = vec![0_u64; count];
             for (account, tokens) in jobs {
                 let candidates = candidates(&loads, Some(key(account, "popular")), &names);
-                let chosen = choose(&candidates, tokens).unwrap();
+                let chosen = choose(&candidates, tokens, tokens).unwrap();
                 let mean = (loads.iter().sum::<u64>() + tokens) / count as u64;
                 loads[chosen] += tokens;
                 let bound = (mean * AFFINITY_LOAD_PERCENT / 100).max(mean + AFFINITY_SLACK_TOKENS);

@@ -58,6 +58,11 @@ impl Breaker {
         }
     }
 
+    /// Whether it keeps every job away for now.
+    pub(super) fn is_pausing(&self, now: Instant) -> bool {
+        matches!(self.state, State::Open { .. }) && !self.would_pass(now)
+    }
+
     pub(super) fn is_closed(&self) -> bool {
         matches!(self.state, State::Closed { .. })
     }
@@ -96,13 +101,6 @@ impl Breaker {
             (State::Closed { .. } | State::Open { .. }, _) => {}
         }
         false
-    }
-
-    /// For a job that was dropped, of which nobody can tell when: it leaves its place to the next.
-    pub(super) fn give_up(&mut self, pass: Pass) {
-        if pass.era == self.era && self.state == State::Probing {
-            self.state = State::Open { until: None };
-        }
     }
 
     fn open(&mut self, now: Instant) {
@@ -150,6 +148,7 @@ mod tests {
         assert!(!breaker.would_pass(later - Duration::from_millis(1)));
         let probe = breaker.pass(later).unwrap();
         assert_eq!(breaker.pass(later), None);
+        assert!(!breaker.is_pausing(later), "somebody is finding out");
         breaker.judge(probe, Verdict::None, later);
         let probe = breaker.pass(later).unwrap();
         breaker.judge(probe, Verdict::Good, later);

@@ -1,12 +1,26 @@
 //! Chat Completions as this side speaks it: the body of a job, and what a chunk of its stream says. Whatever else a server
 //! sends is passed over.
 
-use super::fault::Fault;
+use super::fault::{Fault, Trouble};
 use crate::{Job, Turn};
 use serde::{Deserialize, Serialize};
 
 /// After it, nothing comes.
 pub(super) const DONE: &str = "[DONE]";
+
+/// The option to report what was counted so far with every chunk, which is vLLM's.
+pub(super) const RUNNING_USAGE: &str = "continuous_usage_stats";
+
+/// What of a job's body may differ between two sendings of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Form {
+    pub(super) max_tokens: u32,
+    /// Whether usage shall come with every chunk, so that a caller who hangs up can be billed for the prompt.
+    pub(super) has_running_usage: bool,
+    /// Empty turns go along like all others, as they do in the embedded engine: a template may well put words of its own in
+    /// the place of a system turn that is missing. But some servers refuse them.
+    pub(super) has_empty_turns: bool,
+}
 
 #[derive(Serialize)]
 struct Body<'a> {
@@ -39,25 +53,21 @@ struct Message<'a> {
 #[derive(Serialize)]
 struct StreamOptions {
     include_usage: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    continuous_usage_stats: bool,
 }
 
-/// The body of a job. Empty turns go along like all others, as they do in the embedded engine: a template may well put
-/// words of its own in the place of a system turn that is missing.
-pub(super) fn body(
-    upstream_model: &str,
-    turns: &[Turn],
-    job: &Job,
-    max_tokens: u32,
-) -> Result<Vec<u8>, Fault> {
+pub(super) fn body(upstream_model: &str, turns: &[Turn], job: &Job, form: Form) -> Result<Vec<u8>, Fault> {
     let sampling = job.sampling;
     let draws = sampling.temperature > 0.0;
     let body = Body {
         model: upstream_model,
         messages: turns
             .iter()
+            .filter(|turn| form.has_empty_turns || !turn.text.is_empty())
             .map(|turn| Message { role: turn.role.as_str(), content: &turn.text })
             .collect(),
-        max_tokens,
+        max_tokens: form.max_tokens,
         temperature: sampling.temperature,
         top_p: (sampling.top_p < 1.0).then_some(sampling.top_p),
         top_k: sampling.top_k.map(u32::from),
@@ -66,7 +76,7 @@ pub(super) fn body(
         seed: draws.then_some(sampling.seed & i64::MAX.cast_unsigned()),
         stop: &job.stop,
         stream: true,
-        stream_options: StreamOptions { include_usage: true },
+        stream_options: StreamOptions { include_usage: true, continuous_usage_stats: form.has_running_usage },
     };
     serde_json::to_vec(&body)
         .map_err(|error| Fault::broken(format!("a job cannot be written as JSON: {error}")))
@@ -88,15 +98,23 @@ struct Choice {
     delta: Option<Delta>,
     #[serde(default)]
     finish_reason: Option<String>,
-    /// What of `stop` ended it, as vLLM says it and as SGLang does; a number is a token's.
-    #[serde(default, alias = "matched_stop")]
+    /// What of `stop` ended it, as vLLM says it; a number is a token's.
+    #[serde(default)]
     stop_reason: Option<serde_json::Value>,
+    /// The same as SGLang says it.
+    #[serde(default)]
+    matched_stop: Option<serde_json::Value>,
 }
 
 #[derive(Debug, Deserialize)]
 struct Delta {
     #[serde(default)]
     content: Option<String>,
+    /// What the model thinks before it answers, under either name. It is not handed on.
+    #[serde(default)]
+    reasoning_content: Option<serde_json::Value>,
+    #[serde(default)]
+    reasoning: Option<serde_json::Value>,
 }
 
 /// What the server says it counted.
@@ -133,18 +151,32 @@ impl Chunk {
         self.choice()?.delta.as_ref()?.content.as_deref().filter(|text| !text.is_empty())
     }
 
+    /// Whether it shows the model at work before its answer begins.
+    pub(super) fn has_reasoning(&self) -> bool {
+        let Some(delta) = self.choice().and_then(|choice| choice.delta.as_ref()) else { return false };
+        let is_text = |value: &Option<serde_json::Value>| {
+            value.as_ref().and_then(serde_json::Value::as_str).is_some_and(|text| !text.is_empty())
+        };
+        is_text(&delta.reasoning_content) || is_text(&delta.reasoning)
+    }
+
     pub(super) fn finish(&self) -> Result<Option<Finish>, Fault> {
         let Some(choice) = self.choice() else { return Ok(None) };
+        let is_text = |value: &Option<serde_json::Value>| matches!(value, Some(serde_json::Value::String(_)));
         match choice.finish_reason.as_deref() {
             None | Some("") => Ok(None),
-            Some("stop" | "eos") if matches!(&choice.stop_reason, Some(serde_json::Value::String(_))) => {
+            Some("stop" | "eos") if is_text(&choice.stop_reason) || is_text(&choice.matched_stop) => {
                 Ok(Some(Finish::StopSequence))
             }
             Some("stop" | "eos") => Ok(Some(Finish::Stop)),
             Some("length") => Ok(Some(Finish::Length)),
+            // These tell of the server: it gave the job up.
+            Some(failed @ ("abort" | "error")) => {
+                Err(Fault::broken(format!("it ended with the finish_reason {failed}")))
+            }
             Some(other) => {
                 let named = word(other).unwrap_or("of its own");
-                Err(Fault::broken(format!("it ended with the finish_reason {named}")))
+                Err(Fault::new(Trouble::Unusable, format!("it ended with the finish_reason {named}")))
             }
         }
     }
@@ -196,6 +228,41 @@ mod tests {
         }
         let known = Chunk::parse(r#"{"error":{"message":"x","type":"server_error"}}"#).unwrap_err();
         assert_eq!(known.story, "it failed in the middle (server_error)");
+    }
+
+    #[test]
+    fn both_names_of_what_stopped_it_may_be_there_at_once() {
+        let end = |stops: &str| {
+            let data = format!(r#"{{"choices":[{{"delta":{{}},"finish_reason":"stop",{stops}}}]}}"#);
+            Chunk::parse(&data).and_then(|chunk| chunk.finish()).unwrap()
+        };
+        assert_eq!(end(r#""stop_reason":null,"matched_stop":"END""#), Some(Finish::StopSequence));
+        assert_eq!(end(r#""stop_reason":"END","matched_stop":"END""#), Some(Finish::StopSequence));
+        assert_eq!(end(r#""stop_reason":2,"matched_stop":2"#), Some(Finish::Stop));
+    }
+
+    #[test]
+    fn a_reason_to_end_that_is_the_jobs_own_is_no_fault_of_the_server() {
+        for reason in ["content_filter", "tool_calls", "function_call", "of their own"] {
+            let data = format!(r#"{{"choices":[{{"delta":{{}},"finish_reason":"{reason}"}}]}}"#);
+            let fault = Chunk::parse(&data).and_then(|chunk| chunk.finish()).unwrap_err();
+            assert!(!fault.speaks_against_the_server() && !fault.is_worth_another_try(), "{reason}");
+        }
+        let abort = Chunk::parse(r#"{"choices":[{"finish_reason":"abort"}]}"#).unwrap().finish().unwrap_err();
+        assert!(abort.speaks_against_the_server() && abort.is_worth_another_try());
+    }
+
+    #[test]
+    fn reasoning_is_seen_under_either_name() {
+        for (delta, expected) in [
+            (r#"{"reasoning_content":"Hm"}"#, true),
+            (r#"{"reasoning":"Hm"}"#, true),
+            (r#"{"reasoning_content":"","content":"x"}"#, false),
+            (r#"{"reasoning":{"effort":"low"}}"#, false),
+        ] {
+            let chunk = Chunk::parse(&format!(r#"{{"choices":[{{"delta":{delta}}}]}}"#)).unwrap();
+            assert_eq!(chunk.has_reasoning(), expected, "{delta}");
+        }
     }
 
     #[test]

@@ -2,9 +2,12 @@
 
 use super::breaker::{Breaker, Pass, Verdict};
 use super::fault::{Fault, Trouble};
-use super::limits::{BUSY_PAUSE, FAILED_LOOKS, LAST_BUSY_PAUSE};
+use super::limits::{BUSY_PAUSE, FAILED_LOOKS, HUNG_AFTER, LAST_BUSY_PAUSE};
 use super::status::{EndpointState, EndpointStatus};
-use metrics::{Counter, Gauge};
+use super::transport::Addressee;
+use chancery_domain::Clock;
+use metrics::Counter;
+use reqwest::header::HeaderValue;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,12 +15,12 @@ pub(super) struct Endpoint {
     /// Up to and with `/v1`, without a slash at the end.
     pub(super) url: String,
     state: Mutex<State>,
-    outstanding_tokens: Gauge,
-    usable: Gauge,
     outcomes: Outcomes,
 }
 
 struct State {
+    /// The key that this server is sent, which is kept with it so that no other's ever is.
+    authorization: Option<HeaderValue>,
     outstanding_tokens: u64,
     running: usize,
     breaker: Breaker,
@@ -27,6 +30,10 @@ struct State {
     /// The last thing that went wrong.
     trouble: Option<String>,
     is_draining: bool,
+    /// The length of the context that it said last.
+    context_tokens: Option<u32>,
+    /// Whether it refused to report usage all along.
+    has_no_running_usage: bool,
 }
 
 struct Outcomes {
@@ -42,11 +49,6 @@ impl State {
         self.failed_looks >= FAILED_LOOKS
     }
 
-    /// As the metric tells it.
-    fn is_usable(&self) -> bool {
-        !self.is_draining && !self.is_down() && self.breaker.is_closed()
-    }
-
     fn is_busy(&self, now: Instant) -> bool {
         self.busy_until.is_some_and(|until| now < until)
     }
@@ -55,26 +57,22 @@ impl State {
 /// How well a server could take a job now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fitness {
-    /// The last looks at it failed, but nobody has tried it with a job since; better than nothing.
+    /// The last looks at it failed; but looks may fail where jobs do not, so it is better than nothing.
     Doubtful,
     Fit,
 }
 
 impl Endpoint {
-    pub(super) fn new(model: &str, url: &str) -> Self {
-        let labels = || [("model", model.to_owned()), ("endpoint", url.to_owned())];
+    pub(super) fn new(model: &str, url: &str, authorization: Option<HeaderValue>) -> Self {
         let outcome = |outcome: &'static str| {
-            let [model, endpoint] = labels();
-            metrics::counter!(
-                "chancery_upstream_jobs_total",
-                &[model, endpoint, ("outcome", outcome.to_owned())]
-            )
+            let labels =
+                [("model", model.to_owned()), ("endpoint", url.to_owned()), ("outcome", outcome.to_owned())];
+            metrics::counter!("chancery_upstream_jobs_total", &labels)
         };
-        let usable = metrics::gauge!("chancery_upstream_usable", &labels());
-        usable.set(1.0);
         Self {
             url: url.to_owned(),
             state: Mutex::new(State {
+                authorization,
                 outstanding_tokens: 0,
                 running: 0,
                 breaker: Breaker::new(),
@@ -82,9 +80,9 @@ impl Endpoint {
                 failed_looks: 0,
                 trouble: None,
                 is_draining: false,
+                context_tokens: None,
+                has_no_running_usage: false,
             }),
-            outstanding_tokens: metrics::gauge!("chancery_upstream_outstanding_tokens", &labels()),
-            usable,
             outcomes: Outcomes {
                 good: outcome("good"),
                 bad: outcome("failed"),
@@ -99,6 +97,15 @@ impl Endpoint {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn authorization(&self) -> Option<HeaderValue> {
+        self.lock().authorization.clone()
+    }
+
+    /// With its own authorization, which the caller has asked it for.
+    pub(super) fn addressee<'a>(&'a self, authorization: Option<&'a HeaderValue>) -> Addressee<'a> {
+        Addressee { url: &self.url, authorization }
+    }
+
     pub(super) fn outstanding_tokens(&self) -> u64 {
         self.lock().outstanding_tokens
     }
@@ -107,13 +114,24 @@ impl Endpoint {
         self.lock().running == 0
     }
 
-    /// From now on it gets no new jobs, or it does again.
-    pub(super) fn set_draining(&self, is_draining: bool) {
+    /// It gets jobs from now on, or goes on getting them, with this key.
+    pub(super) fn serve_with(&self, authorization: Option<HeaderValue>) {
         let mut state = self.lock();
-        state.is_draining = is_draining;
-        let is_usable = state.is_usable();
-        drop(state);
-        self.show_usable(is_usable);
+        state.is_draining = false;
+        state.authorization = authorization;
+    }
+
+    /// From now on it gets no new jobs.
+    pub(super) fn drain(&self) {
+        self.lock().is_draining = true;
+    }
+
+    pub(super) fn takes_running_usage(&self) -> bool {
+        !self.lock().has_no_running_usage
+    }
+
+    pub(super) fn set_no_running_usage(&self) {
+        self.lock().has_no_running_usage = true;
     }
 
     /// None where it takes nothing now.
@@ -123,6 +141,14 @@ impl Endpoint {
             return None;
         }
         Some(if state.is_down() { Fitness::Doubtful } else { Fitness::Fit })
+    }
+
+    /// What is wrong with it, where it is out of use: it does not answer, or its breaker keeps jobs away. Once its pause
+    /// is over it is not out any more: only a job can close the breaker, and a node that is taken for unusable gets none.
+    pub(super) fn outage(&self, now: Instant) -> Option<String> {
+        let state = self.lock();
+        let is_out = state.is_down() || state.breaker.is_pausing(now);
+        is_out.then(|| state.trouble.clone().unwrap_or_default())
     }
 
     /// When a server that is busy says it will not be any more.
@@ -149,14 +175,21 @@ impl Endpoint {
     }
 
     /// None where somebody else has just taken the place of the one probe.
-    pub(super) fn lease(self: &Arc<Self>, tokens: u64, now: Instant) -> Option<Lease> {
+    pub(super) fn lease(self: &Arc<Self>, tokens: u64, clock: &Arc<dyn Clock>) -> Option<Lease> {
+        let now = clock.monotonic();
         let mut state = self.lock();
         let pass = state.breaker.pass(now)?;
         state.running += 1;
         state.outstanding_tokens += tokens;
-        self.outstanding_tokens.set(state.outstanding_tokens as f64);
         drop(state);
-        Some(Lease { endpoint: Arc::clone(self), tokens, pass: Some(pass) })
+        Some(Lease {
+            endpoint: Arc::clone(self),
+            clock: Arc::clone(clock),
+            began: now,
+            tokens,
+            pass: Some(pass),
+            has_text: false,
+        })
     }
 
     /// What a look at its health gave.
@@ -170,9 +203,8 @@ impl Endpoint {
                 state.trouble = Some(fault.story.clone());
             }
         }
-        let (is_down, is_usable) = (state.is_down(), state.is_usable());
+        let is_down = state.is_down();
         drop(state);
-        self.show_usable(is_usable);
         match (was_down, is_down, outcome) {
             (false, true, Err(fault)) => {
                 tracing::warn!(
@@ -186,16 +218,29 @@ impl Endpoint {
         }
     }
 
-    fn show_usable(&self, is_usable: bool) {
-        self.usable.set(if is_usable { 1.0 } else { 0.0 });
+    /// A server that was exchanged for one with a shorter context refuses what the others take; that is told once.
+    pub(super) fn says_context(&self, context_tokens: u32, assumed_tokens: u32) {
+        let last = self.lock().context_tokens.replace(context_tokens);
+        if context_tokens < assumed_tokens && last != Some(context_tokens) {
+            tracing::warn!(
+                endpoint = self.url,
+                context_tokens,
+                assumed_tokens,
+                "an upstream server's context is shorter than this model's; restart, or set `context_tokens`"
+            );
+        }
     }
 }
 
-/// A job's place at a server. Dropping it without a verdict says nothing about the server.
+/// A job's place at a server, to be given back with what was learnt of it. Dropping it is for a job that nobody waits for
+/// any more: that says nothing about the server, unless it kept the caller waiting in vain.
 pub(super) struct Lease {
     endpoint: Arc<Endpoint>,
+    clock: Arc<dyn Clock>,
+    began: Instant,
     tokens: u64,
     pass: Option<Pass>,
+    has_text: bool,
 }
 
 impl Lease {
@@ -207,45 +252,57 @@ impl Lease {
         &self.endpoint
     }
 
-    pub(super) fn went_well(mut self, now: Instant) {
+    pub(super) fn note_text(&mut self) {
+        self.has_text = true;
+    }
+
+    /// A job that went well answers every doubt that looks may have left.
+    pub(super) fn went_well(mut self) {
         self.endpoint.outcomes.good.increment(1);
-        self.judge(Verdict::Good, now);
+        self.endpoint.lock().failed_looks = 0;
+        self.judge(Verdict::Good);
     }
 
-    pub(super) fn was_cancelled(mut self, now: Instant) {
-        self.endpoint.outcomes.cancelled.increment(1);
-        self.judge(Verdict::None, now);
-    }
-
-    pub(super) fn failed(mut self, fault: &Fault, now: Instant) {
+    /// It is not held against the server where it is not blamed.
+    pub(super) fn failed(mut self, fault: &Fault, is_blamed: bool) {
         let outcomes = &self.endpoint.outcomes;
         if fault.speaks_against_the_server() {
             outcomes.bad.increment(1);
+            if !is_blamed {
+                return self.judge(Verdict::None);
+            }
             self.endpoint.lock().trouble = Some(fault.story.clone());
-            return self.judge(Verdict::Bad, now);
+            return self.judge(Verdict::Bad);
         }
-        if let Trouble::Busy { retry_after_s } = fault.trouble {
-            outcomes.busy.increment(1);
-            let pause = retry_after_s.map_or(BUSY_PAUSE, |seconds| Duration::from_secs(seconds.into()));
-            let mut state = self.endpoint.lock();
-            state.busy_until = Some(now + pause.min(LAST_BUSY_PAUSE));
-            state.trouble = Some(fault.story.clone());
-            drop(state);
-            return self.judge(Verdict::None, now);
+        match fault.trouble {
+            Trouble::Busy { retry_after_s } => {
+                outcomes.busy.increment(1);
+                let pause = retry_after_s.map_or(BUSY_PAUSE, |seconds| Duration::from_secs(seconds.into()));
+                let mut state = self.endpoint.lock();
+                state.busy_until = Some(self.clock.monotonic() + pause.min(LAST_BUSY_PAUSE));
+                state.trouble = Some(fault.story.clone());
+                drop(state);
+                self.judge(Verdict::None);
+            }
+            Trouble::Unusable => {
+                outcomes.refused.increment(1);
+                self.judge(Verdict::None);
+            }
+            _ => {
+                outcomes.refused.increment(1);
+                // It answered, and rightly.
+                self.judge(Verdict::Good);
+            }
         }
-        outcomes.refused.increment(1);
-        // It answered, and rightly.
-        self.judge(Verdict::Good, now);
     }
 
-    fn judge(&mut self, verdict: Verdict, now: Instant) {
+    fn judge(&mut self, verdict: Verdict) {
         let Some(pass) = self.pass.take() else { return };
+        let now = self.clock.monotonic();
         let mut state = self.endpoint.lock();
         let has_opened = state.breaker.judge(pass, verdict, now);
-        let is_usable = state.is_usable();
         let trouble = state.trouble.clone();
         drop(state);
-        self.endpoint.show_usable(is_usable);
         if has_opened {
             tracing::warn!(
                 endpoint = self.endpoint.url,
@@ -254,18 +311,26 @@ impl Lease {
             );
         }
     }
+
+    fn was_dropped(&mut self) {
+        self.endpoint.outcomes.cancelled.increment(1);
+        let waited = self.clock.monotonic().saturating_duration_since(self.began);
+        if self.has_text || waited < HUNG_AFTER {
+            return self.judge(Verdict::None);
+        }
+        let trouble = format!("nobody waited any longer, {} s after a job was sent", waited.as_secs());
+        self.endpoint.lock().trouble = Some(trouble);
+        self.judge(Verdict::Bad);
+    }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        if self.pass.is_some() {
+            self.was_dropped();
+        }
         let mut state = self.endpoint.lock();
         state.running = state.running.saturating_sub(1);
         state.outstanding_tokens = state.outstanding_tokens.saturating_sub(self.tokens);
-        self.endpoint.outstanding_tokens.set(state.outstanding_tokens as f64);
-        drop(state);
-        if let Some(pass) = self.pass.take() {
-            // A task that was dropped: its probe's place must not stay taken. `None` keeps whatever pause there was.
-            self.endpoint.lock().breaker.give_up(pass);
-        }
     }
 }

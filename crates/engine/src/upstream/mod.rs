@@ -2,6 +2,7 @@
 //! pool of them. `run` tells how a job goes; `pool` who gets it. It deliberately renders no chat template: the servers do.
 
 mod affinity;
+mod attempt;
 mod balancing;
 mod breaker;
 mod chat;
@@ -11,28 +12,32 @@ mod endpoint;
 mod fault;
 mod health;
 mod limits;
+mod places;
 mod pool;
+mod refusal;
 mod run;
 mod settings;
 mod sse;
 mod status;
 mod stream;
+mod tally;
 mod transport;
 
 pub use counting::{TokenCounter, TokenizerError};
-pub use limits::MAX_ENDPOINTS;
-pub use settings::{Servers, Timeouts, UpstreamSettings};
+pub use limits::{MAX_ENDPOINTS, MAX_TOTAL_TIMEOUT};
+pub use settings::{CheckedServers, Servers, Timeouts, UpstreamSettings};
 pub use status::{EndpointState, EndpointStatus};
 pub use transport::TransportError;
 
 use crate::{Engine, EngineError, Generation, Job, Prompt, PromptForm, Turn, channel};
 use chancery_domain::{Clock, Randomness};
-use limits::{LIKELY_BYTES_PER_TOKEN, MAX_RUNNING, TEMPLATE_TOKENS, TEMPLATE_TOKENS_PER_TURN};
+use endpoint::Endpoint;
+use limits::{MAX_RUNNING, TEMPLATE_TOKENS, TEMPLATE_TOKENS_PER_TURN};
+use places::Places;
 use pool::Pool;
 use run::Upstream;
 use std::sync::Arc;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use transport::Transport;
 
@@ -48,7 +53,7 @@ pub enum UpstreamError {
 /// One model that other servers run.
 pub struct UpstreamEngine {
     upstream: Arc<Upstream>,
-    places: Arc<Semaphore>,
+    places: Arc<Places>,
     runtime: Handle,
     health: JoinHandle<()>,
 }
@@ -61,35 +66,54 @@ impl UpstreamEngine {
         clock: Arc<dyn Clock>,
         randomness: Arc<dyn Randomness>,
     ) -> Result<Self, UpstreamError> {
-        let UpstreamSettings { model, upstream_model, servers, context_tokens, tokenizer, timeouts } =
-            settings;
-        let Servers { endpoints, api_key } = servers;
-        let transport = Transport::new(api_key.as_deref(), timeouts.connect)?;
+        let UpstreamSettings {
+            model,
+            upstream_model,
+            servers,
+            context_tokens,
+            tokenizer,
+            timeouts,
+            hedge_after,
+        } = settings;
+        let transport = Arc::new(Transport::new(timeouts.connect)?);
+        let servers = checked(&transport, &servers)?;
+        let pool = Pool::new(&model, servers, Arc::clone(&clock), randomness.next_u64());
         let context_tokens = match context_tokens {
             Some(tokens) => tokens,
-            None => asked_for_context(&transport, &endpoints, &upstream_model).await?,
+            None => asked_for_context(&transport, pool.serving(), &upstream_model).await?,
         };
         let upstream = Arc::new(Upstream {
-            pool: Pool::new(&model, &endpoints, Arc::clone(&clock)),
+            pool,
             model,
             upstream_model,
             transport,
             counter: tokenizer,
             context_tokens,
             timeouts,
+            hedge_after,
             clock,
         });
         let runtime = Handle::current();
         let health = runtime.spawn(health::keep_looking(Arc::downgrade(&upstream), randomness));
-        Ok(Self { upstream, places: Arc::new(Semaphore::new(MAX_RUNNING)), runtime, health })
+        Ok(Self { upstream, places: Places::new(MAX_RUNNING), runtime, health })
+    }
+
+    /// Everything that can be wrong with servers that shall take the place of others, found before any model's change.
+    pub fn check_servers(&self, servers: &Servers) -> Result<CheckedServers, TransportError> {
+        checked(&self.upstream.transport, servers)
     }
 
     /// From now on jobs go to these servers; those that run are left to end where they are.
-    pub fn replace_servers(&self, servers: &Servers) -> Result<(), TransportError> {
-        self.upstream.transport.set_api_key(servers.api_key.as_deref())?;
-        self.upstream.pool.replace(&servers.endpoints);
-        Ok(())
+    pub fn replace_servers(&self, servers: CheckedServers) {
+        self.upstream.pool.replace(servers);
     }
+}
+
+fn checked(transport: &Transport, servers: &Servers) -> Result<CheckedServers, TransportError> {
+    let Servers { endpoints, api_key } = servers;
+    transport.prepare_for(endpoints)?;
+    let authorization = transport::authorization(api_key.as_deref())?;
+    Ok(CheckedServers { endpoints: endpoints.clone(), authorization })
 }
 
 impl Drop for UpstreamEngine {
@@ -100,19 +124,18 @@ impl Drop for UpstreamEngine {
 
 /// The shortest that any server says, so that every one of them can take every job.
 async fn asked_for_context(
-    transport: &Transport,
-    endpoints: &[String],
+    transport: &Arc<Transport>,
+    endpoints: Vec<Arc<Endpoint>>,
     upstream_model: &str,
 ) -> Result<u32, UpstreamError> {
     let mut shortest: Option<u32> = None;
     let mut troubles = Vec::new();
-    for endpoint in endpoints {
-        match health::look(transport, endpoint).await {
-            Ok(list) => match context::context_tokens(&list, upstream_model) {
-                Some(tokens) => shortest = Some(shortest.map_or(tokens, |shortest| shortest.min(tokens))),
-                None => troubles.push(format!("{endpoint}: its list of models does not say it")),
-            },
-            Err(fault) => troubles.push(format!("{endpoint}: {}", fault.story)),
+    for (endpoint, outcome) in health::look_at(transport, endpoints).await {
+        let url = &endpoint.url;
+        match outcome.map(|list| context::context_tokens(&list, upstream_model)) {
+            Ok(Some(tokens)) => shortest = Some(shortest.map_or(tokens, |shortest| shortest.min(tokens))),
+            Ok(None) => troubles.push(format!("{url}: its list of models does not say it")),
+            Err(fault) => troubles.push(format!("{url}: {}", fault.story)),
         }
     }
     shortest.ok_or_else(|| UpstreamError::ContextUnknown(troubles.join("; ")))
@@ -134,15 +157,13 @@ impl Engine for UpstreamEngine {
         let counter = self.upstream.counter.as_ref();
         let input_tokens = counting::input_tokens(counter, turns)?;
         // Where the count is only the most that there can be, the servers are left to say what is too long.
-        if counter.is_some() && input_tokens >= context_tokens {
-            return Err(EngineError::InputTooLong { prompt_tokens: input_tokens, context_tokens });
-        }
-        let text_tokens = match counter {
-            Some(_) => input_tokens,
-            None => input_tokens / LIKELY_BYTES_PER_TOKEN,
+        let prompt_tokens = match counter {
+            Some(_) if input_tokens >= context_tokens => {
+                return Err(EngineError::InputTooLong { prompt_tokens: Some(input_tokens), context_tokens });
+            }
+            Some(_) => input_tokens.saturating_add(template_tokens(turns)).min(context_tokens - 1),
+            None => 0,
         };
-        let prompt_tokens = text_tokens.saturating_add(template_tokens(turns));
-        let prompt_tokens = prompt_tokens.min(context_tokens.saturating_sub(1));
         let form = PromptForm::Turns { turns: turns.into(), prompt_tokens };
         Ok(Prompt { form, input_tokens })
     }
@@ -151,8 +172,8 @@ impl Engine for UpstreamEngine {
         let PromptForm::Turns { turns, .. } = &job.prompt.form else {
             return Err(EngineError::Failed("the prompt was prepared for another engine".to_owned()));
         };
-        let place = Arc::clone(&self.places).try_acquire_owned();
-        let place = place.map_err(|_| EngineError::Overloaded { retry_after_s: 1 })?;
+        let place = self.places.take(job.account);
+        let place = place.ok_or(EngineError::Overloaded { retry_after_s: 1 })?;
         let (sink, generation) = channel();
         let (upstream, turns) = (Arc::clone(&self.upstream), Arc::clone(turns));
         self.runtime.spawn(async move {

@@ -1,124 +1,147 @@
 //! HTTP to the servers of a pool: within bounds of time and size, never where a reply would send it.
 
-use super::chat::kind_of_error;
 use super::fault::{Fault, Trouble};
-use super::limits::{IDLE_CONNECTION_KEPT, MAX_MODELS_BYTES, MAX_REFUSAL_BYTES};
-use reqwest::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use reqwest::{Response, StatusCode};
+use super::limits::{IDLE_CONNECTION_KEPT, MAX_MODELS_BYTES, MAX_REFUSAL_BYTES, REFUSAL_PATIENCE};
+use super::refusal;
+use reqwest::Response;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use std::error::Error;
-use std::sync::{PoisonError, RwLock};
+use std::sync::OnceLock;
 use std::time::Duration;
+use tokio::time::timeout;
 
-/// The HTTP client cannot be made; the text says why.
+/// The HTTP client cannot be made, or not used with this key; the text says why.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct TransportError(String);
 
 pub(super) struct Transport {
-    http: reqwest::Client,
-    /// The whole header, marked as secret; it can be replaced while jobs run.
-    authorization: RwLock<Option<HeaderValue>>,
+    connect_timeout: Duration,
+    without_tls: reqwest::Client,
+    /// Made only where a server's address is https: it needs the machine's certificates, which there may be none of.
+    with_tls: OnceLock<reqwest::Client>,
 }
 
-/// Words in a refusal that say the prompt does not fit: vLLM's and SGLang's, llama-server's, and OpenAI's code for it.
-const TOO_LONG: [&str; 5] = [
-    "maximum context length",
-    "context_length_exceeded",
-    "exceed_context_size",
-    "longer than the model's context",
-    "input_too_long",
-];
+/// Where a request goes and the key that goes with it: never one without the other.
+#[derive(Clone, Copy)]
+pub(super) struct Addressee<'a> {
+    pub(super) url: &'a str,
+    pub(super) authorization: Option<&'a HeaderValue>,
+}
 
 impl Transport {
-    pub(super) fn new(api_key: Option<&str>, connect_timeout: Duration) -> Result<Self, TransportError> {
+    pub(super) fn new(connect_timeout: Duration) -> Result<Self, TransportError> {
         // Whoever was first chose the same.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder()
-            .user_agent("chancery")
-            .redirect(reqwest::redirect::Policy::none())
-            .pool_idle_timeout(IDLE_CONNECTION_KEPT)
-            .connect_timeout(connect_timeout)
-            .tcp_nodelay(true)
-            // Generation servers stand beside this one; a proxy of the network is for what is outside.
-            .no_proxy()
-            .build()
-            .map_err(|error| TransportError(whole_story(error)))?;
-        let transport = Self { http, authorization: RwLock::new(None) };
-        transport.set_api_key(api_key)?;
-        Ok(transport)
+        let without_tls = client(connect_timeout).tls_certs_only(std::iter::empty());
+        Ok(Self { connect_timeout, without_tls: built(without_tls)?, with_tls: OnceLock::new() })
     }
 
-    pub(super) fn set_api_key(&self, api_key: Option<&str>) -> Result<(), TransportError> {
-        let header = match api_key {
-            None => None,
-            Some(key) => {
-                let mut header = HeaderValue::from_str(&format!("Bearer {key}")).map_err(|_| {
-                    TransportError("the API key has characters that no header takes".to_owned())
-                })?;
-                header.set_sensitive(true);
-                Some(header)
-            }
-        };
-        *self.authorization.write().unwrap_or_else(PoisonError::into_inner) = header;
+    /// To be called before these are used.
+    pub(super) fn prepare_for(&self, endpoints: &[String]) -> Result<(), TransportError> {
+        if self.with_tls.get().is_none() && endpoints.iter().any(|url| has_tls(url)) {
+            // Somebody else may have made one meanwhile, which is as good.
+            let _ = self.with_tls.set(built(client(self.connect_timeout))?);
+        }
         Ok(())
     }
 
     /// Sends a job, and gives the reply once its head is there and says that it went well.
-    pub(super) async fn chat(&self, endpoint: &str, body: Vec<u8>) -> Result<Response, Fault> {
-        let request = self.http.post(format!("{endpoint}/chat/completions"));
-        self.send(request.header(CONTENT_TYPE, "application/json").body(body)).await
+    pub(super) async fn chat(&self, to: Addressee<'_>, body: Vec<u8>) -> Result<Response, Fault> {
+        let request = self.http(to.url).post(format!("{}/chat/completions", to.url));
+        send(to, request.header(CONTENT_TYPE, "application/json").body(body)).await
     }
 
     /// The server's list of models.
-    pub(super) async fn models(&self, endpoint: &str) -> Result<Vec<u8>, Fault> {
-        let reply = self.send(self.http.get(format!("{endpoint}/models"))).await?;
-        read(reply, MAX_MODELS_BYTES).await
-    }
-
-    async fn send(&self, request: reqwest::RequestBuilder) -> Result<Response, Fault> {
-        let authorization = self.authorization.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let request = match authorization {
-            Some(authorization) => request.header(reqwest::header::AUTHORIZATION, authorization),
-            None => request,
-        };
-        let reply = request.send().await.map_err(of_failed_sending)?;
-        if reply.status().is_success() { Ok(reply) } else { Err(of_refusal(reply).await) }
-    }
-}
-
-async fn read(mut reply: Response, max_bytes: usize) -> Result<Vec<u8>, Fault> {
-    let mut body = Vec::new();
-    while let Some(chunk) = reply.chunk().await.map_err(of_failed_sending)? {
-        if body.len() + chunk.len() > max_bytes {
-            return Err(Fault::broken(format!("a reply has more than {max_bytes} bytes")));
+    pub(super) async fn models(&self, of: Addressee<'_>) -> Result<Vec<u8>, Fault> {
+        let mut reply = send(of, self.http(of.url).get(format!("{}/models", of.url))).await?;
+        let mut list = Vec::new();
+        while let Some(chunk) = reply.chunk().await.map_err(of_failed_reading)? {
+            if list.len() + chunk.len() > MAX_MODELS_BYTES {
+                return Err(Fault::broken(format!(
+                    "its list of models has more than {MAX_MODELS_BYTES} bytes"
+                )));
+            }
+            list.extend_from_slice(&chunk);
         }
-        body.extend_from_slice(&chunk);
+        Ok(list)
     }
-    Ok(body)
+
+    fn http(&self, url: &str) -> &reqwest::Client {
+        match self.with_tls.get() {
+            Some(with_tls) if has_tls(url) => with_tls,
+            _ => &self.without_tls,
+        }
+    }
 }
 
-async fn of_refusal(reply: Response) -> Fault {
+fn has_tls(url: &str) -> bool {
+    url.starts_with("https://")
+}
+
+fn client(connect_timeout: Duration) -> reqwest::ClientBuilder {
+    reqwest::Client::builder()
+        .user_agent("chancery")
+        .redirect(reqwest::redirect::Policy::none())
+        .pool_idle_timeout(IDLE_CONNECTION_KEPT)
+        .connect_timeout(connect_timeout)
+        .tcp_nodelay(true)
+        // Generation servers stand beside this one; a proxy of the network is for what is outside.
+        .no_proxy()
+}
+
+fn built(client: reqwest::ClientBuilder) -> Result<reqwest::Client, TransportError> {
+    client.build().map_err(|error| TransportError(whole_story(error)))
+}
+
+/// The whole header, marked as secret.
+pub(super) fn authorization(api_key: Option<&str>) -> Result<Option<HeaderValue>, TransportError> {
+    let Some(key) = api_key else { return Ok(None) };
+    let unfit = |_| TransportError("the API key has characters that no header takes".to_owned());
+    let mut header = HeaderValue::from_str(&format!("Bearer {key}")).map_err(unfit)?;
+    header.set_sensitive(true);
+    Ok(Some(header))
+}
+
+async fn send(to: Addressee<'_>, request: reqwest::RequestBuilder) -> Result<Response, Fault> {
+    let request = match to.authorization {
+        Some(authorization) => request.header(AUTHORIZATION, authorization.clone()),
+        None => request,
+    };
+    let reply = request.send().await.map_err(of_failed_sending)?;
+    if reply.status().is_success() { Ok(reply) } else { Err(of_refusal(reply).await) }
+}
+
+/// A refusal is one however much of its words comes.
+async fn of_refusal(mut reply: Response) -> Fault {
     let status = reply.status();
     let retry_after = reply.headers().get(RETRY_AFTER).and_then(|seconds| seconds.to_str().ok());
     let retry_after_s = retry_after.and_then(|seconds| seconds.parse().ok());
-    let body = read(reply, MAX_REFUSAL_BYTES).await.unwrap_or_default();
-    let body = String::from_utf8_lossy(&body);
-    let trouble = match status {
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Trouble::Busy { retry_after_s },
-        StatusCode::GATEWAY_TIMEOUT | StatusCode::REQUEST_TIMEOUT => Trouble::TimedOut,
-        // Its key, its address or its model is not what this side was told: it can be used for nothing.
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => Trouble::Broken,
-        _ if TOO_LONG.iter().any(|words| body.contains(words)) => Trouble::TooLong,
-        status if status.is_client_error() => Trouble::Refused,
-        _ => Trouble::Broken,
+    let mut body = Vec::new();
+    let reading = async {
+        while body.len() < MAX_REFUSAL_BYTES {
+            let Ok(Some(chunk)) = reply.chunk().await else { break };
+            body.extend_from_slice(&chunk);
+        }
     };
-    let error: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
-    Fault::new(trouble, format!("it answered {}{}", status.as_u16(), kind_of_error(&error["error"])))
+    let _ = timeout(REFUSAL_PATIENCE, reading).await;
+    body.truncate(MAX_REFUSAL_BYTES);
+    refusal::read(status, retry_after_s, &String::from_utf8_lossy(&body))
 }
 
-pub(super) fn of_failed_sending(error: reqwest::Error) -> Fault {
-    let trouble =
-        if error.is_timeout() && !error.is_connect() { Trouble::TimedOut } else { Trouble::Unreachable };
+/// Before the reply's head.
+fn of_failed_sending(error: reqwest::Error) -> Fault {
+    let trouble = match (error.is_connect(), error.is_timeout()) {
+        (true, _) => Trouble::Unreachable,
+        (false, true) => Trouble::TimedOut,
+        (false, false) => Trouble::Lost,
+    };
+    Fault::new(trouble, whole_story(error))
+}
+
+/// After it.
+pub(super) fn of_failed_reading(error: reqwest::Error) -> Fault {
+    let trouble = if error.is_timeout() { Trouble::TimedOut } else { Trouble::Unreachable };
     Fault::new(trouble, whole_story(error))
 }
 

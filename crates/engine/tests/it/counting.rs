@@ -1,9 +1,14 @@
 //! What is counted, and who is believed.
 
-use crate::server::{FaultyServer, Step, finish, reply, text, usage, well_ended};
-use crate::set_up::{ask, engine, engine_with, job, settings, start, whole, word_counter};
+use crate::server::{FaultyServer, Step, counted_text, finish, reply, text, usage, well_ended};
+use crate::set_up::{
+    ask, counter, engine, engine_with, instructed_job, job, settings, start, whole, word_counter,
+};
 use chancery_engine::upstream::{UpstreamEngine, UpstreamSettings};
-use chancery_engine::{Engine, EngineError, Event, StopReason, Turn};
+use chancery_engine::{Engine, EngineError, Event, Generation, StopReason, Turn};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tokio::sync::Notify;
 
 async fn counting_engine(server: &FaultyServer) -> UpstreamEngine {
     engine_with(UpstreamSettings { tokenizer: Some(word_counter()), ..settings(&[server]) }).await
@@ -93,15 +98,16 @@ async fn why_a_reply_ended_is_told_in_our_words() {
 
 #[tokio::test]
 async fn a_server_is_asked_for_no_more_than_the_context_has_room_for() {
-    let mut steps = vec![Step::Stream, text("a b")];
-    steps.extend(well_ended("length", 4_000, 2));
+    let mut steps = vec![Step::Stream, text(&"word ".repeat(200))];
+    steps.extend(well_ended("length", 4_000, 200));
     let server = FaultyServer::always(steps).await;
     let engine = counting_engine(&server).await;
     let long = "word ".repeat(4_000);
     let (_, ended) = whole(engine.start(job(&engine, &long, 1_000)).unwrap()).await.unwrap();
     assert_eq!(ended.reason, StopReason::ContextLength);
-    let sent: serde_json::Value = serde_json::from_str(&server.jobs()[0]).unwrap();
-    assert!(sent["max_tokens"].as_u64().unwrap() < 96, "{}", sent["max_tokens"]);
+    let sent = server.job(0)["max_tokens"].as_u64().unwrap();
+    assert!(sent < 96, "{sent}");
+    assert_eq!(u64::from(ended.output_tokens), sent, "no more counts than was asked for and set aside");
     let too_long = Turn::instructions_and_input("", "word ".repeat(4_096));
     assert!(matches!(engine.prepare(&too_long), Err(EngineError::InputTooLong { .. })));
 }
@@ -110,14 +116,28 @@ async fn a_server_is_asked_for_no_more_than_the_context_has_room_for() {
 async fn a_job_says_what_it_is_and_carries_the_key() {
     let server = FaultyServer::always(reply(&["x"], 1)).await;
     ask(&engine(&[&server]).await, "Say \"x\".").await.unwrap();
-    let sent: serde_json::Value = serde_json::from_str(&server.jobs()[0]).unwrap();
-    let expected = serde_json::json!({
+    let sent = server.job(0);
+    let expected = json!({
         "model": "their-m", "max_tokens": 16, "temperature": 0.0, "stream": true,
-        "stream_options": {"include_usage": true},
+        "stream_options": {"include_usage": true, "continuous_usage_stats": true},
         "messages": [{"role": "system", "content": ""}, {"role": "user", "content": "Say \"x\"."}],
     });
     assert_eq!(sent, expected);
+    ask(&counting_engine(&server).await, "x").await.unwrap();
+    assert_eq!(
+        server.job(1)["stream_options"],
+        json!({"include_usage": true}),
+        "who counts need not be told"
+    );
     assert!(server.heads()[0].to_ascii_lowercase().contains("authorization: bearer secret"));
+}
+
+async fn until_said(generation: &mut Generation, expected: &str) {
+    let mut said = String::new();
+    while said != expected {
+        let Event::Text(text) = generation.next().await.unwrap() else { panic!("it ended") };
+        said += &text;
+    }
 }
 
 #[tokio::test]
@@ -126,11 +146,7 @@ async fn a_hang_up_closes_the_connection_and_counts_what_was_handed_on() {
         let server = FaultyServer::always(vec![Step::Stream, text("one"), text(" two"), Step::Hang]).await;
         let engine = if counts { counting_engine(&server).await } else { engine(&[&server]).await };
         let mut generation = start(&engine, "x");
-        let mut said = String::new();
-        while said != "one two" {
-            let Event::Text(text) = generation.next().await.unwrap() else { panic!("it ended") };
-            said += &text;
-        }
+        until_said(&mut generation, "one two").await;
         generation.cancel();
         let Event::Ended(ended) = generation.next().await.unwrap() else { panic!("more text") };
         assert_eq!((ended.reason, ended.output_tokens), (StopReason::Cancelled, 2));
@@ -147,4 +163,209 @@ async fn a_hang_up_before_the_first_token_closes_the_connection_too() {
     server.until_jobs(1).await;
     drop(generation);
     server.until_hang_ups(1).await;
+}
+
+#[tokio::test]
+async fn a_hang_up_pays_for_the_prompt_where_the_server_has_said_what_it_was() {
+    let steps = vec![Step::Stream, counted_text("one", 7, 1), counted_text(" two three", 7, 3), Step::Hang];
+    let server = FaultyServer::always(steps).await;
+    let engine = engine(&[&server]).await;
+    let mut generation = start(&engine, "Seven tokens or so.");
+    until_said(&mut generation, "one two three").await;
+    generation.cancel();
+    let Event::Ended(ended) = generation.next().await.unwrap() else { panic!("more text") };
+    assert_eq!((ended.reason, ended.input_tokens, ended.output_tokens), (StopReason::Cancelled, Some(7), 3));
+}
+
+#[tokio::test]
+async fn a_hang_up_when_the_reply_has_ended_waits_for_its_count() {
+    let gate = Arc::new(Notify::new());
+    let chunks =
+        [r#"{"choices":[{"delta":{"content":"all"}}]}"#, r#"{"choices":[{"finish_reason":"stop"}]}"#];
+    let together = chunks.map(|chunk| format!("data: {chunk}\n\n")).concat();
+    let steps = vec![
+        Step::Stream,
+        Step::Raw(together.into_bytes()),
+        Step::Gate(Arc::clone(&gate)),
+        usage(9, 1),
+        Step::Event("[DONE]".to_owned()),
+        Step::End,
+    ];
+    let server = FaultyServer::always(steps).await;
+    let engine = engine(&[&server]).await;
+    let mut generation = start(&engine, "Nine.");
+    until_said(&mut generation, "all").await;
+    generation.cancel();
+    gate.notify_one();
+    let Event::Ended(ended) = generation.next().await.unwrap() else { panic!("more text") };
+    assert_eq!((ended.reason, ended.input_tokens, ended.output_tokens), (StopReason::Complete, Some(9), 1));
+}
+
+#[tokio::test]
+async fn usage_that_comes_before_the_end_is_not_the_last_word() {
+    let mut early = vec![Step::Stream, text("one"), usage(7, 1), text(" two"), text(" three")];
+    let never_again =
+        [early.clone(), vec![finish("stop"), Step::Event("[DONE]".to_owned()), Step::End]].concat();
+    early.extend(well_ended("stop", 7, 4));
+    for (steps, expected) in [(early, 4), (never_again, 3)] {
+        let server = FaultyServer::always(steps).await;
+        let (said, ended) = ask(&engine(&[&server]).await, "Some seven tokens.").await.unwrap();
+        assert_eq!(
+            (said.as_str(), ended.input_tokens, ended.output_tokens),
+            ("one two three", Some(7), expected)
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_an_option_is_not_sent_it_again() {
+    let body = r#"{"error":{"message":"unknown field stream_options.continuous_usage_stats"}}"#;
+    let server = FaultyServer::start(move |number| match number {
+        0 => vec![Step::Answer(400, "", body.to_owned())],
+        _ => reply(&["fine"], 1),
+    })
+    .await;
+    let engine = engine(&[&server]).await;
+    for _ in 0..2 {
+        assert_eq!(ask(&engine, "x").await.unwrap().0, "fine");
+    }
+    let options: Vec<Value> = (0..3).map(|number| server.job(number)["stream_options"].clone()).collect();
+    let without = json!({"include_usage": true});
+    assert_eq!(
+        options,
+        [json!({"include_usage": true, "continuous_usage_stats": true}), without.clone(), without]
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_takes_no_empty_turn_gets_the_job_without_it() {
+    let body = r#"{"error":{"message":"system turn must not be empty"}}"#;
+    let server = FaultyServer::start(move |number| match number {
+        0 => vec![Step::Answer(400, "", body.to_owned())],
+        _ => reply(&["fine"], 1),
+    })
+    .await;
+    let engine = counting_engine(&server).await;
+    assert_eq!(ask(&engine, "x").await.unwrap().0, "fine");
+    let roles = |number| {
+        let messages = server.job(number)["messages"].as_array().unwrap().clone();
+        messages.iter().map(|message| message["role"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!((roles(0), roles(1)), (vec!["system".to_owned(), "user".to_owned()], vec!["user".to_owned()]));
+}
+
+#[tokio::test]
+async fn without_a_tokenizer_the_callers_own_cap_goes_along_and_falls_only_after_a_refusal() {
+    let server = FaultyServer::always(reply(&["fine"], 3_000)).await;
+    let uncounted = engine(&[&server]).await;
+    let long = "word ".repeat(3_000);
+    whole(uncounted.start(job(&uncounted, &long, 1_000)).unwrap()).await.unwrap();
+    assert_eq!(server.job(0)["max_tokens"], 1_000, "its bytes say little of its tokens");
+
+    let said = "This model's maximum context length is 4096 tokens. However, you requested 4300 tokens (3300 in the messages, \
+                1000 in the completion).";
+    for (message, expected) in [(said, 796), ("the maximum context length was exceeded", 0)] {
+        let body = json!({"error": {"message": message}}).to_string();
+        let server = FaultyServer::start(move |number| match number {
+            0 => vec![Step::Answer(400, "", body.clone())],
+            _ => reply(&["fine"], 3_300),
+        })
+        .await;
+        let engine = engine_with(settings(&[&server])).await;
+        let outcome = whole(engine.start(job(&engine, &long, 1_000)).unwrap()).await;
+        if expected > 0 {
+            assert_eq!(outcome.unwrap().0, "fine");
+            assert_eq!(server.job(1)["max_tokens"], expected, "{message}");
+        } else {
+            assert!(
+                matches!(outcome, Err(EngineError::InputTooLong { .. })),
+                "it cannot have room by its bytes"
+            );
+            assert_eq!(server.jobs().len(), 1);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_cap_that_is_the_whole_contexts_leaves_room_for_a_likely_prompt() {
+    let server = FaultyServer::always(reply(&["fine"], 10)).await;
+    let engine = engine(&[&server]).await;
+    whole(engine.start(instructed_job(&engine, "Answer.", "Now, please.", 4_096)).unwrap()).await.unwrap();
+    let sent = server.job(0)["max_tokens"].as_u64().unwrap();
+    assert!((3_900..4_096).contains(&sent), "{sent}");
+}
+
+/// A byte-level tokenizer without merges: every byte is a token, but for what was added.
+fn of_bytes(pre_tokenizer: &Value, normalizer: &Value, added: &[(&str, bool)]) -> Value {
+    // The characters that stand for bytes, as GPT-2 has them.
+    let plain = (0_u32..256).filter(|byte| matches!(byte, 33..=126 | 161..=172 | 174..=255));
+    let others = (0_u32..256).filter(|byte| !matches!(byte, 33..=126 | 161..=172 | 174..=255));
+    let others = others.zip(256_u32..).map(|(_, character)| character);
+    let characters = plain.chain(others).map(|character| char::from_u32(character).unwrap().to_string());
+    let vocab: serde_json::Map<String, Value> =
+        characters.enumerate().map(|(id, character)| (character, json!(id))).collect();
+    let added: Vec<Value> = added
+        .iter()
+        .zip(256..)
+        .map(|((content, special), id)| {
+            json!({"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+                "normalized": !special, "special": special})
+        })
+        .collect();
+    json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": normalizer,
+        "pre_tokenizer": pre_tokenizer, "post_processor": null, "decoder": null,
+        "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "vocab": vocab, "merges": []},
+    })
+}
+
+/// As Qwen's cut: a regular expression, and bytes after it.
+fn qwens_cut() -> Value {
+    let pattern = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+    json!({"type": "Sequence", "pretokenizers": [
+        {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false},
+        {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false},
+    ]})
+}
+
+#[test]
+fn no_text_is_an_added_token_whatever_the_file_calls_it() {
+    let added = [("<think>", false), ("<|im_start|>", true)];
+    let counter = counter(&of_bytes(&qwens_cut(), &Value::Null, &added));
+    for text in ["<think>", "<|im_start|>", "a<think>b"] {
+        assert_eq!(counter.count(text).unwrap() as usize, text.len(), "{text}");
+    }
+}
+
+#[test]
+fn a_text_is_counted_in_the_form_that_the_model_reads() {
+    let counter = counter(&of_bytes(&qwens_cut(), &json!({"type": "NFC"}), &[]));
+    assert_eq!(counter.count("e\u{301}").unwrap(), 2, "one character of two bytes");
+}
+
+#[test]
+fn a_tokenizer_that_marks_spaces_counts_words_as_its_model_does() {
+    let model = json!({"type": "Unigram", "unk_id": 0, "byte_fallback": false,
+        "vocab": [["<unk>", 0.0], ["\u{2581}", -2.0], ["\u{2581}one", -1.0], ["\u{2581}two", -1.0], ["one", -3.0]]});
+    let tokenizer = json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": {"type": "Metaspace", "replacement": "\u{2581}", "prepend_scheme": "always", "split": true},
+        "post_processor": null, "decoder": null, "model": model,
+    });
+    let counter = counter(&tokenizer);
+    for (text, expected) in [("one", 1), ("one two", 2), ("one  two", 3), ("", 0)] {
+        assert_eq!(counter.count(text).unwrap(), expected, "{text:?}");
+    }
+}
+
+#[test]
+fn a_text_on_which_the_cutter_gives_up_is_refused_and_not_miscounted() {
+    let counter = counter(&of_bytes(&qwens_cut(), &Value::Null, &[]));
+    let adversarial = format!("{}x", " ".repeat(1_040_000));
+    for text in [adversarial, "a".repeat(200_000)] {
+        assert!(matches!(counter.count(&text), Err(EngineError::InputRefused { .. })));
+    }
+    let long = "one two, three.\n".repeat(20_000);
+    assert_eq!(counter.count(&long).unwrap() as usize, long.len());
 }

@@ -2,7 +2,7 @@
 
 use crate::server::{FaultyServer, Step, reply, text, well_ended};
 use crate::set_up::{TIMEOUTS, ask, engine, engine_with, instructed_job, servers, settings, start, whole};
-use chancery_engine::upstream::{EndpointState, Timeouts, UpstreamSettings};
+use chancery_engine::upstream::{EndpointState, Timeouts, UpstreamEngine, UpstreamSettings};
 use chancery_engine::{Engine, Event};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ async fn a_server_that_was_taken_out_finishes_what_it_has_and_gets_nothing_more(
     let engine = engine_with(UpstreamSettings { timeouts, ..settings(&[&old]) }).await;
     let mut running = start(&engine, "x");
     assert_eq!(running.next().await.unwrap(), Event::Text("begun".to_owned()));
-    engine.replace_servers(&servers(&[&new])).unwrap();
+    engine.replace_servers(engine.check_servers(&servers(&[&new])).unwrap());
     for _ in 0..5 {
         assert_eq!(ask(&engine, "x").await.unwrap().0, "new");
     }
@@ -41,7 +41,7 @@ async fn a_new_key_goes_with_the_next_job() {
     let engine = engine(&[&server]).await;
     let mut changed = servers(&[&server]);
     changed.api_key = Some("rotated".to_owned());
-    engine.replace_servers(&changed).unwrap();
+    engine.replace_servers(engine.check_servers(&changed).unwrap());
     ask(&engine, "x").await.unwrap();
     assert!(server.heads()[0].contains("Bearer rotated"));
 }
@@ -86,4 +86,65 @@ async fn the_context_is_asked_of_the_servers_where_it_is_not_set() {
     let server = FaultyServer::always(Vec::new()).await;
     let asked = engine_with(UpstreamSettings { context_tokens: None, ..settings(&[&server]) }).await;
     assert_eq!(asked.context_tokens(), 4_096);
+}
+
+#[tokio::test]
+async fn a_list_of_models_without_an_end_is_not_read_to_it() {
+    let server = FaultyServer::start_listing("x".repeat(2_000_000), |_| Vec::new()).await;
+    let unasked = UpstreamSettings { context_tokens: None, ..settings(&[&server]) };
+    let randomness = Arc::new(chancery_domain::SeededRandomness::new(1));
+    let started = UpstreamEngine::start(unasked, Arc::new(chancery_domain::SystemClock), randomness).await;
+    let error = started.err().unwrap().to_string();
+    assert!(error.contains("more than") && error.contains(&server.url), "{error}");
+}
+
+#[tokio::test]
+async fn the_shortest_context_of_all_servers_counts() {
+    let list = |tokens: u32| format!(r#"{{"data":[{{"id":"their-m","max_model_len":{tokens}}}]}}"#);
+    let long = FaultyServer::start_listing(list(9_000), |_| Vec::new()).await;
+    let short = FaultyServer::start_listing(list(3_000), |_| Vec::new()).await;
+    let asked = engine_with(UpstreamSettings { context_tokens: None, ..settings(&[&long, &short]) }).await;
+    assert_eq!(asked.context_tokens(), 3_000);
+}
+
+fn hedged(at: &[&FaultyServer]) -> UpstreamSettings {
+    UpstreamSettings { hedge_after: Some(Duration::from_millis(200)), ..settings(at) }
+}
+
+#[tokio::test]
+async fn a_second_server_is_asked_where_the_first_is_slow_and_only_the_faster_is_heard_and_billed() {
+    let slow = FaultyServer::always(vec![Step::Hang]).await;
+    let fast = FaultyServer::always(reply(&["fast"], 3)).await;
+    let engine = engine_with(hedged(&[&slow, &fast])).await;
+    for number in 0..4 {
+        let (said, ended) = ask(&engine, &format!("{number}")).await.unwrap();
+        assert_eq!((said.as_str(), ended.output_tokens, ended.input_tokens), ("fast", 1, Some(3)));
+    }
+    assert_eq!(fast.jobs().len(), 4);
+    let hedged = slow.jobs().len();
+    assert!(hedged >= 1, "one of them began there");
+    slow.until_hang_ups(hedged).await;
+    assert!(engine.endpoints().iter().all(|status| status.running == 0 && status.state == EndpointState::Up));
+}
+
+#[tokio::test]
+async fn where_one_of_two_servers_fails_the_other_is_still_heard() {
+    let late = [Step::Stream, Step::Pause(Duration::from_millis(900)), text("late")];
+    let late = [late.to_vec(), well_ended("stop", 1, 1).to_vec()].concat();
+    let failing = vec![Step::Pause(Duration::from_millis(500)), Step::Answer(500, "", String::new())];
+    let (late, failing) = (FaultyServer::always(late).await, FaultyServer::always(failing).await);
+    let engine = engine_with(hedged(&[&late, &failing])).await;
+    for _ in 0..3 {
+        assert_eq!(ask(&engine, "x").await.unwrap().0, "late");
+    }
+}
+
+#[tokio::test]
+async fn without_the_option_no_job_is_ever_at_two_servers() {
+    let steps = [Step::Pause(Duration::from_millis(600)), Step::Stream, text("slow")];
+    let steps = [steps.to_vec(), well_ended("stop", 1, 1).to_vec()].concat();
+    let pool = [FaultyServer::always(steps.clone()).await, FaultyServer::always(steps).await];
+    let engine = engine(&[&pool[0], &pool[1]]).await;
+    ask(&engine, "x").await.unwrap();
+    assert_eq!(pool[0].jobs().len() + pool[1].jobs().len(), 1);
 }

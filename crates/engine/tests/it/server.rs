@@ -18,6 +18,8 @@ pub enum Step {
     Event(String),
     /// Bytes as they are, within the stream.
     Raw(Vec<u8>),
+    /// Bytes as they are, in place of a reply.
+    Bytes(Vec<u8>),
     Pause(Duration),
     /// Goes on when the test says so.
     Gate(Arc<Notify>),
@@ -39,6 +41,7 @@ pub struct FaultyServer {
 
 #[derive(Default)]
 struct State {
+    list: String,
     /// Bodies of the jobs that came.
     jobs: Mutex<Vec<String>>,
     heads: Mutex<Vec<String>>,
@@ -49,9 +52,18 @@ struct State {
 impl FaultyServer {
     /// The script is given the number of the job, from 0.
     pub async fn start(script: impl Fn(usize) -> Vec<Step> + Send + Sync + 'static) -> Self {
+        let list = r#"{"object":"list","data":[{"id":"m","max_model_len":4096}]}"#;
+        Self::start_listing(list.to_owned(), script).await
+    }
+
+    /// With a list of models of its own.
+    pub async fn start_listing(
+        list: String,
+        script: impl Fn(usize) -> Vec<Step> + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/v1", listener.local_addr().unwrap());
-        let state = Arc::new(State::default());
+        let state = Arc::new(State { list, ..State::default() });
         let (script, shared): (Script, _) = (Arc::new(script), Arc::clone(&state));
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -72,6 +84,11 @@ impl FaultyServer {
 
     pub fn heads(&self) -> Vec<String> {
         self.state.heads.lock().unwrap().clone()
+    }
+
+    /// The job with this number, as it came.
+    pub fn job(&self, number: usize) -> serde_json::Value {
+        serde_json::from_str(&self.jobs()[number]).unwrap()
     }
 
     /// Waits until so many jobs have come.
@@ -108,8 +125,7 @@ impl Drop for FaultyServer {
 async fn serve(mut stream: TcpStream, script: Script, state: Arc<State>) {
     while let Some((head, body)) = read_request(&mut stream).await {
         let steps = if head.starts_with("GET") {
-            let list = r#"{"object":"list","data":[{"id":"m","max_model_len":4096}]}"#;
-            vec![Step::Answer(200, "", list.to_owned())]
+            vec![Step::Answer(200, "", state.list.clone())]
         } else {
             let mut jobs = state.jobs.lock().unwrap();
             jobs.push(body);
@@ -141,6 +157,7 @@ async fn take(stream: &mut TcpStream, step: Step, state: &State) -> bool {
         }
         Step::Event(data) => chunk(stream, format!("data: {data}\n\n").as_bytes()).await,
         Step::Raw(bytes) => chunk(stream, &bytes).await,
+        Step::Bytes(bytes) => stream.write_all(&bytes).await,
         Step::Pause(pause) => {
             tokio::time::sleep(pause).await;
             Ok(())
@@ -197,6 +214,20 @@ pub fn text(text: &str) -> Step {
     let delta =
         serde_json::json!({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": null}]});
     Step::Event(delta.to_string())
+}
+
+/// A piece of text with what was counted so far.
+pub fn counted_text(text: &str, prompt_tokens: u32, completion_tokens: u32) -> Step {
+    let usage = serde_json::json!({"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens});
+    let delta = serde_json::json!({"choices": [{"index": 0, "delta": {"content": text}}], "usage": usage});
+    Step::Event(delta.to_string())
+}
+
+/// What the model thinks before it answers.
+pub fn reasoning(text: &str) -> Step {
+    Step::Event(
+        serde_json::json!({"choices": [{"index": 0, "delta": {"reasoning_content": text}}]}).to_string(),
+    )
 }
 
 pub fn finish(reason: &str) -> Step {

@@ -1,19 +1,23 @@
 //! Engines and jobs of these tests.
 
 use crate::server::FaultyServer;
-use chancery_domain::{AccountId, SeededRandomness, SystemClock};
+use chancery_domain::{AccountId, ManualClock, SeededRandomness, SystemClock, UnixMillis};
 use chancery_engine::upstream::{Servers, Timeouts, TokenCounter, UpstreamEngine, UpstreamSettings};
 use chancery_engine::{Ended, Engine, EngineError, Event, Generation, Job, Sampling, Turn};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Short, so that hanging servers cost no time; long enough for a busy machine.
+/// Long enough for a busy machine.
 pub const TIMEOUTS: Timeouts = Timeouts {
-    connect: Duration::from_secs(2),
-    first_token: Duration::from_millis(1_500),
-    idle: Duration::from_millis(1_500),
-    total: Duration::from_secs(30),
+    connect: Duration::from_secs(10),
+    first_token: Duration::from_secs(10),
+    idle: Duration::from_secs(10),
+    total: Duration::from_secs(60),
 };
+
+/// For servers that hang: short, so that they cost no time.
+pub const HASTY: Timeouts =
+    Timeouts { first_token: Duration::from_millis(1_500), idle: Duration::from_millis(1_500), ..TIMEOUTS };
 
 pub fn servers(servers: &[&FaultyServer]) -> Servers {
     let endpoints = servers.iter().map(|server| server.url.clone()).collect();
@@ -28,6 +32,7 @@ pub fn settings(at: &[&FaultyServer]) -> UpstreamSettings {
         context_tokens: Some(4_096),
         tokenizer: None,
         timeouts: TIMEOUTS,
+        hedge_after: None,
     }
 }
 
@@ -36,26 +41,39 @@ pub async fn engine_with(settings: UpstreamSettings) -> UpstreamEngine {
     UpstreamEngine::start(settings, Arc::new(SystemClock), randomness).await.unwrap()
 }
 
+/// An engine for whose breakers time passes only as the test says.
+pub async fn engine_at(settings: UpstreamSettings, clock: &Arc<ManualClock>) -> UpstreamEngine {
+    let randomness = Arc::new(SeededRandomness::new(1));
+    UpstreamEngine::start(settings, Arc::<ManualClock>::clone(clock), randomness).await.unwrap()
+}
+
+pub fn manual_clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::at(UnixMillis(0)))
+}
+
 pub async fn engine(at: &[&FaultyServer]) -> UpstreamEngine {
     engine_with(settings(at)).await
 }
 
 /// A tokenizer whose tokens are words.
 pub fn word_counter() -> TokenCounter {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let words = serde_json::json!({
+    counter(&serde_json::json!({
         "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "post_processor": null,
         "decoder": null,
         "added_tokens": [{"id": 1, "content": "<end>", "single_word": false, "lstrip": false, "rstrip": false,
             "normalized": false, "special": true}],
         "pre_tokenizer": {"type": "WhitespaceSplit"},
         "model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "<end>": 1}, "unk_token": "[UNK]"},
-    });
-    std::fs::write(file.path(), words.to_string()).unwrap();
+    }))
+}
+
+pub fn counter(tokenizer: &serde_json::Value) -> TokenCounter {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), tokenizer.to_string()).unwrap();
     TokenCounter::read(file.path()).unwrap()
 }
 
-/// A job without instructions: no server knows its beginning, so it goes to the first of those with the least to do.
+/// A job without instructions: no server knows its beginning, so servers with nothing to do take turns.
 pub fn job(engine: &UpstreamEngine, input: &str, max_output_tokens: u32) -> Job {
     instructed_job(engine, "", input, max_output_tokens)
 }

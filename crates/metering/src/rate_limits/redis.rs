@@ -179,9 +179,20 @@ impl Link {
         Self { place, clock, state: Mutex::new(State { connection: None, number: 0, failed: None }) }
     }
 
+    async fn invoke<T: FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, LimiterUnavailable> {
+        let began = self.clock.monotonic();
+        let answer = self.invoke_or_again(call).await;
+        let took = self.clock.monotonic().saturating_duration_since(began);
+        metrics::histogram!("chancery_limit_store_seconds").record(took.as_secs_f64());
+        answer
+    }
+
     /// A connection may have been closed while nobody used it, so where one breaks, the script is tried once more on a
     /// new one. That is safe, because every script changes nothing when it is run again.
-    async fn invoke<T: FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, LimiterUnavailable> {
+    async fn invoke_or_again<T: FromRedisValue>(
+        &self,
+        call: &ScriptInvocation<'_>,
+    ) -> Result<T, LimiterUnavailable> {
         match self.try_invoke(call).await? {
             Ok(answer) => Ok(answer),
             Err(error) if error.is_timeout() || !error.is_unrecoverable_error() => Err(unavailable(&error)),

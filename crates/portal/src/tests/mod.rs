@@ -34,7 +34,7 @@ use chancery_domain::{
     Currency, InvoiceTerms, ManualClock, OsRandomness, RateLimits, Seller, SessionTimes, UnixMillis,
 };
 use chancery_mail::{MailRoute, Mailer};
-use chancery_pages::{Refusal, Surroundings, surround};
+use chancery_pages::{Refusal, Surroundings, TrustedProxies, surround};
 use chancery_policy::Policy;
 use chancery_store::{DatabaseUrl, Store};
 use postgres::PostgresDatabase;
@@ -171,7 +171,7 @@ impl Desk {
 
 fn settings(second_factor: SecondFactor) -> PortalSettings {
     PortalSettings {
-        trusted_proxies: Vec::new(),
+        trusted_proxies: TrustedProxies::default(),
         drafting: None,
         invoice_terms: invoice_terms(),
         api: PublicApi {
@@ -227,7 +227,7 @@ fn arrivals_route(portal: &Arc<Portal>) -> Router {
         firm_name: portal.settings.firm_name.clone(),
         public_url: portal.settings.public_url.clone(),
         form_targets: Vec::new(),
-        trusted_proxies: Vec::new(),
+        trusted_proxies: TrustedProxies::default(),
         max_body_bytes: 1_024,
         open_to_other_sites: &[],
         typed_fields: &[],

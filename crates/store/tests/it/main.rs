@@ -19,6 +19,8 @@ mod invoices;
 mod keys;
 mod killed;
 mod ledger;
+mod moving;
+mod moving_firm;
 mod opening;
 mod people;
 mod postgres_only;

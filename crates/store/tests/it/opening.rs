@@ -91,7 +91,7 @@ pub async fn looking_at_a_database_that_is_there_opens_it<D: TestDatabase>(datab
 }
 
 /// A database as the first Chancery left it.
-async fn with_the_first_schema<D: TestDatabase>(database: &D) {
+pub async fn with_the_first_schema<D: TestDatabase>(database: &D) {
     let checksum: String = Sha256::digest(D::FIRST_STEP).iter().map(|byte| format!("{byte:02x}")).collect();
     database.raw(D::FIRST_STEP).await.unwrap();
     let (create, checksum) = (D::CREATE_MIGRATIONS_TABLE, D::SOME_HASH.replace(&"11".repeat(32), &checksum));

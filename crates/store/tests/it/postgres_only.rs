@@ -4,14 +4,18 @@ use crate::billing::{issue_new, use_a_million};
 use crate::databases::{PostgresDatabase, TestDatabase, on_a_fresh};
 use crate::firm::{after_s, ask, firm_permit, new_client, note, people, words};
 use crate::samples::{NOON, account, key, new_account, payer, request, row, whole_ledger};
-use chancery_domain::{Asker, ContactFacts, Month, Nanos, OsRandomness, RequestId, UnixMillis, UsageRow};
+use chancery_domain::{
+    Asker, ContactFacts, Fingerprint, IdempotencyKey, Month, Nanos, OsRandomness, RequestId, UnixMillis,
+    UsageRow,
+};
 use chancery_policy::NewClientFor;
 use chancery_store::{
-    Accounts, CapChange, ClientOrder, ClientQuery, ClientRecords, DatabaseUrl, Health, Keys, Ledger,
-    LimitsChange, Months, NewClient, PostgresStore, Reserved, Spending, SpendingReservation, StoreError,
-    UsageBy, UsageMonth, UsageQuery, UsageReports,
+    Accounts, CapChange, Claim, ClientOrder, ClientQuery, ClientRecords, DatabaseUrl, Health,
+    IdempotencyKeys, KeptReply, Keys, Ledger, LimitsChange, Months, NewClient, PostgresStore, Reserved,
+    Settlement, Spending, SpendingReservation, StoreError, UsageBy, UsageMonth, UsageQuery, UsageReports,
 };
 use sqlx::PgConnection;
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
@@ -635,6 +639,70 @@ async fn a_month_of_usage_is_read_by_index_whatever_the_ledger_and_the_other_mon
             assert!(fetched > 0, "{account:?}: nothing was counted");
             assert!(fetched <= QUERIES * 31 * accounts + 1, "{account:?}: {fetched} lines were fetched");
         }
+    })
+    .await;
+}
+
+/// How often each partition of the ledger was looked at so far, for rows that were asked for.
+async fn looks_by_partition(database: &PostgresDatabase) -> BTreeMap<String, i64> {
+    let mut connection = database.connect().await;
+    wait_for_the_sessions_end(&mut connection).await;
+    let looks: Vec<(String, i64)> = sqlx::query_as(
+        "SELECT relname::text, seq_scan + COALESCE(idx_scan, 0) FROM pg_stat_user_tables \
+         WHERE relid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = 'ledger'::regclass)",
+    )
+    .fetch_all(&mut connection)
+    .await
+    .unwrap();
+    looks.into_iter().collect()
+}
+
+#[tokio::test]
+async fn what_a_request_asks_of_the_ledger_is_asked_of_its_months_partition_alone() {
+    const MONTHS: i64 = 14;
+    /// Past the number after which PostgreSQL may settle on one plan for every value.
+    const REQUESTS: usize = 12;
+    const A_MONTH_MS: i64 = 31 * 86_400_000;
+    on_a_fresh(|database: Arc<PostgresDatabase>| async move {
+        let store = database.open().await;
+        let payer = payer(&*store).await;
+        let of_moment =
+            |at: UnixMillis| UsageRow { request_id: RequestId::new(at, &OsRandomness), at, ..row(0, payer) };
+        for month in 1..MONTHS {
+            store.settle(of_moment(UnixMillis(NOON.0 - month * A_MONTH_MS)).into()).await.unwrap();
+        }
+        let rows: Vec<UsageRow> = (0..REQUESTS).map(|_| of_moment(NOON)).collect();
+        store.settle(rows[0].clone().into()).await.unwrap();
+        store.close().await;
+        database.raw("ANALYZE").await.unwrap();
+        let before = looks_by_partition(&database).await;
+        assert_eq!(before.len() as i64, MONTHS + 1, "one for each month, and the one for what has none");
+        let store = database.open().await;
+        for (number, row) in rows.iter().enumerate() {
+            let (key, expires_at): (IdempotencyKey, _) =
+                (format!("order-{number}").parse().unwrap(), UnixMillis(NOON.0 + 1_000));
+            let claim = Claim {
+                account: payer.0,
+                key: key.clone(),
+                fingerprint: Fingerprint([7; 32]),
+                request_id: row.request_id.clone(),
+                now: NOON,
+                expires_at,
+            };
+            store.claim_key(&claim).await.unwrap();
+            let kept =
+                KeptReply { key: key.clone(), output_text: "text".to_owned(), cached_tokens: 0, expires_at };
+            let settlement = Settlement { row: row.clone(), is_reserved: false, kept: Some(kept) };
+            store.settle(settlement.clone()).await.unwrap();
+            // A second time it is compared with what is there.
+            store.settle(settlement).await.unwrap();
+            let holder = store.key_holder(payer.0, &key, NOON).await.unwrap().unwrap();
+            assert_eq!(holder.reply.unwrap().row, *row);
+        }
+        store.close().await;
+        let after = looks_by_partition(&database).await;
+        let looked_at: Vec<&String> = after.keys().filter(|name| after[*name] > before[*name]).collect();
+        assert_eq!(looked_at, ["ledger_2026_11"], "before {before:?}, after {after:?}");
     })
     .await;
 }

@@ -2,7 +2,7 @@
 //! phone, in the dark and without scripts, and that consultants find none of it.
 
 mod consultants;
-mod past;
+pub mod past;
 mod tour;
 mod without_scripts;
 

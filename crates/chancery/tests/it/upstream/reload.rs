@@ -3,7 +3,7 @@
 use super::{UpstreamModel, endpoints, firm_with, write};
 use crate::event_stream::EventStream;
 use crate::faulty_server::{FaultyServer, Step, reply, text, well_ended};
-use crate::server::{eventually, request};
+use crate::server::{Firm, eventually, request};
 use rustix::process::Signal;
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,4 +68,104 @@ async fn a_configuration_that_cannot_be_used_changes_nothing() {
     })
     .await;
     assert_eq!(server.generate(&key, &request("", "Now.", 8)).await.text(), "still");
+}
+
+/// Two models at servers of their own.
+fn two_models(first: &str, second: &str, price: &str) -> String {
+    let model = |name: &str, endpoint: &str, key: &str| {
+        format!(
+            "[[models]]\nname = \"{name}\"\nengine = \"upstream\"\nendpoints = [\"{endpoint}\"]\n{key}{CONTEXT}\n\
+             input_per_million = \"{price}\"\noutput_per_million = \"0.40\"\n"
+        )
+    };
+    model("one", first, "") + &model("two", second, "api_key_file = \"two.key\"\n")
+}
+
+fn asked_of(model: &str) -> serde_json::Value {
+    let mut body = request("", "Now.", 8);
+    body["model"] = model.into();
+    body
+}
+
+#[tokio::test]
+async fn a_reload_changes_all_models_or_none_and_names_what_needs_a_restart() {
+    let (old, new) =
+        (FaultyServer::always(reply(&["old"], 1)).await, FaultyServer::always(reply(&["new"], 1)).await);
+    let firm = Firm::without_a_model();
+    let write = |text: String, key: &str| {
+        std::fs::write(firm.folder.path().join("chancery.toml"), text).unwrap();
+        std::fs::write(firm.folder.path().join("two.key"), key).unwrap();
+    };
+    write(two_models(&old.url, &old.url, "0.10"), "k1\n");
+    let key = firm.account_with_key("Caller");
+    let server = firm.start();
+    let said = async |model: &str| server.generate(&key, &asked_of(model)).await.text().to_owned();
+
+    write(two_models(&new.url, &new.url, "0.10"), "no header takes this: ü\n");
+    server.signal(Signal::HUP);
+    eventually("the mistake is told", Duration::from_secs(20), async || {
+        server.log().contains("everything stays as it is")
+    })
+    .await;
+    assert_eq!((said("one").await, said("two").await), ("old".to_owned(), "old".to_owned()));
+
+    write(two_models(&new.url, &new.url, "0.20"), "k2\n");
+    server.signal(Signal::HUP);
+    eventually("the changes are told", Duration::from_secs(20), async || {
+        server.log().contains("models.0.input_per_million, models.1.input_per_million")
+    })
+    .await;
+    assert_eq!((said("one").await, said("two").await), ("new".to_owned(), "new".to_owned()));
+}
+
+#[tokio::test]
+async fn servers_are_exchanged_under_load_without_a_failed_request() {
+    let pool = [
+        FaultyServer::always(reply(&["well"], 1)).await,
+        FaultyServer::always(reply(&["well"], 1)).await,
+        FaultyServer::always(reply(&["well"], 1)).await,
+    ];
+    let firm = Firm::without_a_model();
+    let write = |first: usize, second: usize| {
+        let text = two_models(&pool[first].url, &pool[second].url, "0.10");
+        std::fs::write(firm.folder.path().join("chancery.toml"), text).unwrap();
+    };
+    std::fs::write(firm.folder.path().join("two.key"), "k\n").unwrap();
+    write(0, 1);
+    let key = firm.account_with_key("Caller");
+    let server = firm.start();
+    let sent = || pool.iter().map(|server| server.jobs().len()).sum::<usize>();
+    let asking = async {
+        for number in 0..120 {
+            let model = if number % 2 == 0 { "one" } else { "two" };
+            let reply = server.generate(&key, &asked_of(model)).await;
+            assert_eq!(reply.status, 200, "{}", reply.body);
+        }
+    };
+    let exchanging = async {
+        for round in 0..12 {
+            write(round % 3, (round + 1) % 3);
+            server.signal(Signal::HUP);
+            eventually("some requests later", Duration::from_secs(60), async || sent() >= 8 * (round + 1))
+                .await;
+        }
+    };
+    tokio::join!(asking, exchanging);
+    assert!(pool.iter().all(|server| !server.jobs().is_empty()), "every server has had its time");
+    assert_eq!(sent(), 120, "each request once");
+}
+
+#[tokio::test]
+async fn without_upstream_models_a_hang_up_signal_changes_nothing_and_does_not_end_the_process() {
+    let firm = Firm::new();
+    let mut server = firm.start();
+    server.signal(Signal::HUP);
+    eventually("it is told", Duration::from_secs(20), async || {
+        server.log().contains("SIGHUP changes nothing")
+    })
+    .await;
+    let key = firm.account_with_key("Caller");
+    assert_eq!(server.generate(&key, &request("", "Hi.", 2)).await.status, 200);
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait(), Some(0));
 }

@@ -111,6 +111,22 @@ async fn chunks_tell_the_same_text_and_end_with_usage_where_it_is_asked_for_and_
 }
 
 #[tokio::test]
+async fn the_prompts_count_comes_first_where_usage_is_asked_for_all_along() {
+    let (_firm, key, server) = firm();
+    let options = json!({"include_usage": true, "continuous_usage_stats": true});
+    let body = asked(&json!({"max_tokens": 12, "stream": true, "stream_options": options}));
+    let call = client().post(format!("{}{PATH}", server.api)).bearer_auth(&key).json(&body);
+    let chunks: Vec<Value> =
+        EventStream::send(call).await.rest().await.into_iter().map(|event| event.data).collect();
+    let counts = |chunk: &Value| {
+        (chunk["usage"]["prompt_tokens"].clone(), chunk["usage"]["completion_tokens"].clone())
+    };
+    assert_eq!(counts(&chunks[0]), (json!(11), json!(0)));
+    assert_eq!(counts(&chunks[chunks.len() - 2]), (json!(11), json!(12)));
+    assert!(chunks[1..chunks.len() - 2].iter().all(|chunk| chunk["usage"].is_null()));
+}
+
+#[tokio::test]
 async fn a_refusal_names_the_parameter_as_this_path_calls_it() {
     let (firm, key, server) = firm();
     let long = json!([{"role": "user", "content": "word ".repeat(9_000)}]);

@@ -1,0 +1,282 @@
+//! What a row of each table takes, and whether a request's steps in the database grow with the number of accounts and of ledger rows. The same
+//! database grows from a thousand accounts and a hundred thousand rows in the month to what is asked for.
+
+use crate::accounts::{Accounts, MODEL, row};
+use crate::postgres::Postgres;
+use crate::settling::this_month;
+use crate::watch::{Latencies, one_by_one};
+use crate::{Options, sizes};
+use chancery_bench::people::{arrive, sign_in};
+use chancery_bench::portal::{HTML, Page, Server, figure};
+use chancery_bench::postgres_database::PostgresDatabase;
+use chancery_domain::{
+    AccountId, Clock, Day, Fingerprint, IdempotencyKey, KeyPrefix, Month, Nanos, OsRandomness, Randomness,
+    RequestId, Role, SystemClock, UnixMillis,
+};
+use chancery_store::{
+    Claim, Health, IdempotencyKeys, KeptReply, Keys, Ledger, Months, PostgresStore, Settlement, Spending,
+    SpendingReservation, UsageBy, UsageQuery,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+const FEW_ACCOUNTS: i64 = 1_000;
+const FEW_ROWS: i64 = 100_000;
+/// Accounts that are used every day; the others were used once this month.
+const BUSY_ACCOUNTS: i64 = 1_000;
+const CALLS: usize = 1_000;
+const PAGES: u32 = 30;
+/// Of tables that hold little beside the others.
+const KEPT_REPLIES: usize = 5_000;
+const SESSIONS: usize = 2_000;
+const AUDIT_ROWS: i64 = 200_000;
+/// A reply of three hundred tokens.
+const KEPT_TEXT_BYTES: usize = 1_200;
+const AN_HOUR_MS: i64 = 3_600_000;
+
+pub async fn measure(options: &Options) {
+    let place = PostgresDatabase::create(&options.postgres).await;
+    let url = place.url();
+    let store = Arc::new(PostgresStore::open(&url.parse().unwrap()).await.unwrap());
+    store.make_months_ready(SystemClock.now()).await.unwrap();
+    let mut database = Postgres::connect(&url).await;
+    let ruth = arrive(&*store, "ruth@example.com", Role::Partner).await;
+    let mut partner = sign_in(&*store, &ruth).await;
+    for _ in 0..SESSIONS {
+        // A person has a bounded number of sessions, so others have some too.
+        let person =
+            arrive(&*store, &format!("p{}@example.com", OsRandomness.next_u64()), Role::Consultant).await;
+        sign_in(&*store, &person).await;
+    }
+    let mut columns = Vec::new();
+    for (accounts, rows) in
+        [(FEW_ACCOUNTS, FEW_ROWS), (options.accounts, FEW_ROWS), (options.accounts, options.rows)]
+    {
+        let accounts = Accounts::grown_to(&mut database, accounts).await;
+        use_accounts(&mut database).await;
+        fill_ledger(&mut database, rows).await;
+        partner = sign_in(&*store, &ruth).await;
+        let steps = steps(&store, &mut database, accounts).await;
+        let pages = pages(options, &url, &partner).await;
+        columns.push((format!("{} accounts, {rows} rows", accounts.count), steps, pages));
+    }
+    drop(partner);
+    print_steps(&columns);
+    audit(&mut database).await;
+    sizes::print_heading();
+    for (what, table) in [
+        ("ledger, this month", this_month().as_str()),
+        ("sums by day", "usage_days"),
+        ("months of accounts", "account_months"),
+        ("accounts", "accounts"),
+        ("keys", "api_keys"),
+        ("kept replies of 1,200 bytes", "idempotency_keys"),
+        ("sessions", "sessions"),
+        ("people", "people"),
+        ("audit", "audit_rows"),
+    ] {
+        sizes::print(&mut database, what, table).await;
+    }
+    store.close().await;
+    drop(database);
+    place.drop_it().await;
+}
+
+/// A line of sums for every account on the first day of the month, and for those that are busy one for every day so far.
+async fn use_accounts(database: &mut Postgres) {
+    let month = Month::of(SystemClock.now());
+    let (first_day, today) = (month.first_day().0, Day::of(SystemClock.now()).0);
+    database
+        .run(format!(
+            "SET session_replication_role = replica; \
+             INSERT INTO usage_days SELECT id, {first_day}, id, '{MODEL}', 100, 400, 10, 2900, 640, 546000 FROM accounts \
+                 ON CONFLICT DO NOTHING; \
+             INSERT INTO usage_days SELECT id, day, id, '{MODEL}', 100, 400, 10, 2900, 640, 546000 \
+                 FROM accounts, generate_series({first_day} + 1, {today}) AS day WHERE id <= {BUSY_ACCOUNTS} \
+                 ON CONFLICT DO NOTHING; \
+             INSERT INTO account_months SELECT id, month_of_day({first_day}) FROM accounts ON CONFLICT DO NOTHING; \
+             SET session_replication_role = origin; \
+             UPDATE accounts SET spend_per_month_nanos = 1000000000000000 WHERE id <= {BUSY_ACCOUNTS} \
+                 AND spend_per_month_nanos IS NULL; \
+             VACUUM (ANALYZE) usage_days; VACUUM (ANALYZE) account_months; VACUUM (ANALYZE) accounts"
+        ))
+        .await;
+}
+
+/// Rows of this month, as wide as settled ones. They have no chain to speak of, which nothing reads that is measured here.
+async fn fill_ledger(database: &mut Postgres, rows: i64) {
+    let there = database.number("SELECT COUNT(*) FROM ledger").await;
+    let beginning = RequestId::beginning_at(SystemClock.now());
+    let (now, writer) = (SystemClock.now().0, (OsRandomness.next_u64() >> 1).cast_signed());
+    database
+        .run(format!(
+            "SET session_replication_role = replica; \
+             INSERT INTO ledger (request_id, account_id, key_id, model, input_tokens, output_tokens, input_price_nanos, \
+                 output_price_nanos, cost_nanos, at_ms, ended, writer_id, place, hash) \
+             SELECT '{beginning}' || lpad(to_hex(i), 16, '0'), 1 + i % {FEW_ACCOUNTS}, 1 + i % {FEW_ACCOUNTS}, '{MODEL}', \
+                 290, 64, 100, 400, 54600, {now}, 'complete', {writer}, i, sha256(i::text::bytea) \
+             FROM generate_series({there} + 1, {rows}) AS i; \
+             SET session_replication_role = origin; VACUUM (ANALYZE) ledger"
+        ))
+        .await;
+}
+
+/// What a request may do in the database, each as its callers wait for it, one at a time.
+async fn steps(
+    store: &Arc<PostgresStore>,
+    database: &mut Postgres,
+    accounts: Accounts,
+) -> Vec<(&'static str, Latencies)> {
+    let query = format!(
+        "SELECT prefix FROM api_keys WHERE id IN (SELECT 1 + floor(random() * {})::bigint FROM generate_series(1, {CALLS}))",
+        accounts.count
+    );
+    let prefixes = database.texts(query).await;
+    let mut next = prefixes.iter().cycle();
+    let looked_up = one_by_one(CALLS, || {
+        let prefix = KeyPrefix::from_stored(next.next().unwrap().clone());
+        async move { drop(store.key_with_prefix(&prefix).await.unwrap().unwrap()) }
+    })
+    .await;
+    let busy = Accounts { count: BUSY_ACCOUNTS };
+    let month = Month::of(SystemClock.now());
+    let summed = one_by_one(CALLS, || {
+        let query = UsageQuery {
+            account: Some(busy.any()),
+            from: Some(month.first_day()),
+            to: Some(month.last_day()),
+            by: UsageBy::Day,
+        };
+        async move { drop(store.usage(query).await.unwrap()) }
+    })
+    .await;
+    let set_aside = one_by_one(CALLS, || async {
+        let now = SystemClock.now();
+        let reservation = SpendingReservation {
+            request_id: RequestId::new(now, &OsRandomness),
+            account: busy.any(),
+            amount: Nanos(54_600),
+            at: now,
+            now,
+            expires_at: UnixMillis(now.0 + AN_HOUR_MS),
+        };
+        let request = reservation.request_id.clone();
+        store.reserve_spending(reservation).await.unwrap();
+        store.release_spending(&request).await.unwrap();
+    })
+    .await;
+    let settled = one_by_one(CALLS, || async {
+        store.settle(row(accounts.any(), SystemClock.now()).into()).await.unwrap();
+    })
+    .await;
+    let kept = keep_replies(store, busy).await;
+    let mut next = kept.iter().cycle();
+    let replayed = one_by_one(CALLS, || {
+        let (account, key) = next.next().unwrap().clone();
+        async move { drop(store.key_holder(account, &key, SystemClock.now()).await.unwrap().unwrap()) }
+    })
+    .await;
+    vec![
+        ("a key is looked up", looked_up),
+        ("an account's month is summed by day", summed),
+        ("spending is set aside and given back (two commits and more)", set_aside),
+        ("a row is settled, alone in its commit", settled),
+        ("a kept reply is found, with its ledger row", replayed),
+    ]
+}
+
+/// Replies under keys of their callers, as finished requests leave them.
+async fn keep_replies(store: &Arc<PostgresStore>, accounts: Accounts) -> Vec<(AccountId, IdempotencyKey)> {
+    let mut running = tokio::task::JoinSet::new();
+    for _ in 0..KEPT_REPLIES {
+        let store = Arc::clone(store);
+        running.spawn(async move {
+            let (account, now) = (accounts.any(), SystemClock.now());
+            let drawn: [u64; 2] = [OsRandomness.next_u64(), OsRandomness.next_u64()];
+            let key: IdempotencyKey = format!("{:016x}-{:019x}", drawn[0], drawn[1]).parse().unwrap();
+            let row = row(account, now);
+            let claim = Claim {
+                account,
+                key: key.clone(),
+                fingerprint: Fingerprint([7; 32]),
+                request_id: row.request_id.clone(),
+                now,
+                expires_at: UnixMillis(now.0 + AN_HOUR_MS),
+            };
+            store.claim_key(&claim).await.unwrap();
+            let kept = KeptReply {
+                key: key.clone(),
+                output_text: random_text(),
+                cached_tokens: 0,
+                expires_at: claim.expires_at,
+            };
+            store.settle(Settlement { row, is_reserved: false, kept: Some(kept) }).await.unwrap();
+            (account, key)
+        });
+    }
+    running.join_all().await
+}
+
+/// Text that cannot be compressed as one that repeats itself could.
+fn random_text() -> String {
+    let mut text = String::with_capacity(KEPT_TEXT_BYTES + 16);
+    while text.len() < KEPT_TEXT_BYTES {
+        text += &format!("{:x} ", OsRandomness.next_u64());
+    }
+    text
+}
+
+async fn pages(
+    options: &Options,
+    url: &str,
+    partner: &chancery_bench::people::SignedIn,
+) -> Vec<(&'static str, Duration)> {
+    let server = Server::chancery(&options.chancery, url).await;
+    let month = Month::of(SystemClock.now());
+    let mut figures = Vec::new();
+    for (what, path) in [
+        ("page: usage of one account", format!("/usage?account=1&month={month}")),
+        ("page: accounts", "/accounts".to_owned()),
+        ("page: usage of all accounts", format!("/usage?month={month}")),
+        ("page: invoices", "/invoices".to_owned()),
+    ] {
+        let page = Page { what, path, who: partner.clone(), accept: HTML };
+        figures.push((what, figure(&server, &page, PAGES).await.median));
+    }
+    figures
+}
+
+type Column = (String, Vec<(&'static str, Latencies)>, Vec<(&'static str, Duration)>);
+
+fn print_steps(columns: &[Column]) {
+    println!("\n## What grows with accounts and rows\n\nMedian ms, one at a time.\n");
+    let names: Vec<&str> = columns.iter().map(|(name, ..)| name.as_str()).collect();
+    println!("| | {} |\n|---|{}", names.join(" | "), "---|".repeat(names.len()));
+    let (_, steps, pages) = &columns[0];
+    for (place, (what, _)) in steps.iter().enumerate() {
+        let medians: Vec<String> = columns
+            .iter()
+            .map(|(_, steps, _)| format!("{:.2}", steps[place].1.us(50) as f64 / 1e3))
+            .collect();
+        println!("| {what} | {} |", medians.join(" | "));
+    }
+    for (place, (what, _)) in pages.iter().enumerate() {
+        let medians: Vec<String> =
+            columns.iter().map(|(.., pages)| format!("{:.1}", pages[place].1.as_secs_f64() * 1e3)).collect();
+        println!("| {what} | {} |", medians.join(" | "));
+    }
+}
+
+/// Decisions as wide as those of people who read records.
+async fn audit(database: &mut Postgres) {
+    let (now, writer) = (SystemClock.now().0, (OsRandomness.next_u64() >> 1).cast_signed());
+    let beginning = RequestId::beginning_at(SystemClock.now());
+    database
+        .run(format!(
+            "INSERT INTO audit_rows (at_ms, asker, person_id, action, client_id, request_id, decision, writer_id, place, hash) \
+             SELECT {now} + i, 'consultant', 1 + i % 50, 'read_client', 1001 + i * 7919 % 100000, \
+                 '{beginning}' || lpad(to_hex(i), 16, '0'), 'allowed', {writer}, i, sha256(i::text::bytea) \
+             FROM generate_series(1, {AUDIT_ROWS}) AS i"
+        ))
+        .await;
+}

@@ -1,0 +1,59 @@
+//! One connection to the database that is measured, and what the server says of itself.
+
+use chancery_bench::cpu;
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+pub struct Postgres {
+    connection: PgConnection,
+}
+
+/// How far the write-ahead log has come.
+#[derive(Clone, Copy)]
+pub struct Wal {
+    pub bytes: i64,
+    /// Whole pages, which are written the first time that a page changes after a checkpoint.
+    pub pages: i64,
+}
+
+impl Postgres {
+    pub async fn connect(url: &str) -> Self {
+        Self { connection: PgConnection::connect(url).await.unwrap() }
+    }
+
+    pub async fn run(&mut self, statements: impl Into<String>) {
+        self.connection.execute(sqlx::raw_sql(AssertSqlSafe(statements.into()))).await.unwrap();
+    }
+
+    pub async fn number(&mut self, query: impl Into<String>) -> i64 {
+        sqlx::query_scalar(AssertSqlSafe(query.into())).fetch_one(&mut self.connection).await.unwrap()
+    }
+
+    pub async fn texts(&mut self, query: impl Into<String>) -> Vec<String> {
+        sqlx::query_scalar(AssertSqlSafe(query.into())).fetch_all(&mut self.connection).await.unwrap()
+    }
+
+    pub async fn wal(&mut self) -> Wal {
+        // What a session has counted is told to the others within a second.
+        tokio::time::sleep(Duration::from_millis(1_100)).await;
+        let bytes = self.number("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").await;
+        let pages = self.number("SELECT wal_fpi FROM pg_stat_wal").await;
+        Wal { bytes, pages }
+    }
+
+    /// CPU time so far of the sessions on this database and of the server's own processes, one by one. None where the server is not on
+    /// this machine.
+    pub async fn processes(&mut self) -> BTreeMap<u32, Duration> {
+        let query = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() OR datname IS NULL";
+        let rows = sqlx::query(query).fetch_all(&mut self.connection).await.unwrap();
+        let processes = rows.iter().map(|row| u32::try_from(row.get::<i32, _>(0)).unwrap());
+        processes.filter_map(|process| Some((process, cpu::of_process(process)?))).collect()
+    }
+}
+
+/// What the processes have taken since then. One that was not there then began with nothing.
+pub fn taken_since(before: &BTreeMap<u32, Duration>, after: &BTreeMap<u32, Duration>) -> Duration {
+    let none = Duration::ZERO;
+    after.iter().map(|(process, cpu)| cpu.saturating_sub(*before.get(process).unwrap_or(&none))).sum()
+}

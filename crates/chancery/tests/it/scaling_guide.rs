@@ -1,0 +1,113 @@
+//! docs/scaling.md says what is so: its file of a node can be used as it stands, and what it tells people to watch is counted.
+
+use crate::postgres::PostgresDatabase;
+use crate::server::{Firm, binary, clean_command, request};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn guide() -> String {
+    std::fs::read_to_string(repository().join("docs/scaling.md")).unwrap()
+}
+
+#[test]
+fn the_file_of_a_node_can_be_used_and_has_every_key() {
+    let guide = guide();
+    let (_, file) = guide.split_once("```toml\n").unwrap();
+    let (file, _) = file.split_once("```").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    // Data is only ever looked at by a server; this one names a folder that a test must not make.
+    write("chancery.toml", file);
+    std::fs::create_dir(folder.path().join("secrets")).unwrap();
+    write("secrets/identity", "a secret\n");
+    write("secrets/upstream", "a key\n");
+    write(
+        "tokenizer.json",
+        r#"{"version":"1.0","model":{"type":"WordLevel","vocab":{"a":0},"unk_token":"a"}}"#,
+    );
+    let run = |arguments: &[&str]| {
+        let output = clean_command(binary()).args(arguments).current_dir(folder.path()).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "chancery {arguments:?}: {errors}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(run(&["config", "check"]).contains("can be used"));
+    // Whatever can be set for such a node is in the file, so that nobody has to look for it elsewhere.
+    let settings: Vec<serde_json::Value> = serde_json::from_str(&run(&["config", "show", "--json"])).unwrap();
+    let left_out: Vec<&str> = settings
+        .iter()
+        .filter(|setting| setting["origin"] == "default")
+        .map(|setting| setting["key"].as_str().unwrap())
+        .filter(|key| !key.starts_with("portal.drafting.") && *key != "auth.listen")
+        .collect();
+    assert_eq!(left_out, [""; 0]);
+}
+
+#[test]
+fn every_metric_that_people_are_told_to_watch_is_counted() {
+    let is_of_a_name = |letter: char| letter.is_ascii_lowercase() || letter == '_';
+    let guide = guide();
+    let named: BTreeSet<&str> = guide
+        .match_indices("chancery_")
+        .map(|(at, _)| guide[at..].split(|letter| !is_of_a_name(letter)).next().unwrap())
+        // What Prometheus adds to a histogram's name.
+        .map(|name| {
+            ["_bucket", "_count", "_sum"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name)
+        })
+        .collect();
+    assert!(named.len() > 8, "{named:?}");
+    let mut sources = String::new();
+    read_all(&repository().join("crates"), &mut sources);
+    let unknown: Vec<&&str> = named.iter().filter(|name| !sources.contains(&format!("\"{name}\""))).collect();
+    assert_eq!(unknown, [&""; 0]);
+}
+
+/// The text of all programs, without their tests.
+fn read_all(folder: &Path, sources: &mut String) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.ends_with("tests") {
+            read_all(&path, sources);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            sources.push_str(&std::fs::read_to_string(&path).unwrap());
+        }
+    }
+}
+
+fn sql(database: &PostgresDatabase, statement: &str) -> String {
+    let output = Command::new("psql").args(["-qAt", &database.url(), "-c", statement]).output().unwrap();
+    assert!(output.status.success(), "{statement}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// What the guide says of taking months away: it is missed, and nothing is missed once it is back.
+#[tokio::test]
+async fn a_month_that_is_detached_is_missed_by_verify_and_no_longer_once_it_is_attached_again() {
+    let database = PostgresDatabase::create("detached_month");
+    let firm = Firm::new().with("CHANCERY_DATABASE__URL", &database.url());
+    let key = firm.account_with_key("Hale & Ward");
+    let server = firm.start();
+    assert_eq!(server.generate(&key, &request("", "Say hello.", 2)).await.status, 200);
+    drop(server);
+    firm.run(&["verify"]);
+    let month = sql(&database, "SELECT tableoid::regclass FROM ledger LIMIT 1");
+    let bound = sql(
+        &database,
+        &format!("SELECT pg_get_expr(relpartbound, oid) FROM pg_class WHERE relname = '{month}'"),
+    );
+    sql(&database, &format!("ALTER TABLE ledger DETACH PARTITION {month}"));
+    let output = firm.output(&["verify"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("are missing") && text.contains("the rows make 0 requests"), "{text}");
+    sql(&database, &format!("ALTER TABLE ledger ATTACH PARTITION {month} {bound}"));
+    assert!(firm.run(&["verify"]).contains("all agree"));
+    let refused =
+        Command::new("psql").args(["-q", &database.url(), "-c", &format!("DELETE FROM {month}")]).output();
+    assert!(!refused.unwrap().status.success(), "rows are never removed, of this month either");
+}
