@@ -50,7 +50,7 @@ async fn round(draw: Draw, counts: &mut Counts) {
     cluster.end();
     counts.add("replies compared", record.replies.len());
     let failed = record.unanswered.len() + record.refusals.len();
-    // Each client has one request under way at the moment of the kill, and a second may meet the dead server's half.
+    // Each client has one request under way at the moment of the kill.
     assert!(
         failed <= MANNER.clients,
         "{failed} requests failed, and what had not begun could have run elsewhere"

@@ -1,6 +1,6 @@
 //! Three equal nodes over one PostgreSQL and one Redis, in front of generation nodes that are real servers of their own:
-//! one limit, one set of sessions and keys for all of them, and nothing lost or doubled when a node, the balancer's view of
-//! one, Redis or PostgreSQL goes away under load.
+//! one limit, one set of sessions and keys for all of them, and nothing lost or doubled when a node, a generation server,
+//! Redis or PostgreSQL goes away under load.
 //!
 //! To run these alone and see what they counted: `make nodes`. What that gave is in docs/scaling.md.
 

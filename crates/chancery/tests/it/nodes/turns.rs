@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::net::{TcpListener, TcpStream};
 
 pub struct Turns {
-    pub port: u16,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -18,7 +17,6 @@ impl Turns {
 
     /// `nodes` are the addresses of one part of every node, as `http://HOST:PORT`.
     pub fn start(listener: TcpListener, nodes: &[String]) -> Self {
-        let port = listener.local_addr().unwrap().port();
         let nodes: Vec<String> = nodes
             .iter()
             .map(|url| url.trim_start_matches("http://").replace("localhost", "127.0.0.1"))
@@ -34,7 +32,7 @@ impl Turns {
                 });
             }
         });
-        Self { port, task }
+        Self { task }
     }
 }
 
