@@ -3,8 +3,8 @@
 //! other, so these rules are off meanwhile. They are put back, and looked at again, in the same transaction: nobody ever
 //! sees the database without them. References are checked for all rows at once when they are put back.
 
-use super::not_alike;
 use super::tables::MOVED;
+use super::{not_alike, refused_by_target};
 use crate::StoreError;
 use crate::both::stored_row;
 use crate::failure::explain;
@@ -43,10 +43,11 @@ impl Rules {
         let rules = read(target).await?;
         let statements = rules.iter().filter(|rule| rule.on_insert).map(|rule| {
             let Rule { table_name, rule_name, .. } = rule;
-            match rule.is_reference {
+            let statement = match rule.is_reference {
                 true => format!("ALTER TABLE \"{table_name}\" DROP CONSTRAINT \"{rule_name}\""),
                 false => format!("ALTER TABLE \"{table_name}\" DISABLE TRIGGER \"{rule_name}\""),
-            }
+            };
+            (table_name.as_str(), statement)
         });
         run(target, statements.collect()).await?;
         Ok(Self(rules))
@@ -56,10 +57,11 @@ impl Rules {
     pub(super) async fn put_back(self, target: &mut PgConnection) -> Result<(), StoreError> {
         let statements = self.0.iter().filter(|rule| rule.on_insert).map(|rule| {
             let Rule { table_name, rule_name, definition, .. } = rule;
-            match rule.is_reference {
+            let statement = match rule.is_reference {
                 true => format!("ALTER TABLE \"{table_name}\" ADD CONSTRAINT \"{rule_name}\" {definition}"),
                 false => format!("ALTER TABLE \"{table_name}\" ENABLE TRIGGER \"{rule_name}\""),
-            }
+            };
+            (table_name.as_str(), statement)
         });
         run(target, statements.collect()).await?;
         let (before, after) = (self.0, read(target).await?);
@@ -93,10 +95,12 @@ async fn read(target: &mut PgConnection) -> Result<Vec<Rule>, StoreError> {
     rules.map_err(|error| explain(&error))
 }
 
-async fn run(target: &mut PgConnection, statements: Vec<String>) -> Result<(), StoreError> {
-    for statement in statements {
+/// Each statement with the table that it is about.
+async fn run(target: &mut PgConnection, statements: Vec<(&str, String)>) -> Result<(), StoreError> {
+    for (table, statement) in statements {
+        let table = MOVED.iter().find(|name| **name == table).copied().unwrap_or_default();
         let run = sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut *target).await;
-        run.map_err(|error| super::refused_by_target("", &error))?;
+        run.map_err(|error| refused_by_target(table, &error))?;
     }
     Ok(())
 }
