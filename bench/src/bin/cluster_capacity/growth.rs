@@ -19,6 +19,7 @@ use chancery_store::{
 };
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 const FEW_ACCOUNTS: i64 = 1_000;
 const FEW_ROWS: i64 = 100_000;
@@ -28,6 +29,8 @@ const CALLS: usize = 1_000;
 const PAGES: u32 = 30;
 /// Of tables that hold little beside the others.
 const KEPT_REPLIES: usize = 5_000;
+/// How many of them are made at once; more would wait too long for a connection of the store.
+const KEPT_AT_ONCE: usize = 16;
 const SESSIONS: usize = 2_000;
 const AUDIT_ROWS: i64 = 200_000;
 /// A reply of three hundred tokens.
@@ -188,9 +191,11 @@ async fn steps(
 /// Replies under keys of their callers, as finished requests leave them.
 async fn keep_replies(store: &Arc<PostgresStore>, accounts: Accounts) -> Vec<(AccountId, IdempotencyKey)> {
     let mut running = tokio::task::JoinSet::new();
+    let turns = Arc::new(Semaphore::new(KEPT_AT_ONCE));
     for _ in 0..KEPT_REPLIES {
-        let store = Arc::clone(store);
+        let (store, turns) = (Arc::clone(store), Arc::clone(&turns));
         running.spawn(async move {
+            let _turn = turns.acquire().await.unwrap();
             let (account, now) = (accounts.any(), SystemClock.now());
             let drawn: [u64; 2] = [OsRandomness.next_u64(), OsRandomness.next_u64()];
             let key: IdempotencyKey = format!("{:016x}-{:019x}", drawn[0], drawn[1]).parse().unwrap();
