@@ -24,14 +24,6 @@ impl PostgresDatabase {
         format!("{}/{}", self.admin_url.rsplit_once('/').unwrap().0, self.name)
     }
 
-    /// What a query gives, as text: a line for each row.
-    pub fn ask(&self, query: &str) -> String {
-        let mut psql = std::process::Command::new("psql");
-        let output = psql.args(["-q", "-At", "-c", query, &self.url()]).output().unwrap();
-        assert!(output.status.success(), "{query}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
-    }
-
     fn psql(&self, statement: &str) -> Result<(), String> {
         let output = std::process::Command::new("psql")
             .args(["-q", "-c", statement, &self.admin_url])
