@@ -495,7 +495,7 @@ mod tests {
             ),
             (
                 "[[models]]\nengine = \"upstream\"\nendpoints = [\"http://h/v1\"]\nidle_timeout_s = 0",
-                "line 4: models.0.idle_timeout_s: it must be a whole number from 1 to 600",
+                "line 4: models.0.idle_timeout_s: it must be a whole number from 1 to 590",
             ),
             ("api = 5", "line 1: api: there is no such key"),
             ("[foo]", "line 1: foo: there is no such key"),
