@@ -83,8 +83,8 @@ pub async fn random_firm(store: &impl Store, chance: &Chance) -> Made {
 
 async fn accounts(store: &impl Store, chance: &Chance) -> Vec<(AccountId, KeyId)> {
     let mut payers = Vec::new();
-    for number in 0..chance.count(2, 5) {
-        let label = format!("{number} {}", HOSTILE[number]);
+    for (number, hostile) in HOSTILE.iter().enumerate().take(chance.count(2, 5)) {
+        let label = format!("{number} {hostile}");
         let account = store.create_account(new_account(&label)).await.unwrap().id;
         for _ in 0..chance.count(1, 3) {
             payers.push((account, store.create_key(new_key(Some(account))).await.unwrap().id));
