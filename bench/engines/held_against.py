@@ -142,8 +142,10 @@ class Held:
             row = tuple(now - then for now, then in zip(self.chancery.usage(model), before, strict=True))
             least = self.engine.count(said) if model == "counted" else pieces
             self.table.check(least <= row[2] < 500, f"a hang-up after {least} tokens bills {row[2]}")
-            expected_in = sum(map(self.engine.count, ENDLESS)) if model == "counted" else 0
-            self.table.check(row[1] == expected_in, f"a hang-up bills {row[1]} tokens in instead of {expected_in}")
+            prompt = sum(map(self.engine.count, ENDLESS))
+            # An engine that reports its count all along has reported the prompt's, template included; another has not, and nothing is billed for it.
+            is_right = row[1] == prompt if model == "counted" else row[1] == 0 or row[1] >= prompt
+            self.table.check(is_right, f"a hang-up bills {row[1]} tokens in, and the prompt has {prompt}")
             self.billed[model] = tuple(map(sum, zip(self.billed[model], row, strict=True)))
             seen.append(f"{model}: engine idle after {idle_s:.1f} s, billed {row[1]} + {row[2]}")
         self.table.row("hang-up after 5 pieces of 1,500 tokens", 2, "; ".join(seen))

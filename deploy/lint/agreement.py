@@ -97,6 +97,16 @@ def check_deployment(file, deployment, config, examples):
         wanted = variable["valueFrom"]["secretKeyRef"]
         is_there = wanted["key"] in secrets.get(wanted["name"], {})
         check(is_there, file, f"examples/secrets.yaml lacks {wanted['name']} with {wanted['key']}")
+    paths = set()
+    projected = [source["secret"] for volume in pod["volumes"] for source in volume.get("projected", {}).get("sources", []) if "secret" in source]
+    for secret in projected:
+        for item in secret["items"]:
+            paths.add(item["path"])
+            is_there = item["key"] in secrets.get(secret["name"], {})
+            check(is_there, file, f"examples/secrets.yaml lacks {secret['name']} with {item['key']}")
+    for model in config["models"]:
+        named = model.get("api_key_file")
+        check(named is None or named in paths, file, f"no secret is mounted as {named}, which chancery.toml names")
     return labels, ports
 
 

@@ -113,10 +113,13 @@ pub(crate) fn is_the_rows_fault(error: &sqlx::Error) -> bool {
     }
 }
 
-/// The database's own words, with what it says of the row.
+/// The database's own words, with the key that it says is missing or there twice. What it says of a row that breaks another
+/// rule is left out: that would be all of the row, secrets included.
 pub(crate) fn detail(error: &sqlx::Error) -> String {
     let Some(error) = error.as_database_error() else { return error.to_string() };
-    let more = error.try_downcast_ref::<PgDatabaseError>().and_then(PgDatabaseError::detail);
+    let is_about_a_key = error.is_foreign_key_violation() || error.is_unique_violation();
+    let more = error.try_downcast_ref::<PgDatabaseError>().filter(|_| is_about_a_key);
+    let more = more.and_then(PgDatabaseError::detail);
     more.map_or_else(|| error.message().to_owned(), |more| format!("{} ({more})", error.message()))
 }
 

@@ -10,7 +10,7 @@ use chancery_store::{DatabaseUrl, MoveSource, MoveStep, MoveTarget, MovedTable, 
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 use indicatif::ProgressBar;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -214,7 +214,8 @@ fn elapsed_s(since: Instant) -> f64 {
 /// On a terminal the bars tell.
 fn tell(what: std::fmt::Arguments<'_>) {
     if !std::io::stderr().is_terminal() {
-        eprintln!("{what}");
+        // Whoever closed the other end does not want to know, and that is no reason to stop.
+        let _ = writeln!(std::io::stderr(), "{what}");
     }
 }
 

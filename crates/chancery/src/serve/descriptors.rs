@@ -15,6 +15,26 @@ const RESERVED: usize = 128;
 /// A connection is held once to speak on and once to notice that the peer is gone.
 const PER_CONNECTION: usize = 2;
 
+/// How many connections to other servers a request of the API may need at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ServersPerRequest {
+    /// Every model runs here.
+    None,
+    One,
+    /// The second is asked where the first is slow.
+    Two,
+}
+
+impl ServersPerRequest {
+    fn connections(self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::One => 1,
+            Self::Two => 2,
+        }
+    }
+}
+
 /// What each listener may have open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
@@ -25,18 +45,19 @@ pub struct Shares {
 
 impl Shares {
     /// Asks the system for as many descriptors as it gives, and shares them out.
-    pub fn take() -> Self {
+    pub fn take(servers: ServersPerRequest) -> Self {
         let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
         let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok();
         let allowed = if raised { maximum } else { current };
-        Self::of(allowed.map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(usize::MAX)))
+        Self::of(allowed.map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(usize::MAX)), servers)
     }
 
-    fn of(allowed: usize) -> Self {
-        let connections = allowed.saturating_sub(RESERVED) / PER_CONNECTION;
-        let left = connections.saturating_sub(MAX_OPS_CONNECTIONS);
-        let pages = (left / PAGE_SHARE).clamp(1, MAX_PAGE_CONNECTIONS);
-        Self { api: left.saturating_sub(2 * pages).clamp(1, MAX_API_CONNECTIONS), pages }
+    fn of(allowed: usize, servers: ServersPerRequest) -> Self {
+        let left = allowed.saturating_sub(RESERVED + PER_CONNECTION * MAX_OPS_CONNECTIONS);
+        let pages = (left / PER_CONNECTION / PAGE_SHARE).clamp(1, MAX_PAGE_CONNECTIONS);
+        let left = left.saturating_sub(2 * PER_CONNECTION * pages);
+        let api = left / (PER_CONNECTION + servers.connections());
+        Self { api: api.clamp(1, MAX_API_CONNECTIONS), pages }
     }
 }
 
@@ -46,16 +67,19 @@ mod tests {
 
     #[test]
     fn what_the_system_allows_is_shared_and_never_exceeded() {
-        for allowed in [0, 260, 400, 1_024, 4_096, 65_536, usize::MAX] {
-            let Shares { api, pages } = Shares::of(allowed);
-            assert!(api >= 1 && pages >= 1, "{allowed}");
-            let used = RESERVED + PER_CONNECTION * (api + 2 * pages + MAX_OPS_CONNECTIONS);
-            assert!(
-                used <= allowed.max(RESERVED + PER_CONNECTION * (MAX_OPS_CONNECTIONS + 4)),
-                "{allowed}: {used}"
-            );
+        use ServersPerRequest::{None, One, Two};
+        for servers in [None, One, Two] {
+            for allowed in [0, 260, 400, 1_024, 4_096, 65_536, usize::MAX] {
+                let Shares { api, pages } = Shares::of(allowed, servers);
+                assert!(api >= 1 && pages >= 1, "{allowed}");
+                let least = RESERVED + PER_CONNECTION * (MAX_OPS_CONNECTIONS + 4) + servers.connections();
+                let others = PER_CONNECTION * (api + 2 * pages + MAX_OPS_CONNECTIONS);
+                let used = RESERVED + others + servers.connections() * api;
+                assert!(used <= allowed.max(least), "{allowed}: {used}");
+            }
         }
-        assert_eq!(Shares::of(1_024), Shares { api: 288, pages: 48 });
-        assert_eq!(Shares::of(65_536), Shares { api: MAX_API_CONNECTIONS, pages: MAX_PAGE_CONNECTIONS });
+        assert_eq!(Shares::of(1_024, None), Shares { api: 288, pages: 48 });
+        assert_eq!(Shares::of(1_024, One), Shares { api: 192, pages: 48 });
+        assert_eq!(Shares::of(65_536, Two), Shares { api: MAX_API_CONNECTIONS, pages: MAX_PAGE_CONNECTIONS });
     }
 }

@@ -21,14 +21,14 @@ mod reload;
 mod shutdown;
 
 use crate::cli::{Part, Place, Serve};
-use crate::config::{Config, Loaded};
+use crate::config::{Config, EngineConfig, Loaded, ModelConfig};
 use crate::data_folder::{DataFolder, ServerLock};
 use anyhow::{Context, bail};
 use chancery_api::ApiState;
 use chancery_domain::{OsRandomness, SystemClock};
 use chancery_metering::{GuardedLimiter, LimitStoreUrl, Meter, open_limiter};
 use chancery_store::{LimitsKept, ServingLock, Store};
-use descriptors::{MAX_OPS_CONNECTIONS, Shares};
+use descriptors::{MAX_OPS_CONNECTIONS, ServersPerRequest, Shares};
 use listener::Listener;
 use models::{LoadedModels, UpstreamModel};
 use ops::Serving;
@@ -107,6 +107,15 @@ struct Server {
     _lock: ServerLock,
 }
 
+fn servers_per_request(config: &Config) -> ServersPerRequest {
+    let of_model = |model: &ModelConfig| match &model.engine {
+        EngineConfig::Embedded(_) => ServersPerRequest::None,
+        EngineConfig::Upstream(upstream) if upstream.hedge_after.is_none() => ServersPerRequest::One,
+        EngineConfig::Upstream(_) => ServersPerRequest::Two,
+    };
+    config.models.iter().map(of_model).max().unwrap_or(ServersPerRequest::None)
+}
+
 impl Server {
     /// With it come the models whose servers can be exchanged while it runs.
     async fn start(config: Config, parts: Parts, demo: bool) -> anyhow::Result<(Self, Vec<UpstreamModel>)> {
@@ -116,7 +125,7 @@ impl Server {
             true => Listener::bind(address, key, max_connections).await.map(Some),
             false => Ok(None),
         };
-        let shares = Shares::take();
+        let shares = Shares::take(servers_per_request(&config));
         let proxies = &config.portal.trusted_proxies;
         let for_browsers =
             |listener: Option<Listener>| listener.map(|listener| listener.for_browsers(proxies));

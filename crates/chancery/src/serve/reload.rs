@@ -6,19 +6,34 @@ use super::models::UpstreamModel;
 use crate::cli::Place;
 use crate::config::{EngineConfig, Loaded, Setting};
 use anyhow::Context;
+use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use std::io::IsTerminal;
+use tokio::signal::unix::{self, SignalKind, signal};
 
 /// Keys of a model that are read anew.
 const READ_ANEW: [&str; 2] = ["endpoints", "api_key_file"];
 
-/// SIGHUP. Watched from the first moment on, whatever is served, so that it never ends the process; one that comes during the
+/// SIGHUP. Watched from the first moment on, whatever is served, so that it never ends a service; one that comes during the
 /// start is heeded after it.
-pub struct HangUps(Signal);
+pub struct HangUps {
+    signal: unix::Signal,
+    /// Whether it was started at a terminal, whose closing sends this signal too.
+    began_at_a_terminal: bool,
+}
 
 impl HangUps {
     pub fn watch() -> anyhow::Result<Self> {
-        Ok(Self(signal(SignalKind::hangup()).context("SIGHUP cannot be watched")?))
+        let signal = signal(SignalKind::hangup()).context("SIGHUP cannot be watched")?;
+        Ok(Self { signal, began_at_a_terminal: std::io::stderr().is_terminal() })
+    }
+
+    async fn next(&mut self) -> Option<()> {
+        self.signal.recv().await
+    }
+
+    fn is_terminal_gone(&self) -> bool {
+        self.began_at_a_terminal && !std::io::stderr().is_terminal()
     }
 }
 
@@ -31,7 +46,12 @@ pub struct Reloader {
 
 impl Reloader {
     pub async fn run(self, mut hang_ups: HangUps) {
-        while hang_ups.0.recv().await.is_some() {
+        while hang_ups.next().await.is_some() {
+            if hang_ups.is_terminal_gone() {
+                // Nobody sees it any more, and its ports would stay taken: it ends as if it were told to.
+                let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::TERM);
+                continue;
+            }
             if self.upstreams.is_empty() {
                 tracing::info!(
                     "SIGHUP changes nothing here: only servers of upstream models are read anew, and there are none"

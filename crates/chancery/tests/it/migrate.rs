@@ -275,8 +275,8 @@ async fn a_move_that_is_killed_leaves_nothing_and_the_next_one_succeeds() {
         let mut command = clean_command(binary());
         command.args(migrate(&from, &to)).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = Running(command.spawn().unwrap());
-        let lines = BufReader::new(child.0.stderr.take().unwrap()).lines().map_while(Result::ok);
-        let found = lines.into_iter().find(|line| line.starts_with(moment));
+        let mut lines = BufReader::new(child.0.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let found = lines.find(|line| line.starts_with(moment));
         assert!(found.is_some(), "it ended before {moment:?}");
         tokio::time::sleep(Duration::from_millis(chance.next_u64() % 30)).await;
         drop(child);

@@ -96,6 +96,7 @@ impl RunningJob<'_> {
             let response = upstream.transport.chat(endpoint.addressee(authorization.as_ref()), body).await?;
             let mut reply = Reply::new(response, bounds);
             reply.until_life().await?;
+            endpoint.shows_life(upstream.clock.monotonic());
             Ok(reply)
         };
         let late = |_| {

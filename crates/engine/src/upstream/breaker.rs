@@ -2,7 +2,7 @@
 //!
 //! 1. **Closed.** Jobs go there. Failures in a row are counted; enough of them open it.
 //! 2. **Open.** Nothing goes there until a pause is over, which doubles with every opening in a row.
-//! 3. **Half open.** One job goes there as a probe, and no other until it has ended. If it goes well the breaker closes, if not
+//! 3. **Half open.** One job goes there as a probe, and no other until it brings text or has ended. If it does, the breaker closes, if not
 //!    it opens again; a job that ends without a verdict (its caller hung up) leaves the place to the next.
 //!
 //! What jobs tell that began before the breaker last opened changes nothing.

@@ -27,6 +27,8 @@ struct State {
     /// It has said that it has too much to do.
     busy_until: Option<Instant>,
     failed_looks: u32,
+    /// When a reply of it last showed life, whosever it was.
+    last_life: Option<Instant>,
     /// The last thing that went wrong.
     trouble: Option<String>,
     is_draining: bool,
@@ -78,6 +80,7 @@ impl Endpoint {
                 breaker: Breaker::new(),
                 busy_until: None,
                 failed_looks: 0,
+                last_life: None,
                 trouble: None,
                 is_draining: false,
                 context_tokens: None,
@@ -132,6 +135,11 @@ impl Endpoint {
 
     pub(super) fn set_no_running_usage(&self) {
         self.lock().has_no_running_usage = true;
+    }
+
+    /// Something of a reply has come from it.
+    pub(super) fn shows_life(&self, now: Instant) {
+        self.lock().last_life = Some(now);
     }
 
     /// None where it takes nothing now.
@@ -252,8 +260,16 @@ impl Lease {
         &self.endpoint
     }
 
+    /// A server that brings text works again: where this job was the probe, others need not wait for its end.
     pub(super) fn note_text(&mut self) {
         self.has_text = true;
+        let now = self.clock.monotonic();
+        let mut state = self.endpoint.lock();
+        state.last_life = Some(now);
+        if let Some(pass) = self.pass.filter(|_| !state.breaker.is_closed()) {
+            state.breaker.judge(pass, Verdict::Good, now);
+            self.pass = state.breaker.pass(now).or(self.pass);
+        }
     }
 
     /// A job that went well answers every doubt that looks may have left.
@@ -315,7 +331,8 @@ impl Lease {
     fn was_dropped(&mut self) {
         self.endpoint.outcomes.cancelled.increment(1);
         let waited = self.clock.monotonic().saturating_duration_since(self.began);
-        if self.has_text || waited < HUNG_AFTER {
+        let has_worked = self.endpoint.lock().last_life.is_some_and(|at| at >= self.began);
+        if self.has_text || has_worked || waited < HUNG_AFTER {
             return self.judge(Verdict::None);
         }
         let trouble = format!("nobody waited any longer, {} s after a job was sent", waited.as_secs());

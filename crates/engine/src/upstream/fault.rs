@@ -72,10 +72,13 @@ impl Fault {
         )
     }
 
-    /// Whether a server answered at all, as one does that has no list of models or shows it too rarely.
+    /// Whether a server answered at all, as one does that has no list of models, or shows it to others or too rarely. One that
+    /// does not take the key (401) takes no job either.
     pub(super) fn is_an_answer_to_a_look(&self) -> bool {
-        const NO_LIST_BUT_ALIVE: [u16; 3] = [404, 405, 429];
-        self.refusal.as_ref().is_some_and(|refusal| NO_LIST_BUT_ALIVE.contains(&refusal.status))
+        self.refusal.as_ref().is_some_and(|refusal| match refusal.status {
+            401 | 408 => false,
+            status => (400..500).contains(&status) || status == 501,
+        })
     }
 
     pub(super) fn into_engine_error(self, context_tokens: u32) -> EngineError {
@@ -102,9 +105,16 @@ mod tests {
 
     #[test]
     fn a_server_without_a_list_of_models_answers_all_the_same() {
-        for (status, expected) in
-            [(404, true), (405, true), (429, true), (401, false), (500, false), (503, false)]
-        {
+        for (status, expected) in [
+            (403, true),
+            (404, true),
+            (405, true),
+            (429, true),
+            (501, true),
+            (401, false),
+            (500, false),
+            (503, false),
+        ] {
             let refusal = Some(Refusal { status, ..Refusal::default() });
             let fault = Fault { refusal, ..Fault::broken("no list") };
             assert_eq!(fault.is_an_answer_to_a_look(), expected, "{status}");

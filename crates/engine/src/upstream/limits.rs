@@ -56,7 +56,7 @@ pub(super) const FAILURES_TO_OPEN: u32 = 3;
 pub(super) const FIRST_OPEN_PAUSE: Duration = Duration::from_secs(1);
 pub(super) const LAST_OPEN_PAUSE: Duration = Duration::from_secs(30);
 
-/// A caller who hangs up so long after sending, and before any text, tells of a server that hangs: callers are less patient
+/// A caller who hangs up so long after sending, and before anything came from that server for anybody, tells of one that hangs: callers are less patient
 /// than the time for the first text, and without this a server that takes jobs and does nothing would always look idle.
 pub(super) const HUNG_AFTER: Duration = Duration::from_secs(10);
 

@@ -167,7 +167,8 @@ impl<'a> RunningJob<'a> {
                 begun = &mut first => return begun,
                 () = sleep(hedge_after) => {}
             }
-            if let Some(lease) = self.upstream.pool.lease(wanted, tried) {
+            let second = (tried.len() < MAX_ATTEMPTS).then(|| self.upstream.pool.lease(wanted, tried));
+            if let Some(lease) = second.flatten() {
                 tried.push(Arc::clone(lease.endpoint()));
                 self.count_one("chancery_upstream_hedges_total");
                 let mut second = pin!(self.begin(lease));

@@ -1,5 +1,5 @@
 //! What a reply counts, and why it ended. With the model's own tokenizer: the tokens of the text that was handed on, and the
-//! server's word only for the few of a character that the cap cut off. Without one: what the server counted, but no less than the
+//! server's word only for the few of a character that the cap cut off, and for a text that the tokenizer gives up on. Without one: what the server counted, but no less than the
 //! pieces it sent. A reply that nobody counted fails, for it could not be billed. Never more than the server was asked for,
 //! which is what was set aside.
 
@@ -19,7 +19,7 @@ impl RunningJob<'_> {
         is_cancelled: bool,
     ) -> Result<Ended, EngineError> {
         let (input_tokens, output_tokens) = match &self.upstream.counter {
-            Some(_) => (None, self.counted_here(&mut received, max_tokens).await?),
+            Some(_) => (None, self.counted_here(&mut received, max_tokens).await),
             None => {
                 let (input_tokens, output_tokens) = self.counted_there(&received, is_cancelled)?;
                 (Some(input_tokens), output_tokens)
@@ -36,12 +36,19 @@ impl RunningJob<'_> {
         Ok(Ended { reason, output_tokens, cached_tokens, input_tokens })
     }
 
-    async fn counted_here(&self, received: &mut Received, max_tokens: u32) -> Result<u32, EngineError> {
-        let counted = count(self.upstream, std::mem::take(&mut received.text)).await?;
+    async fn counted_here(&self, received: &mut Received, max_tokens: u32) -> u32 {
+        // Whatever cannot be counted has left all the same, and is billed by what the server counted.
+        let counted = match count(self.upstream, std::mem::take(&mut received.text)).await {
+            Ok(counted) => counted,
+            Err(error) => {
+                tracing::warn!(model = self.upstream.model, %error, "a reply is billed by its server's count");
+                return received.usage.map_or(0, |usage| usage.completion_tokens).max(received.pieces);
+            }
+        };
         let generated = received.usage.map_or(counted, |usage| usage.completion_tokens);
         let was_cut_off = received.finish == Some(Finish::Length) && generated == max_tokens;
         let is_part_of_a_character = (counted..=counted.saturating_add(MAX_CUT_TOKENS)).contains(&generated);
-        Ok(if was_cut_off && is_part_of_a_character { generated } else { counted })
+        if was_cut_off && is_part_of_a_character { generated } else { counted }
     }
 
     /// In and out.

@@ -374,3 +374,15 @@ fn a_text_on_which_the_cutter_gives_up_is_refused_and_not_miscounted() {
     let long = "one two, three.\n".repeat(20_000);
     assert_eq!(counter.count(&long).unwrap() as usize, long.len());
 }
+
+#[tokio::test]
+async fn a_reply_on_which_the_cutter_gives_up_is_billed_by_the_servers_count() {
+    let mut steps = vec![Step::Stream];
+    steps.extend((0..70).map(|_| text(&"a".repeat(1_000))));
+    steps.extend(well_ended("stop", 3, 900));
+    let server = FaultyServer::always(steps).await;
+    let tokenizer = Some(counter(&of_bytes(&qwens_cut(), &Value::Null, &[])));
+    let engine = engine_with(UpstreamSettings { tokenizer, ..settings(&[&server]) }).await;
+    let (said, ended) = whole(engine.start(job(&engine, "x", 3_000)).unwrap()).await.unwrap();
+    assert_eq!((said.len(), ended.output_tokens), (70_000, 900), "it has left, so it is not given away");
+}

@@ -6,7 +6,7 @@ use crate::set_up::{
     whole, word_counter,
 };
 use chancery_engine::upstream::{EndpointState, Timeouts, UpstreamEngine, UpstreamSettings};
-use chancery_engine::{Engine, EngineError};
+use chancery_engine::{Engine, EngineError, Event};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -188,6 +188,31 @@ async fn while_the_probe_is_under_way_others_are_not_sent() {
     clock.advance(Duration::from_millis(1_900));
     assert!(ask(&engine, "x").await.is_err(), "a failed probe opens it again, for longer");
     assert_eq!(server.jobs().len(), 4);
+}
+
+#[tokio::test]
+async fn others_are_sent_from_the_probes_first_text_on() {
+    let gate = Arc::new(Notify::new());
+    let probing = Arc::clone(&gate);
+    let server = FaultyServer::start(move |number| match number {
+        0..3 => answer(500),
+        3 => {
+            let mut steps = vec![Step::Stream, text("slowly"), Step::Gate(Arc::clone(&probing))];
+            steps.extend(well_ended("stop", 1, 1));
+            steps
+        }
+        _ => reply(&["well"], 1),
+    })
+    .await;
+    let clock = manual_clock();
+    let engine = engine_at(settings(&[&server]), &clock).await;
+    fail_until_open(&engine).await;
+    clock.advance(Duration::from_secs(1));
+    let mut probe = start(&engine, "probe");
+    assert_eq!(probe.next().await.unwrap(), Event::Text("slowly".to_owned()));
+    assert_eq!(ask(&engine, "x").await.unwrap().0, "well", "a reply may take minutes");
+    gate.notify_one();
+    assert!(whole(probe).await.is_ok());
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ use crate::slot::Connector;
 use crate::url::Place;
 use crate::{DatabaseUrl, LimitsKept, ServingLock, StoreError, ledger_months, migrations};
 use futures_util::TryStreamExt;
+use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 /// How many bytes of rows are gathered before they are sent. A row that has more is sent alone, so that the largest
@@ -32,7 +33,7 @@ const SESSION: &str = "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transa
 
 /// A PostgreSQL database that nobody serves while this is held.
 pub struct MoveTarget {
-    connection: PgConnection,
+    options: PgConnectOptions,
     lock: ServingLock,
 }
 
@@ -43,11 +44,13 @@ impl MoveTarget {
             return Err(StoreError::BadUrl(format!("{url} is not a PostgreSQL database")));
         };
         let lock = ServingLock::take(url, LimitsKept::InMemory).await?;
-        let mut connection = connect_first(&connect_options(options)).await?;
+        let options = connect_options(options);
+        let mut connection = connect_first(&options).await?;
         check_server(&mut connection).await?;
         // Looked at again when nobody can write any more; here so that nobody waits for a refusal.
         refuse_rows(&mut connection).await?;
-        Ok(Self { connection, lock })
+        PostgresConnector::disconnect(connection).await;
+        Ok(Self { options, lock })
     }
 
     /// Moves everything, or nothing: where this fails or the process dies, the target is as it was. What it holds
@@ -58,7 +61,9 @@ impl MoveTarget {
         steps: &mut Steps<'_>,
     ) -> Result<Vec<MovedTable>, StoreError> {
         let explained = |error: sqlx::Error| explain(&error);
-        let mut transaction = self.connection.begin().await.map_err(explained)?;
+        // A new one: the source may have taken an hour to verify, and idle connections do not live for ever.
+        let mut connection = connect_first(&self.options).await?;
+        let mut transaction = connection.begin().await.map_err(explained)?;
         let target: &mut PgConnection = &mut transaction;
         sqlx::raw_sql(SESSION).execute(&mut *target).await.map_err(explained)?;
         migrations::apply_in_postgres_transaction(target).await?;
@@ -107,6 +112,7 @@ impl MoveTarget {
             return Err(StoreError::Unavailable(format!("somebody else may have begun to serve it ({why})")));
         }
         transaction.commit().await.map_err(explained)?;
+        PostgresConnector::disconnect(connection).await;
         let moved =
             tables.iter().zip(sent).map(|(table, sent)| MovedTable { name: table.name, rows: sent.rows });
         Ok(moved.collect())
@@ -114,7 +120,6 @@ impl MoveTarget {
 
     /// Lets go of the database.
     pub async fn close(self) {
-        PostgresConnector::disconnect(self.connection).await;
         self.lock.release().await;
     }
 }

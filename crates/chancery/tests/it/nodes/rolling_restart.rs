@@ -51,7 +51,11 @@ async fn round(draw: Draw, counts: &mut Counts) {
     for number in 0..cluster.nodes.len() {
         clients.more_replies(draw.number(5..=20) as usize, REPLIES_WITHIN).await;
         cluster.nodes[number].server.signal(Signal::TERM);
-        assert_eq!(cluster.nodes[number].readiness().await.status, 503, "it says at once that it leaves");
+        let leaving = &cluster.nodes[number];
+        eventually("it says that it leaves", Duration::from_secs(3), async || {
+            leaving.readiness().await.status == 503
+        })
+        .await;
         // Somebody comes to a page in this very moment.
         sign_in(cluster.firm(), &portal, "omar").await;
         counts.add("people who signed in", 1);
