@@ -124,15 +124,21 @@ pub enum StopReason {
     Cancelled,
 }
 
+fn of_tokens(tokens: Option<u32>) -> String {
+    tokens.map_or_else(String::new, |tokens| format!(" of {tokens} tokens"))
+}
+
+fn because(reason: Option<&str>) -> String {
+    reason.map_or_else(String::new, |reason| format!(": {reason}"))
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
     /// How many tokens the prompt has with the chat template, where that is known.
-    #[error(
-        "the prompt of {prompt_tokens:?} tokens does not fit the model's context, which holds {context_tokens}"
-    )]
+    #[error("the prompt{} does not fit the model's context, which holds {context_tokens}", of_tokens(*.prompt_tokens))]
     InputTooLong { prompt_tokens: Option<u32>, context_tokens: u32 },
     /// The model's own server finds something wrong with the request. The reason, where there is one, is fit for a caller.
-    #[error("the request was refused: {reason:?}")]
+    #[error("the request was refused{}", because(.reason.as_deref()))]
     InputRefused { reason: Option<String> },
     /// The model's chat template does not take these roles in this order. The text is the template's own, for the log.
     #[error("the chat template does not take these turns: {0}")]

@@ -86,7 +86,8 @@ fn failed(error: &tokenizers::Error) -> EngineError {
 /// not, such as `<think>` in many: the embedded engine takes none of them for text either. The library leaves out those
 /// that are called special.
 fn mark_all_added_tokens(description: &mut Value) {
-    for token in description["added_tokens"].as_array_mut().into_iter().flatten() {
+    let added = description.get_mut("added_tokens").and_then(Value::as_array_mut);
+    for token in added.into_iter().flatten() {
         token["special"] = Value::Bool(true);
     }
 }

@@ -386,3 +386,10 @@ async fn a_reply_on_which_the_cutter_gives_up_is_billed_by_the_servers_count() {
     let (said, ended) = whole(engine.start(job(&engine, "x", 3_000)).unwrap()).await.unwrap();
     assert_eq!((said.len(), ended.output_tokens), (70_000, 900), "it has left, so it is not given away");
 }
+
+#[test]
+fn a_file_that_names_no_added_tokens_can_be_used() {
+    let words =
+        json!({"version": "1.0", "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}});
+    assert_eq!(counter(&words).count("a").unwrap(), 1);
+}

@@ -285,6 +285,15 @@ pub async fn under_one_key_at_most_one_row_whoever_dies<D: TestDatabase>(databas
             });
         }
         working.join_all().await;
+        // Everybody may have been thought dead in turn; then one more is not.
+        if whole_ledger(&*stores[0]).await.len() == round {
+            let number = (round * 100 + 99) * 100;
+            let claim = Claim { key: key.clone(), now: at(100 * LEASE_MS), ..claim(number, payer.0) };
+            assert!(matches!(stores[0].claim_key(&claim).await, Ok(Claimed::Yes)));
+            let Settlement { row, kept, .. } = settlement(number, payer, &number.to_string());
+            let kept = kept.map(|kept| KeptReply { key: key.clone(), ..kept });
+            stores[0].settle(Settlement { row, is_reserved: false, kept }).await.unwrap();
+        }
         let rows = whole_ledger(&*stores[0]).await;
         assert_eq!(rows.len(), round + 1);
         let reply = stores[1].key_holder(payer.0, &key, NOON).await.unwrap().unwrap().reply.unwrap();
