@@ -268,7 +268,10 @@ impl Lease {
         state.last_life = Some(now);
         if let Some(pass) = self.pass.filter(|_| !state.breaker.is_closed()) {
             state.breaker.judge(pass, Verdict::Good, now);
-            self.pass = state.breaker.pass(now).or(self.pass);
+            // One that began before the breaker opened does not become its probe by this.
+            if state.breaker.is_closed() {
+                self.pass = state.breaker.pass(now);
+            }
         }
     }
 
