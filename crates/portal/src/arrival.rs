@@ -16,8 +16,8 @@ use crate::state::{Portal, SecondFactor};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{EmailAddress, Identity, LocalPath, Role};
-use chancery_pages::Refusal;
 use chancery_store::Arrival;
+use chancery_web::Refusal;
 use std::sync::Arc;
 
 /// What the identity provider has proved.

@@ -8,9 +8,9 @@ use axum::extract::{FromRequestParts, Path};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use chancery_domain::{Asker, ClientId};
-use chancery_pages::Refusal;
 use chancery_policy::{Act, Asking, ClientInQuestion, Permit};
 use chancery_store::StoreError;
+use chancery_web::Refusal;
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -17,7 +17,7 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use chancery_domain::{Identity, LocalPath, SecretToken};
-use chancery_pages::{Refusal, SentCookie, sent_cookie};
+use chancery_web::{Refusal, SentCookie, sent_cookie};
 use std::sync::Arc;
 
 /// Longer ones are nobody's.

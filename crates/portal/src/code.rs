@@ -15,8 +15,8 @@ use axum::extract::rejection::FormRejection;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use chancery_domain::{MailCode, SecretToken};
-use chancery_pages::{Refusal, page};
 use chancery_store::{CodeTry, HalfSignIn};
+use chancery_web::{Refusal, page};
 use std::sync::Arc;
 
 /// More than anybody types; the rest is not shown again.

@@ -10,8 +10,8 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{MailCode, UnixMillis};
-use chancery_pages::{Refusal, page};
 use chancery_store::{CodeSending, MAX_CODES_PER_SIGN_IN};
+use chancery_web::{Refusal, page};
 use std::sync::Arc;
 
 pub(crate) async fn handle(

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use chancery_domain::Role;
-use chancery_pages::Bars;
 use chancery_policy::{ReadAccounts, ReadAudit, ReadInvoices, ReadTeam, ReadUsage, TheFirm};
+use chancery_web::Bars;
 use std::sync::Arc;
 
 /// Where in the portal a page is.

@@ -11,8 +11,8 @@ use crate::when::{clock_time, seconds_until};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{EmailAddress, MailCode, SecretToken, UnixMillis};
-use chancery_pages::{Cookie, Refusal, SentCookie, sent_cookie};
 use chancery_store::{CODE_TRIES_MEMORY, CodeSending, HalfSignIn, MAX_CODE_TRIES, MailedCode};
+use chancery_web::{Cookie, Refusal, SentCookie, sent_cookie};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -48,7 +48,7 @@ pub use upkeep::keep_tidy;
 
 use axum::Router;
 use chancery_domain::MAX_ENTRY_TEXT_CHARS;
-use chancery_pages::{Surroundings, TypedField, surround};
+use chancery_web::{Surroundings, TypedField, surround};
 use frame::RefusalBars;
 use std::sync::Arc;
 

@@ -10,8 +10,8 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{LocalPath, Person, PersonId, RequestId, SecretToken, Session, TokenHash};
-use chancery_pages::{Cookie, Refusal, SentCookie, sent_cookie};
 use chancery_store::NewSession;
+use chancery_web::{Cookie, Refusal, SentCookie, sent_cookie};
 use serde_json::json;
 use std::sync::Arc;
 

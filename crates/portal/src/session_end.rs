@@ -11,7 +11,7 @@ use axum::extract::State;
 use axum::extract::rejection::FormRejection;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::SessionId;
-use chancery_pages::Refusal;
+use chancery_web::Refusal;
 use std::sync::Arc;
 
 #[derive(serde::Deserialize)]

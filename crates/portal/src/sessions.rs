@@ -10,7 +10,7 @@ use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use chancery_domain::{Session, SessionId, UnixMillis};
-use chancery_pages::{Refusal, page};
+use chancery_web::{Refusal, page};
 use std::sync::Arc;
 
 #[derive(Template)]

@@ -8,7 +8,7 @@ use askama::Template;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
-use chancery_pages::{Refusal, page};
+use chancery_web::{Refusal, page};
 use std::sync::Arc;
 
 /// Also for a browser whose session is over: it wanted to be signed out, and is.

@@ -7,9 +7,9 @@ use chancery_domain::{
     Clock, CompanyDomain, EmailAddress, InvoiceTerms, Randomness, RateLimits, SessionTimes,
 };
 use chancery_mail::Mailer;
-use chancery_pages::TrustedProxies;
 use chancery_policy::Policy;
 use chancery_store::Store;
+use chancery_web::TrustedProxies;
 use std::fmt;
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@ use axum::extract::{ConnectInfo, FromRequestParts};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use chancery_domain::TokenHash;
-use chancery_pages::Refusal;
+use chancery_web::Refusal;
 use std::net::SocketAddr;
 
 #[derive(Clone, Debug)]

@@ -17,9 +17,9 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use chancery_domain::{AccountId, AccountState, KeyState, Month, UnixMillis, grouped};
-use chancery_pages::{Problems, Refusal, page, wants_json};
 use chancery_policy::{ReadAccounts, TheFirm};
 use chancery_store::{AccountRecord, MAX_ACCOUNT_EVENTS};
+use chancery_web::{Problems, Refusal, page, wants_json};
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -11,8 +11,8 @@ use crate::state::Portal;
 use axum::extract::State;
 use axum::response::Response;
 use chancery_domain::AccountId;
-use chancery_pages::{Problems, Refusal};
 use chancery_store::{AccountDeed, AccountDone, AccountSubject, NewAccount, StoreError};
+use chancery_web::{Problems, Refusal};
 use std::sync::Arc;
 
 pub(crate) async fn make(

@@ -14,8 +14,8 @@ use crate::state::Portal;
 use axum::extract::State;
 use axum::response::Response;
 use chancery_domain::{AccountId, ApiKey, Key, KeyPrefix};
-use chancery_pages::{Problems, Refusal};
 use chancery_store::{AccountDeed, AccountDone, AccountSubject, NewKey, StoreError};
+use chancery_web::{Problems, Refusal};
 use serde::Deserialize;
 use std::sync::Arc;
 

@@ -10,7 +10,7 @@ use askama::Template;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use chancery_domain::{AccountId, ApiKey};
-use chancery_pages::{Refusal, page};
+use chancery_web::{Refusal, page};
 use serde_json::json;
 
 #[derive(Template)]

@@ -16,9 +16,9 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use chancery_domain::{KeyState, Month, UnixMillis, grouped};
-use chancery_pages::{Problems, Refusal, page, wants_json};
 use chancery_policy::{ReadAccounts, TheFirm};
 use chancery_store::{ACCOUNTS_PER_PAGE, AccountPage, AccountQuery};
+use chancery_web::{Problems, Refusal, page, wants_json};
 use std::collections::HashMap;
 use std::sync::Arc;
 

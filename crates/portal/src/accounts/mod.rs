@@ -18,9 +18,9 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{AccountId, KeyPrefix};
-use chancery_pages::Refusal;
 use chancery_policy::{ManageAccounts, Permit, TheFirm};
 use chancery_store::{AccountEventId, StoreError};
+use chancery_web::Refusal;
 use std::collections::HashMap;
 
 /// May this person manage accounts? Asked before anything of the form is read.

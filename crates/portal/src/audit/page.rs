@@ -13,9 +13,9 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{Action, Asker, Decision, Role, UnixMillis};
-use chancery_pages::{Refusal, page, wants_json};
 use chancery_policy::{ReadAudit, TheFirm};
 use chancery_store::{AUDIT_ROWS_PER_PAGE, AuditLine, AuditTurn};
+use chancery_web::{Refusal, page, wants_json};
 use serde_json::json;
 use std::sync::Arc;
 

@@ -11,9 +11,9 @@ use crate::state::Portal;
 use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::ClientId;
-use chancery_pages::Refusal;
 use chancery_policy::{ArchiveClient, EditClient};
 use chancery_store::Changed;
+use chancery_web::Refusal;
 use std::sync::Arc;
 
 pub(crate) async fn archive_client(

@@ -12,9 +12,9 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{ClientId, EntryKind};
-use chancery_pages::Refusal;
 use chancery_policy::EditClient;
 use chancery_store::{NewEntry, StoreError};
+use chancery_web::Refusal;
 use std::sync::Arc;
 
 pub(crate) async fn handle(

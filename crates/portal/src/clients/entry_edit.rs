@@ -16,9 +16,9 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{ClientId, Entry, EntryId, EntryKind, Version};
-use chancery_pages::Refusal;
 use chancery_policy::{EditClient, ReadClient};
 use chancery_store::{Changed, EntryChange, EntryVersion, VersionsWanted};
+use chancery_web::Refusal;
 use std::sync::Arc;
 
 pub(crate) async fn handle(

@@ -4,7 +4,7 @@ use crate::authority::ClientNumber;
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 use chancery_domain::{ClientId, EntryId};
-use chancery_pages::Refusal;
+use chancery_web::Refusal;
 use std::collections::HashMap;
 
 /// Both numbers: an entry is only ever addressed under its client.

@@ -14,9 +14,9 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{Client, ClientId, ClientName, ContactFacts};
-use chancery_pages::Refusal;
 use chancery_policy::{EditClient, ReadClient};
 use chancery_store::{Changed, ClientChange, ClientVersion, VersionsWanted};
+use chancery_web::Refusal;
 use std::sync::Arc;
 
 pub(crate) async fn handle(

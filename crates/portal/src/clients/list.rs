@@ -15,9 +15,9 @@ use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::UnixMillis;
-use chancery_pages::{Refusal, page, wants_json};
 use chancery_policy::{ListClients, TheFirm};
 use chancery_store::{CLIENTS_PER_PAGE, ClientLine, ClientOrder, ClientPage, ClientQuery};
+use chancery_web::{Refusal, page, wants_json};
 use std::sync::Arc;
 
 #[derive(Template)]

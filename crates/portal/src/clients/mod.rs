@@ -26,7 +26,7 @@ mod text;
 pub(crate) mod versions;
 
 use axum::http::StatusCode;
-use chancery_pages::Refusal;
+use chancery_web::Refusal;
 
 /// The two halves of an e-mail address, between which a line may break.
 pub(crate) fn address_halves(email: &str) -> (&str, &str) {

@@ -14,9 +14,9 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::PersonId;
-use chancery_pages::{Problems, Refusal, page};
 use chancery_policy::{CreateClient, NewClientFor};
 use chancery_store::{NewClient, StoreError};
+use chancery_web::{Problems, Refusal, page};
 use std::sync::Arc;
 
 #[derive(Template)]

@@ -7,8 +7,8 @@ use crate::failure::refused_by_store;
 use crate::session::SignedIn;
 use crate::state::Portal;
 use chancery_domain::{Person, PersonId, PersonRef};
-use chancery_pages::Refusal;
 use chancery_policy::{ReadTeam, TheFirm};
+use chancery_web::Refusal;
 
 pub(super) struct Choice {
     pub(super) id: i64,

@@ -10,9 +10,9 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::PersonId;
-use chancery_pages::Refusal;
 use chancery_policy::ReassignClient;
 use chancery_store::{Changed, StoreError};
+use chancery_web::Refusal;
 use serde::Deserialize;
 use std::sync::Arc;
 

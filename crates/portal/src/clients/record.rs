@@ -20,9 +20,9 @@ use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{Client, ClientId, Entry, EntryId, EntryKind, UnixMillis};
-use chancery_pages::{Refusal, page, wants_json};
 use chancery_policy::{ArchiveClient, ClientInQuestion, EditClient, ReadClient, ReassignClient};
 use chancery_store::{ClientRecord, EntriesWanted, EntryCounts, EntryPlace, VersionsWanted};
+use chancery_web::{Refusal, page, wants_json};
 use std::fmt::Write as _;
 use std::sync::Arc;
 

@@ -16,9 +16,9 @@ use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use chancery_domain::{EntryKind, UnixMillis, Version};
-use chancery_pages::{Refusal, page};
 use chancery_policy::ReadClient;
 use chancery_store::{ClientVersion, EntryVersion, VersionsWanted};
+use chancery_web::{Refusal, page};
 use openidconnect::url::form_urlencoded;
 use std::sync::Arc;
 

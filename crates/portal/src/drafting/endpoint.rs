@@ -17,8 +17,8 @@ use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use chancery_domain::{Entry, EntryId};
-use chancery_pages::Refusal;
 use chancery_policy::EditClient;
+use chancery_web::Refusal;
 use std::sync::Arc;
 
 pub(crate) async fn handle(

@@ -14,7 +14,7 @@ use crate::state::Portal;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use chancery_domain::{ClientId, Entry, EntryKind};
-use chancery_pages::Refusal;
+use chancery_web::Refusal;
 
 /// What became of the draft.
 pub(super) enum Outcome {

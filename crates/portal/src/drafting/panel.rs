@@ -10,7 +10,7 @@ use crate::state::Portal;
 use crate::when::short_day;
 use askama::Template;
 use chancery_domain::{ClientId, Entry, EntryId, EntryKind, UnixMillis};
-use chancery_pages::Refusal;
+use chancery_web::Refusal;
 
 /// So many of the newest notes and disputes are ticked in an editor that was just opened.
 const TICKED_AT_FIRST: usize = 2;

@@ -3,7 +3,7 @@
 
 use axum::http::StatusCode;
 use chancery_domain::LocalPath;
-use chancery_pages::Refusal;
+use chancery_web::Refusal;
 
 use crate::sign_in::begin_again;
 

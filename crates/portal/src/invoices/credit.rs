@@ -18,9 +18,9 @@ use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{
     Buyer, CREDIT_REASON, Credited, Day, Invoice, InvoiceKind, InvoiceNumber, InvoiceState, MinorUnits,
 };
-use chancery_pages::{Problems, Refusal, page};
 use chancery_policy::{ManageInvoices, ReadInvoices, TheFirm};
 use chancery_store::{CreditOrder, InvoiceRecord, StoreError};
+use chancery_web::{Problems, Refusal, page};
 use std::sync::Arc;
 
 #[derive(Template)]

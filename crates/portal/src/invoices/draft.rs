@@ -13,8 +13,8 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{Invoice, Month, UnixMillis};
-use chancery_pages::{Refusal, page, wants_json};
 use chancery_policy::{ManageInvoices, ReadInvoices, TheFirm};
+use chancery_web::{Refusal, page, wants_json};
 use serde_json::{Value, json};
 use std::sync::Arc;
 

@@ -15,9 +15,9 @@ use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{Account, AccountState, Currency, Day, InvoiceState, MoneyError, Month, UnixMillis};
-use chancery_pages::{Refusal, page, wants_json};
 use chancery_policy::{ReadInvoices, TheFirm};
 use chancery_store::{INVOICES_PER_PAGE, InvoicePage, InvoiceQuery};
+use chancery_web::{Refusal, page, wants_json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -24,9 +24,9 @@ use axum::extract::Path;
 use axum::extract::rejection::PathRejection;
 use axum::http::StatusCode;
 use chancery_domain::{AccountId, InvoiceNumber, MoneyError, Month};
-use chancery_pages::Refusal;
 use chancery_policy::{ReadInvoices, TheFirm};
 use chancery_store::{InvoiceRecord, StoreError};
+use chancery_web::Refusal;
 
 /// What an address says, if it can be read at all. It is read after the policy was asked, so that a refusal tells nothing.
 type Segments<T> = Result<Path<T>, PathRejection>;

@@ -15,9 +15,9 @@ use axum::extract::State;
 use axum::extract::rejection::FormRejection;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::PersonId;
-use chancery_pages::Refusal;
 use chancery_policy::{ClientInQuestion, ListClients, ReassignClient, TheFirm};
 use chancery_store::StoreError;
+use chancery_web::Refusal;
 use std::sync::Arc;
 
 /// Clients that one request moves: one transaction, which others wait for.

@@ -9,7 +9,7 @@ use axum::extract::rejection::FormRejection;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{EmailAddress, PersonId, Role};
-use chancery_pages::Refusal;
+use chancery_web::Refusal;
 use std::sync::Arc;
 
 #[derive(serde::Deserialize)]

@@ -10,7 +10,7 @@ use axum::extract::State;
 use axum::extract::rejection::FormRejection;
 use axum::response::Response;
 use chancery_domain::PersonId;
-use chancery_pages::Refusal;
+use chancery_web::Refusal;
 use std::sync::Arc;
 
 pub(crate) async fn handle(

@@ -34,9 +34,9 @@ use chancery_domain::{
     Currency, InvoiceTerms, ManualClock, OsRandomness, RateLimits, Seller, SessionTimes, UnixMillis,
 };
 use chancery_mail::{MailRoute, Mailer};
-use chancery_pages::{Refusal, Surroundings, TrustedProxies, surround};
 use chancery_policy::Policy;
 use chancery_store::{DatabaseUrl, Store};
+use chancery_web::{Refusal, Surroundings, TrustedProxies, surround};
 use postgres::PostgresDatabase;
 use std::path::PathBuf;
 use std::sync::Arc;
