@@ -1,6 +1,6 @@
 //! What a page says when the store refuses.
 
-use crate::authority::no_such_client;
+use crate::authz::authority::no_such_client;
 use axum::http::StatusCode;
 use chancery_store::StoreError;
 use chancery_web::Refusal;

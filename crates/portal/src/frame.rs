@@ -1,7 +1,7 @@
 //! What stands around every page of somebody who is signed in (`templates/bar.html`): the firm, the sections that
 //! there are, the person, and the way out.
 
-use crate::session::{MaybeSignedIn, SignedIn};
+use crate::sign_in::session::{MaybeSignedIn, SignedIn};
 use crate::state::Portal;
 use askama::Template;
 use async_trait::async_trait;

@@ -1,6 +1,6 @@
 //! `GET /`: one button for those who are signed out; the others are past it.
 
-use crate::session::MaybeSignedIn;
+use crate::sign_in::session::MaybeSignedIn;
 use crate::state::Portal;
 use askama::Template;
 use axum::extract::State;

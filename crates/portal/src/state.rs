@@ -1,8 +1,8 @@
 //! What every page of the portal stands on.
 
 use crate::drafting::{Drafter, DraftingError, DraftingSettings};
-use crate::identity::{IdentityError, IdentityProvider};
-use crate::sign_ins_begun::SignInsBegun;
+use crate::sign_in::identity::{IdentityError, IdentityProvider};
+use crate::sign_in::throttle::SignInsBegun;
 use chancery_domain::{
     Clock, CompanyDomain, EmailAddress, InvoiceTerms, Randomness, RateLimits, SessionTimes,
 };

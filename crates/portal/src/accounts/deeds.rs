@@ -6,7 +6,7 @@ use super::forms::{BillingTyped, Form, LimitsTyped, NewAccountTyped};
 use super::list::{self, Open as OpenList};
 use super::{AccountNumber, done, manage, refused};
 use crate::clients::posted::Posted;
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::State;
 use axum::response::Response;

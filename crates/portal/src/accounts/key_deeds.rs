@@ -9,7 +9,7 @@ use super::list::{self, Open as OpenList};
 use super::{AccountNumber, KeyName, done, manage, no_such_key, refused};
 use crate::clients::posted::Posted;
 use crate::failure::refused_by_store;
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::State;
 use axum::response::Response;

@@ -4,7 +4,7 @@
 //! the same, was never used, and can be revoked.
 
 use crate::frame::{Frame, Section};
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use askama::Template;
 use axum::http::{HeaderValue, StatusCode, header};

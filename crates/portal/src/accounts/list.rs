@@ -8,7 +8,7 @@ use crate::clients::notice::Notice;
 use crate::clients::pagination::{PageLink, page_links};
 use crate::failure::refused_by_store;
 use crate::frame::{Frame, Section};
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::when::written_day;
 use askama::Template;

@@ -11,7 +11,7 @@ pub(crate) mod list;
 mod view;
 
 use crate::failure::refused_by_store;
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::{FromRequestParts, Path};
 use axum::http::StatusCode;

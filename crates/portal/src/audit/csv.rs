@@ -6,7 +6,7 @@ use super::words;
 use crate::csv_line::write_csv_line;
 use crate::failure::refused_by_store;
 use crate::file_reply::{Chunk, cannot_write, file_reply};
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::{Query, State};
 use axum::response::Response;

@@ -4,7 +4,7 @@ use super::filters::Filters;
 use super::words;
 use crate::failure::refused_by_store;
 use crate::frame::{Frame, Section};
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::when::Moment;
 use askama::Template;
@@ -20,7 +20,7 @@ use serde_json::json;
 use std::sync::Arc;
 
 #[derive(Template)]
-#[template(path = "audit.html")]
+#[template(path = "audit/page.html")]
 struct AuditPage<'a> {
     frame: Frame<'a>,
     filters: Filters,

@@ -9,7 +9,7 @@ use super::notice::{Done, Notice};
 use super::posted::Posted;
 use super::record::{self, Open, Showing};
 use super::record_query::{RecordQuery, Tab, View};
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::when::{Moment, in_utc};
 use axum::extract::State;

@@ -1,6 +1,6 @@
 //! The entry's number in a path `/clients/{id}/entries/{entry}…`. Like a client's: what is no integer is no address.
 
-use crate::authority::ClientNumber;
+use crate::authz::authority::ClientNumber;
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 use chancery_domain::{ClientId, EntryId};

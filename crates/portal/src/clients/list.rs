@@ -6,7 +6,7 @@ use super::pagination::{PageLink, page_links};
 use super::people::{self, Choice};
 use crate::failure::refused_by_store;
 use crate::frame::{Frame, Section};
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::when::{Moment, day_or_time};
 use askama::Template;

@@ -9,6 +9,7 @@ pub(crate) mod entry_edit;
 pub(crate) mod entry_form;
 mod entry_number;
 mod entry_view;
+pub(crate) mod export;
 pub(crate) mod facts_edit;
 mod facts_form;
 mod json;

@@ -7,7 +7,7 @@ use super::posted::Posted;
 use super::record_query::done_href;
 use crate::failure::refused_by_store;
 use crate::frame::{Frame, Section};
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use askama::Template;
 use axum::extract::State;

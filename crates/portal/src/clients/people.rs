@@ -4,7 +4,7 @@
 //! that a page offers them to nobody else; what is done with one of them is decided, and written down, when it is done.
 
 use crate::failure::refused_by_store;
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use chancery_domain::{Person, PersonId, PersonRef};
 use chancery_policy::{ReadTeam, TheFirm};

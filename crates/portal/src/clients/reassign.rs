@@ -3,8 +3,8 @@
 use super::notice::Done;
 use super::posted::Posted;
 use super::record_query::done_href;
-use crate::authority::{ClientNumber, no_such_client};
-use crate::session::SignedIn;
+use crate::authz::authority::{ClientNumber, no_such_client};
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::State;
 use axum::http::StatusCode;

@@ -9,7 +9,7 @@ use crate::clients::entry_form::{EntryForm, EntryTyped};
 use crate::clients::notice::Notice;
 use crate::clients::record::{self, Open, Showing};
 use crate::clients::record_query::View;
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;

@@ -8,7 +8,7 @@ use super::{Segments, is_void, miscounted, no_such_invoice, number_in, read, rea
 use crate::clients::notice::Notice;
 use crate::clients::posted::Posted;
 use crate::frame::{Frame, Section};
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::when::long_month;
 use askama::Template;

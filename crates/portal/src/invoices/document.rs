@@ -9,7 +9,7 @@ use super::{Segments, miscounted, no_such_invoice, read, refused};
 use crate::clients::notice::Notice;
 use crate::file_reply::file_reply;
 use crate::frame::{Frame, Section};
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::when::long_month;
 use askama::Template;

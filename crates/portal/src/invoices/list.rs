@@ -7,7 +7,7 @@ use super::{miscounted, refused};
 use crate::clients::pagination::{PageLink, page_links};
 use crate::failure::refused_by_store;
 use crate::frame::{Frame, Section};
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use askama::Template;
 use axum::Json;

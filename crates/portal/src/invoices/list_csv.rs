@@ -8,7 +8,7 @@ use super::refused;
 use super::standing::Standing;
 use crate::csv_line::{write_csv_cells, write_csv_line};
 use crate::file_reply::{Chunk, cannot_write, file_reply};
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::{RawQuery, State};
 use axum::response::Response;

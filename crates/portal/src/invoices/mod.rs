@@ -17,7 +17,7 @@ mod sheet;
 mod standing;
 
 use crate::failure::refused_by_store;
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::when::{in_utc, long_month};
 use axum::extract::Path;

@@ -3,7 +3,7 @@
 
 use super::notice::Done;
 use super::{Segments, number_in, refused};
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};

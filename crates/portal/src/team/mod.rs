@@ -8,7 +8,7 @@ pub(crate) mod role;
 pub(crate) mod sign_out;
 
 use crate::failure::refused_by_store;
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};

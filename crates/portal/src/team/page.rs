@@ -5,7 +5,7 @@ use super::nobody;
 use super::reassign::MAX_MOVED;
 use crate::failure::refused_by_store;
 use crate::frame::{Frame, Section};
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::when::Moment;
 use askama::Template;
@@ -22,7 +22,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 #[derive(Template)]
-#[template(path = "team.html")]
+#[template(path = "team/page.html")]
 struct TeamPage<'a> {
     frame: Frame<'a>,
     members: Vec<Row>,
@@ -30,7 +30,7 @@ struct TeamPage<'a> {
 }
 
 #[derive(Template)]
-#[template(path = "team_person.html")]
+#[template(path = "team/person.html")]
 struct PersonPage<'a> {
     frame: Frame<'a>,
     done: Option<String>,

@@ -6,9 +6,9 @@
 //!    next step.
 
 use super::{manage, member, refused};
-use crate::authority::MAX_ASKED_ANEW;
+use crate::authz::authority::MAX_ASKED_ANEW;
 use crate::failure::refused_by_store;
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::Form;
 use axum::extract::State;

@@ -1,7 +1,7 @@
 //! `POST /team/role`: makes somebody a consultant or a partner, from their next request on.
 
 use super::{done, manage, member, refused};
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::Form;
 use axum::extract::State;

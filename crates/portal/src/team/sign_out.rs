@@ -2,8 +2,8 @@
 //! identity provider, with which they would be let straight back in. For another provider that last part does nothing.
 
 use super::{AboutSomebody, done, manage, member, refused};
-use crate::session::SignedIn;
-use crate::sign_out;
+use crate::sign_in::session::SignedIn;
+use crate::sign_in::sign_out;
 use crate::state::Portal;
 use axum::Form;
 use axum::extract::State;

@@ -23,7 +23,7 @@ mod sessions;
 mod team;
 mod usage;
 
-use crate::arrival::{Proven, Visitor, arrive};
+use crate::sign_in::finish::{Proven, Visitor, arrive};
 use crate::{IdentitySettings, Portal, PortalSettings, PublicApi, SecondFactor, router};
 use axum::extract::State;
 use axum::response::Response;

@@ -11,7 +11,7 @@ use super::refusals::{DayLine, Refusals, Why};
 use super::stats::{self, Stat};
 use crate::failure::refused_by_store;
 use crate::frame::{Frame, Section};
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::when::written_day;
 use askama::Template;

@@ -2,7 +2,7 @@
 //! identity provider may know the browser yet, and would let the next person in without asking.
 
 use crate::failure::refused_by_store;
-use crate::session::{MaybeSignedIn, SESSION_COOKIE};
+use crate::sign_in::session::{MaybeSignedIn, SESSION_COOKIE};
 use crate::state::Portal;
 use askama::Template;
 use axum::extract::State;
@@ -31,7 +31,7 @@ pub(crate) fn to_signed_out() -> Response {
 }
 
 #[derive(Template)]
-#[template(path = "signed_out.html")]
+#[template(path = "sign_in/signed_out.html")]
 struct SignedOutPage<'a> {
     firm_name: &'a str,
     provider_host: String,

@@ -2,9 +2,9 @@
 //! alive, whose it is and what that person's role is, is asked anew for every request.
 
 use crate::failure::refused_by_store;
-use crate::sign_in::sign_in_url;
+use crate::sign_in::begin::sign_in_url;
+use crate::sign_in::visitor::{self, Visitor};
 use crate::state::Portal;
-use crate::visitor::{self, Visitor};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};

@@ -3,8 +3,8 @@
 //! another provider this does nothing, since no account here has its subject.
 
 use crate::failure::refused_by_store;
-use crate::session::SignedIn;
-use crate::sign_out;
+use crate::sign_in::session::SignedIn;
+use crate::sign_in::sign_out;
 use crate::state::Portal;
 use axum::Form;
 use axum::extract::State;

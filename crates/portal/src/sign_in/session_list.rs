@@ -2,7 +2,7 @@
 
 use crate::failure::refused_by_store;
 use crate::frame::{Frame, Section};
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::when::Moment;
 use askama::Template;
@@ -14,7 +14,7 @@ use chancery_web::{Refusal, page};
 use std::sync::Arc;
 
 #[derive(Template)]
-#[template(path = "sessions.html")]
+#[template(path = "sign_in/session_list.html")]
 struct SessionsPage<'a> {
     frame: Frame<'a>,
     rows: Vec<Row>,

@@ -2,7 +2,7 @@
 //! only with a permit. Nothing is remembered from one request to the next.
 
 use crate::failure::refused_by_store;
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::{FromRequestParts, Path};
 use axum::http::StatusCode;
