@@ -3,8 +3,8 @@
 //! every key, the highest wins, and a server that comes or goes moves only the keys that it wins. All nodes give the same
 //! scores, of whatever version they are: SHA-256 over bytes that are written down here. Pure.
 
-use crate::{Role, Turn};
 use chancery_domain::AccountId;
+use chancery_engine::{Role, Turn};
 use sha2::{Digest, Sha256};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -37,10 +37,10 @@ pub(super) fn choose(candidates: &[Candidate], job_tokens: u64, turn: u64) -> Op
 
 #[cfg(test)]
 mod tests {
-    use super::super::affinity::AffinityKey;
     use super::*;
-    use crate::Turn;
+    use crate::affinity::AffinityKey;
     use chancery_domain::AccountId;
+    use chancery_engine::Turn;
     use proptest::prelude::*;
 
     fn candidates(loads: &[u64], key: Option<AffinityKey>, names: &[String]) -> Vec<Candidate> {

@@ -2,7 +2,7 @@
 //! sends is passed over.
 
 use super::fault::{Fault, Trouble};
-use crate::{Job, Turn};
+use chancery_engine::{Job, Turn};
 use serde::{Deserialize, Serialize};
 
 /// After it, nothing comes.

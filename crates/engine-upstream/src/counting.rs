@@ -2,7 +2,7 @@
 //! embedded engine's rule (every text on its own, nothing in it taken for a special token), or else by what the server says.
 
 use super::limits::{MAX_TOKENIZER_BYTES, MAX_UNCUT_BYTES};
-use crate::{EngineError, Turn};
+use chancery_engine::{EngineError, Turn};
 use serde_json::Value;
 use std::path::Path;
 use tokenizers::{

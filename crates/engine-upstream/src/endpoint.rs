@@ -3,9 +3,9 @@
 use super::breaker::{Breaker, Pass, Verdict};
 use super::fault::{Fault, Trouble};
 use super::limits::{BUSY_PAUSE, FAILED_LOOKS, HUNG_AFTER, LAST_BUSY_PAUSE};
-use super::status::{EndpointState, EndpointStatus};
 use super::transport::Addressee;
 use chancery_domain::Clock;
+use chancery_engine::{EndpointState, EndpointStatus};
 use metrics::Counter;
 use reqwest::header::HeaderValue;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

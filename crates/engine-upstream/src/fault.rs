@@ -1,7 +1,7 @@
 //! What can go wrong at one server, and what follows from it: whether another server may do better, whether it speaks
 //! against this one, and what the caller's error is.
 
-use crate::EngineError;
+use chancery_engine::EngineError;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {

@@ -18,7 +18,6 @@ mod refusal;
 mod run;
 mod settings;
 mod sse;
-mod status;
 mod stream;
 mod tally;
 mod transport;
@@ -26,11 +25,12 @@ mod transport;
 pub use counting::{TokenCounter, TokenizerError};
 pub use limits::{MAX_ENDPOINTS, MAX_TOTAL_TIMEOUT};
 pub use settings::{CheckedServers, Servers, Timeouts, UpstreamSettings};
-pub use status::{EndpointState, EndpointStatus};
 pub use transport::TransportError;
 
-use crate::{Engine, EngineError, Generation, Job, Prompt, PromptForm, Turn, channel};
 use chancery_domain::{Clock, Randomness};
+use chancery_engine::{
+    EndpointStatus, Engine, EngineError, Generation, Job, Prompt, PromptForm, Turn, channel,
+};
 use endpoint::Endpoint;
 use limits::{MAX_RUNNING, TEMPLATE_TOKENS, TEMPLATE_TOKENS_PER_TURN};
 use places::Places;

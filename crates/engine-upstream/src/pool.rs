@@ -5,8 +5,8 @@ use super::affinity::AffinityKey;
 use super::balancing::{Candidate, choose};
 use super::endpoint::{Endpoint, Fitness, Lease};
 use super::settings::CheckedServers;
-use super::status::EndpointStatus;
 use chancery_domain::Clock;
+use chancery_engine::EndpointStatus;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -125,12 +125,11 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fault::Fault;
-    use super::super::limits::{FAILED_LOOKS, FAILURES_TO_OPEN, FIRST_OPEN_PAUSE, HUNG_AFTER};
-    use super::super::status::EndpointState;
     use super::*;
-    use crate::Turn;
+    use crate::fault::Fault;
+    use crate::limits::{FAILED_LOOKS, FAILURES_TO_OPEN, FIRST_OPEN_PAUSE, HUNG_AFTER};
     use chancery_domain::{AccountId, ManualClock, UnixMillis};
+    use chancery_engine::{EndpointState, Turn};
 
     fn servers(names: &[&str]) -> CheckedServers {
         let endpoints = names.iter().map(|&name| name.to_owned()).collect();

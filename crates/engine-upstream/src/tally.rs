@@ -8,7 +8,7 @@ use super::limits::{INLINE_TEXT_BYTES, MAX_CUT_TOKENS};
 use super::run::{RunningJob, Upstream};
 use super::stream::Received;
 use super::template_tokens;
-use crate::{Ended, EngineError, StopReason};
+use chancery_engine::{Ended, EngineError, StopReason};
 use std::sync::Arc;
 
 impl RunningJob<'_> {

@@ -1,15 +1,15 @@
 //! What an engine is to the rest of Chancery: something that counts a prompt exactly and generates text from it, step
 //! by step, until it ends or is told to stop. How it does so is the business of the crates that implement it.
 
+mod endpoint_status;
 mod generation;
 mod scripted;
 mod turn;
-pub mod upstream;
 
+pub use endpoint_status::{EndpointState, EndpointStatus};
 pub use generation::{Ended, Event, Generation, GenerationSink, channel};
 pub use scripted::ScriptedEngine;
 pub use turn::{MAX_TURNS, Role, Turn};
-pub use upstream::EndpointStatus;
 
 use chancery_domain::AccountId;
 use std::num::NonZeroU32;

@@ -42,7 +42,7 @@ mod bounds {
     pub const DRAIN_WAIT_S: RangeInclusive<u64> = 0..=300;
     /// As long as a request may take at most.
     pub const UPSTREAM_TIMEOUT_S: RangeInclusive<u64> =
-        1..=chancery_engine::upstream::MAX_TOTAL_TIMEOUT.as_secs();
+        1..=chancery_engine_upstream::MAX_TOTAL_TIMEOUT.as_secs();
     pub const LETTERHEAD_CHARS: usize = 500;
     pub const PAYMENT_CHARS: usize = 1_000;
     /// Of the letterhead, and of the text on how to pay.

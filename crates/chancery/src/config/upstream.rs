@@ -5,7 +5,7 @@ use super::reader::Reader;
 use super::source::Origin;
 use crate::secret_file;
 use anyhow::Context;
-use chancery_engine::upstream::{MAX_ENDPOINTS, Servers, Timeouts, TokenCounter};
+use chancery_engine_upstream::{MAX_ENDPOINTS, Servers, Timeouts, TokenCounter};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

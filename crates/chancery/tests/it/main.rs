@@ -22,7 +22,7 @@ mod docs;
 mod drafting;
 mod event_stream;
 mod faults;
-#[path = "../../../engine/tests/it/server.rs"]
+#[path = "../../../engine-upstream/tests/it/server.rs"]
 mod faulty_server;
 mod identity_clients;
 mod identity_providers;

@@ -4,8 +4,8 @@ use crate::server::{FaultyServer, Step, counted_text, finish, reply, text, usage
 use crate::set_up::{
     ask, counter, engine, engine_with, instructed_job, job, settings, start, whole, word_counter,
 };
-use chancery_engine::upstream::{UpstreamEngine, UpstreamSettings};
 use chancery_engine::{Engine, EngineError, Event, Generation, StopReason, Turn};
+use chancery_engine_upstream::{UpstreamEngine, UpstreamSettings};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::sync::Notify;

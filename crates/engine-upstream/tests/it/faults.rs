@@ -5,8 +5,8 @@ use crate::set_up::{
     HASTY, TIMEOUTS, ask, engine, engine_at, engine_with, instructed_job, manual_clock, settings, start,
     whole, word_counter,
 };
-use chancery_engine::upstream::{EndpointState, Timeouts, UpstreamEngine, UpstreamSettings};
-use chancery_engine::{Engine, EngineError, Event};
+use chancery_engine::{EndpointState, Engine, EngineError, Event};
+use chancery_engine_upstream::{Timeouts, UpstreamEngine, UpstreamSettings};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;

@@ -1,4 +1,4 @@
-//! The upstream engine against servers that keep to nothing: each promise of `upstream/run.rs` and `upstream/pool.rs`.
+//! The upstream engine against servers that keep to nothing: each promise of `run.rs` and `pool.rs`.
 
 #![expect(
     clippy::unwrap_used,

@@ -2,8 +2,8 @@
 
 use crate::server::{FaultyServer, Step, reply, text, well_ended};
 use crate::set_up::{TIMEOUTS, ask, engine, engine_with, instructed_job, servers, settings, start, whole};
-use chancery_engine::upstream::{EndpointState, Servers, Timeouts, UpstreamEngine, UpstreamSettings};
-use chancery_engine::{Engine, Event};
+use chancery_engine::{EndpointState, Engine, Event};
+use chancery_engine_upstream::{Servers, Timeouts, UpstreamEngine, UpstreamSettings};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;

@@ -2,8 +2,8 @@
 
 use crate::server::FaultyServer;
 use chancery_domain::{AccountId, ManualClock, SeededRandomness, SystemClock, UnixMillis};
-use chancery_engine::upstream::{Servers, Timeouts, TokenCounter, UpstreamEngine, UpstreamSettings};
 use chancery_engine::{Ended, Engine, EngineError, Event, Generation, Job, Sampling, Turn};
+use chancery_engine_upstream::{Servers, Timeouts, TokenCounter, UpstreamEngine, UpstreamSettings};
 use std::sync::Arc;
 use std::time::Duration;
 
