@@ -13,11 +13,10 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use chancery_domain::{RequestId, Standing};
+use chancery_domain::{RequestId, Standing, panic_message};
+use futures_util::FutureExt;
 use http_body_util::BodyExt;
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
 pub(crate) async fn around(State(state): State<ApiState>, request: Request, next: Next) -> Response {
     let request_id = state.meter.new_request_id();
@@ -34,7 +33,11 @@ pub(crate) async fn around(State(state): State<ApiState>, request: Request, next
 
     let mut response = match refusal_before_routing(&state, &request) {
         Some(refusal) => refusal.into_response(),
-        None => CatchPanic(Box::pin(next.run(request))).await.unwrap_or_else(IntoResponse::into_response),
+        // A future that panicked is never polled again, so a state that it left half-changed is never seen.
+        None => AssertUnwindSafe(next.run(request)).catch_unwind().await.unwrap_or_else(|panic| {
+            let message = panic_message(panic.as_ref());
+            ApiError::internal(format!("a handler panicked: {message}")).into_response()
+        }),
     };
 
     let error = response.extensions_mut().remove::<ApiError>();
@@ -97,23 +100,4 @@ fn add_headers(headers: &mut HeaderMap, request_id: &RequestId) {
     }
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-}
-
-/// A panic in a handler fails that request and no other.
-struct CatchPanic(Pin<Box<dyn Future<Output = Response> + Send>>);
-
-impl Future for CatchPanic {
-    type Output = Result<Response, ApiError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        // The future is never polled again after a panic, so a state that it left half-changed is never seen.
-        match std::panic::catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(context))) {
-            Ok(poll) => poll.map(Ok),
-            Err(panic) => {
-                let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-                let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-                Poll::Ready(Err(ApiError::internal(format!("a handler panicked: {text}"))))
-            }
-        }
-    }
 }

@@ -2,17 +2,17 @@
 
 use axum::extract::{ConnectInfo, FromRequestParts};
 use axum::http::request::Parts;
-use chancery_domain::neighbourhood;
+use chancery_domain::rate_limit_subnet;
 use chancery_web::Refusal;
 use std::net::{IpAddr, SocketAddr};
 
-/// A neighbourhood of addresses.
+/// A subnet of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place(pub IpAddr);
 
 impl Place {
     pub(crate) fn of(address: IpAddr) -> Self {
-        Self(neighbourhood(address))
+        Self(rate_limit_subnet(address))
     }
 }
 

@@ -1,6 +1,6 @@
 //! How many connections each peer has, so that one of them cannot hold every place of a listener.
 
-use chancery_domain::neighbourhood;
+use chancery_domain::rate_limit_subnet;
 use chancery_web::TrustedProxies;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -28,7 +28,7 @@ impl Peers {
 
     /// None where the peer has all that it may have.
     pub fn enter(&self, address: IpAddr) -> Option<PeerPlace> {
-        let peer = neighbourhood(address);
+        let peer = rate_limit_subnet(address);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let count = open.entry(peer).or_insert(0);
         if *count >= self.max_each && !self.trusted.contains(address) {

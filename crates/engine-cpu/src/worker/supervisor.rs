@@ -16,10 +16,9 @@ use crate::fair_queue::FairQueue;
 use crate::forward::StepModel;
 use crate::limits::{FAIR_QUANTUM_TOKENS, FIRST_REBUILD_PAUSE, LAST_REBUILD_PAUSE, MAX_WAIT, STEADY_AFTER};
 use crate::tokenizer::Tokenizer;
-use chancery_domain::Clock;
+use chancery_domain::{Clock, panic_message};
 use chancery_engine::EngineError;
 use metrics::{Counter, Gauge};
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -63,7 +62,7 @@ impl Supervisor {
                 failures = 0;
             }
             failures += 1;
-            let reason = format!("the engine panicked: {}", message_of(panic.as_ref()));
+            let reason = format!("the engine panicked: {}", panic_message(panic.as_ref()));
             tracing::error!(model = self.metrics.model, failed = worker.running.len(), "{reason}");
             self.metrics.panics.increment(1);
             self.requests.replace_broken_queue();
@@ -99,7 +98,7 @@ impl Supervisor {
                     return Some(built);
                 }
                 Ok(Err(error)) => error.to_string(),
-                Err(panic) => format!("building it panicked: {}", message_of(panic.as_ref())),
+                Err(panic) => format!("building it panicked: {}", panic_message(panic.as_ref())),
             };
             *failures += 1;
             let next_try_s = pause_after(*failures).as_secs();
@@ -176,11 +175,6 @@ fn pause_after(failures: u32) -> Duration {
         0 | 1 => Duration::ZERO,
         more => FIRST_REBUILD_PAUSE.saturating_mul(1 << (more - 2).min(16)).min(LAST_REBUILD_PAUSE),
     }
-}
-
-fn message_of(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("it left no message")
 }
 
 #[cfg(test)]

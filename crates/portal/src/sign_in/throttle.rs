@@ -6,7 +6,7 @@
 //!    no others: a flood from many places must not keep people out who come from none of them.
 //! 3. Places beyond `MAX_PLACES` are let through uncounted. What they begin, upkeep bounds (`MAX_SIGN_INS`).
 
-use chancery_domain::neighbourhood;
+use chancery_domain::rate_limit_subnet;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -65,7 +65,7 @@ impl SignInsBegun {
 
 /// What is no address, which no listener says, is a place by itself.
 fn place_of(text: &str) -> String {
-    text.parse().map_or_else(|_| text.to_owned(), |address: IpAddr| neighbourhood(address).to_string())
+    text.parse().map_or_else(|_| text.to_owned(), |address: IpAddr| rate_limit_subnet(address).to_string())
 }
 
 #[cfg(test)]
