@@ -2,6 +2,7 @@
 //! against this one, and what the caller's error is.
 
 use chancery_engine::EngineError;
+use chancery_http_client::EventError;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
@@ -96,6 +97,12 @@ impl Fault {
                 EngineError::Failed(self.story)
             }
         }
+    }
+}
+
+impl From<EventError> for Fault {
+    fn from(error: EventError) -> Self {
+        Self::broken(error.to_string())
     }
 }
 

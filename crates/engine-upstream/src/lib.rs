@@ -17,7 +17,6 @@ mod pool;
 mod refusal;
 mod run;
 mod settings;
-mod sse;
 mod stream;
 mod tally;
 mod transport;

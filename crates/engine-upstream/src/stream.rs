@@ -3,9 +3,9 @@
 
 use super::chat::{Chunk, DONE, Finish, Usage};
 use super::fault::{Fault, Trouble};
-use super::limits::{MAX_BYTES_PER_TOKEN, REST_PATIENCE, USAGE_PATIENCE};
-use super::sse::DataReader;
+use super::limits::{MAX_BYTES_PER_TOKEN, MAX_EVENT_BYTES, REST_PATIENCE, USAGE_PATIENCE};
 use super::transport::of_failed_reading;
+use chancery_http_client::EventReader;
 use reqwest::Response;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -41,7 +41,7 @@ pub(super) struct Received {
 
 pub(super) struct Reply {
     response: Response,
-    events: DataReader,
+    events: EventReader,
     bounds: Bounds,
     pub(super) received: Received,
     /// Text that nobody has taken yet.
@@ -52,7 +52,7 @@ impl Reply {
     pub(super) fn new(response: Response, bounds: Bounds) -> Self {
         Self {
             response,
-            events: DataReader::default(),
+            events: EventReader::new(MAX_EVENT_BYTES),
             bounds,
             received: Received::default(),
             waiting: String::new(),
@@ -116,7 +116,7 @@ impl Reply {
     async fn more(&mut self) -> Result<(), Fault> {
         let Self { response, events, bounds, received, waiting } = self;
         match response.chunk().await.map_err(of_failed_reading)? {
-            Some(bytes) => events.take(&bytes, |data| received.event(data, *bounds, waiting)),
+            Some(bytes) => events.read(&bytes, |_, data| received.event(data, *bounds, waiting)),
             // Servers that end without a last word are taken at their finish_reason.
             None if received.finish.is_some() => {
                 received.is_done = true;

@@ -3,9 +3,9 @@
 use super::fault::{Fault, Trouble};
 use super::limits::{IDLE_CONNECTION_KEPT, MAX_MODELS_BYTES, MAX_REFUSAL_BYTES, REFUSAL_PATIENCE};
 use super::refusal;
+use chancery_http_client::{BodyError, client_builder, describe, read_body};
 use reqwest::Response;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use std::error::Error;
 use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -31,8 +31,6 @@ pub(super) struct Addressee<'a> {
 
 impl Transport {
     pub(super) fn new(connect_timeout: Duration) -> Result<Self, TransportError> {
-        // Whoever was first chose the same.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let without_tls = client(connect_timeout).tls_certs_only(std::iter::empty());
         Ok(Self { connect_timeout, without_tls: built(without_tls)?, with_tls: OnceLock::new() })
     }
@@ -55,16 +53,10 @@ impl Transport {
     /// The server's list of models.
     pub(super) async fn models(&self, of: Addressee<'_>) -> Result<Vec<u8>, Fault> {
         let mut reply = send(of, self.http(of.url).get(format!("{}/models", of.url))).await?;
-        let mut list = Vec::new();
-        while let Some(chunk) = reply.chunk().await.map_err(of_failed_reading)? {
-            if list.len() + chunk.len() > MAX_MODELS_BYTES {
-                return Err(Fault::broken(format!(
-                    "its list of models has more than {MAX_MODELS_BYTES} bytes"
-                )));
-            }
-            list.extend_from_slice(&chunk);
-        }
-        Ok(list)
+        read_body(&mut reply, MAX_MODELS_BYTES).await.map_err(|error| match error {
+            BodyError::Failed(error) => of_failed_reading(error),
+            too_large => Fault::broken(format!("its list of models cannot be used: {too_large}")),
+        })
     }
 
     fn http(&self, url: &str) -> &reqwest::Client {
@@ -80,9 +72,8 @@ fn has_tls(url: &str) -> bool {
 }
 
 fn client(connect_timeout: Duration) -> reqwest::ClientBuilder {
-    reqwest::Client::builder()
+    client_builder()
         .user_agent("chancery")
-        .redirect(reqwest::redirect::Policy::none())
         .pool_idle_timeout(IDLE_CONNECTION_KEPT)
         .connect_timeout(connect_timeout)
         .tcp_nodelay(true)
@@ -91,7 +82,7 @@ fn client(connect_timeout: Duration) -> reqwest::ClientBuilder {
 }
 
 fn built(client: reqwest::ClientBuilder) -> Result<reqwest::Client, TransportError> {
-    client.build().map_err(|error| TransportError(whole_story(error)))
+    client.build().map_err(|error| TransportError(describe(error)))
 }
 
 /// The whole header, marked as secret.
@@ -136,23 +127,11 @@ fn of_failed_sending(error: reqwest::Error) -> Fault {
         (false, true) => Trouble::TimedOut,
         (false, false) => Trouble::Lost,
     };
-    Fault::new(trouble, whole_story(error))
+    Fault::new(trouble, describe(error))
 }
 
 /// After it.
 pub(super) fn of_failed_reading(error: reqwest::Error) -> Fault {
     let trouble = if error.is_timeout() { Trouble::TimedOut } else { Trouble::Unreachable };
-    Fault::new(trouble, whole_story(error))
-}
-
-/// An error and what is behind it, on one line, without the address.
-fn whole_story(error: reqwest::Error) -> String {
-    let error = error.without_url();
-    let mut text = error.to_string();
-    let mut behind = error.source();
-    while let Some(error) = behind {
-        text = format!("{text}: {error}");
-        behind = error.source();
-    }
-    text
+    Fault::new(trouble, describe(error))
 }

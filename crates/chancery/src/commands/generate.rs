@@ -52,13 +52,8 @@ pub async fn run(options: Generate) -> anyhow::Result<()> {
 }
 
 async fn post(url: &str, key: &str, body: &Value) -> anyhow::Result<(reqwest::StatusCode, Value)> {
-    // The provider can be installed once per process; a second try changes nothing.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let client = reqwest::Client::builder()
-        .timeout(REPLY_TIMEOUT)
-        .redirect(reqwest::redirect::Policy::none())
-        .build()
-        .context("the HTTP client cannot be set up")?;
+    let client = chancery_http_client::client_builder().timeout(REPLY_TIMEOUT).build();
+    let client = client.context("the HTTP client cannot be set up")?;
     let address = format!("{}/v1/generate", url.trim_end_matches('/'));
     let response = client.post(&address).bearer_auth(key).json(body).send().await.with_context(|| {
         format!("no answer from {address}; is the server running, and is CHANCERY_URL right?")

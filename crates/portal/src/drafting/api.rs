@@ -10,10 +10,10 @@ use super::offer::{Models, Offer};
 use super::stream::DraftStream;
 use axum::http::header::RETRY_AFTER;
 use chancery_domain::Clock;
+use chancery_http_client::{BodyError, client_builder, describe, read_body};
 use reqwest::{RequestBuilder, Response};
 use serde::Deserialize;
 use serde_json::json;
-use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -62,17 +62,14 @@ impl Drafter {
         clock: Arc<dyn Clock>,
         patience: Patience,
     ) -> Result<Self, DraftingError> {
-        // Whoever was first chose the same.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let url = reqwest::Url::parse(&settings.api_url).map_err(|error| DraftingError(error.to_string()))?;
-        let builder = reqwest::Client::builder()
+        let builder = client_builder()
             .user_agent("chancery-portal")
-            .redirect(reqwest::redirect::Policy::none())
             .pool_idle_timeout(IDLE_CONNECTION_KEPT)
             .connect_timeout(patience.connect);
         // A proxy of the network cannot reach what listens on this machine alone.
         let builder = if url.scheme() == "http" { builder.no_proxy() } else { builder };
-        let http = builder.build().map_err(|error| DraftingError(whole_story(error)))?;
+        let http = builder.build().map_err(|error| DraftingError(describe(error)))?;
         Ok(Self { settings, http, patience, clock, remembered: tokio::sync::Mutex::default() })
     }
 
@@ -170,15 +167,10 @@ async fn within<T>(patience: Duration, work: impl Future<Output = T>) -> Result<
 }
 
 async fn read(mut reply: Response) -> Result<Vec<u8>, Fault> {
-    let mut body = Vec::new();
-    while let Some(chunk) = reply.chunk().await.map_err(of_failed_sending)? {
-        if body.len() + chunk.len() > MAX_REPLY_BYTES {
-            let story = format!("a reply has more than {MAX_REPLY_BYTES} bytes");
-            return Err(Fault::new(Trouble::NotUnderstood, story));
-        }
-        body.extend_from_slice(&chunk);
-    }
-    Ok(body)
+    read_body(&mut reply, MAX_REPLY_BYTES).await.map_err(|error| match error {
+        BodyError::Failed(error) => of_failed_sending(error),
+        too_large => Fault::new(Trouble::NotUnderstood, format!("a reply cannot be used: {too_large}")),
+    })
 }
 
 fn of_failed_sending(error: reqwest::Error) -> Fault {
@@ -187,17 +179,5 @@ fn of_failed_sending(error: reqwest::Error) -> Fault {
         error if error.is_timeout() => Trouble::TookTooLong,
         _ => Trouble::CutOff,
     };
-    Fault::new(trouble, whole_story(error))
-}
-
-/// An error and what is behind it, on one line, without the address.
-pub(super) fn whole_story(error: reqwest::Error) -> String {
-    let error = error.without_url();
-    let mut text = error.to_string();
-    let mut behind = error.source();
-    while let Some(error) = behind {
-        text = format!("{text}: {error}");
-        behind = error.source();
-    }
-    text
+    Fault::new(trouble, describe(error))
 }

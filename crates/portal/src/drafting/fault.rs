@@ -3,6 +3,7 @@
 
 use axum::http::StatusCode;
 use chancery_domain::RequestId;
+use chancery_http_client::EventError;
 use serde::Deserialize;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -193,6 +194,12 @@ impl Fault {
                 tracing::error!(%request_id, ?trouble, story, "no draft: the generation API or its set-up needs a look");
             }
         }
+    }
+}
+
+impl From<EventError> for Fault {
+    fn from(error: EventError) -> Self {
+        Self::new(Trouble::NotUnderstood, error.to_string())
     }
 }
 

@@ -11,7 +11,6 @@
 mod api;
 mod counts;
 pub(crate) mod endpoint;
-mod events;
 mod failure;
 mod fault;
 mod fit;

@@ -1,11 +1,11 @@
 //! A draft as it comes. Dropping it closes the connection to the API, which stops the model within one step and bills what
 //! was generated until then.
 
-use super::events::{Event, EventReader};
 use super::fault::{ApiError, Fault, Trouble};
-use super::limits::{MAX_DRAFT_BYTES, MAX_STREAM_BYTES, Patience};
+use super::limits::{MAX_DRAFT_BYTES, MAX_EVENT_BYTES, MAX_STREAM_BYTES, Patience};
 use super::offer::Offer;
 use super::receipt::Receipt;
+use chancery_http_client::{EventReader, describe};
 use serde::Deserialize;
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -70,7 +70,7 @@ impl DraftStream {
             reply,
             offer,
             patience,
-            events: EventReader::default(),
+            events: EventReader::new(MAX_EVENT_BYTES),
             steps: VecDeque::new(),
             bytes: 0,
             text_bytes: 0,
@@ -110,46 +110,43 @@ impl DraftStream {
         let chunk = match chunk {
             Ok(Some(chunk)) => chunk,
             Ok(None) => return Err(cut_off("the stream ended without its last event".to_owned())),
-            Err(error) => return Err(cut_off(super::api::whole_story(error))),
+            Err(error) => return Err(cut_off(describe(error))),
         };
         self.silence = Box::pin(sleep(self.patience.silence));
         self.bytes += chunk.len();
         if self.bytes > MAX_STREAM_BYTES {
             return Err(not_understood(format!("a draft came with more than {MAX_STREAM_BYTES} bytes")));
         }
-        for event in self.events.take(&chunk).map_err(|fault| not_understood(fault.to_string()))? {
-            let step = self.step(&event)?;
-            self.steps.extend(step);
-        }
-        Ok(())
+        let Self { events, steps, offer, text_bytes, .. } = self;
+        events.read(&chunk, |name, data| {
+            steps.extend(step(name, data, offer, text_bytes)?);
+            Ok(())
+        })
     }
+}
 
-    fn step(&mut self, Event { name, data }: &Event) -> Result<Option<Step>, Fault> {
-        match name.as_str() {
-            "response.output_text.delta" => {
-                let Delta { delta } = parsed(name, data)?;
-                self.text_bytes += delta.len();
-                if self.text_bytes > MAX_DRAFT_BYTES {
-                    return Err(not_understood(format!(
-                        "a draft has more than {MAX_DRAFT_BYTES} bytes of text"
-                    )));
-                }
-                Ok(Some(Step::Text(delta)))
+fn step(name: &str, data: &str, offer: &Offer, text_bytes: &mut usize) -> Result<Option<Step>, Fault> {
+    match name {
+        "response.output_text.delta" => {
+            let Delta { delta } = parsed(name, data)?;
+            *text_bytes += delta.len();
+            if *text_bytes > MAX_DRAFT_BYTES {
+                return Err(not_understood(format!("a draft has more than {MAX_DRAFT_BYTES} bytes of text")));
             }
-            "response.completed" | "response.incomplete" => {
-                let Ended { response: Reply { stop_reason, usage } } = parsed(name, data)?;
-                let receipt =
-                    Receipt::new(&self.offer, &stop_reason, usage.input_tokens, usage.output_tokens);
-                let receipt = receipt.map_err(|error| not_understood(error.to_string()))?;
-                Ok(Some(Step::Finished(Box::new(receipt))))
-            }
-            "response.failed" => {
-                let FailedEvent { response } = parsed(name, data)?;
-                Ok(Some(Step::Failed(Fault::of_failed_stream(&response.error))))
-            }
-            // What repeats the text, and events that a later version adds.
-            _ => Ok(None),
+            Ok(Some(Step::Text(delta)))
         }
+        "response.completed" | "response.incomplete" => {
+            let Ended { response: Reply { stop_reason, usage } } = parsed(name, data)?;
+            let receipt = Receipt::new(offer, &stop_reason, usage.input_tokens, usage.output_tokens);
+            let receipt = receipt.map_err(|error| not_understood(error.to_string()))?;
+            Ok(Some(Step::Finished(Box::new(receipt))))
+        }
+        "response.failed" => {
+            let FailedEvent { response } = parsed(name, data)?;
+            Ok(Some(Step::Failed(Fault::of_failed_stream(&response.error))))
+        }
+        // What repeats the text, and events that a later version adds.
+        _ => Ok(None),
     }
 }
 

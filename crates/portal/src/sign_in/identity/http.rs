@@ -3,10 +3,10 @@
 
 use super::fault::Fault;
 use super::limits::{CONNECT_TIMEOUT, MAX_REPLY_BYTES, REQUEST_TIMEOUT};
+use chancery_http_client::{BodyError, client_builder, describe, read_body};
 use openidconnect::http::StatusCode;
 use openidconnect::url::{Host, Url};
 use openidconnect::{AsyncHttpClient, HttpRequest, HttpResponse};
-use std::error::Error;
 use std::pin::Pin;
 
 pub(super) struct ProviderHttp {
@@ -33,21 +33,18 @@ pub(super) enum HttpFault {
 
 impl ProviderHttp {
     pub(super) fn new(issuer: &Url) -> Result<Self, String> {
-        // Whoever was first chose the same.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let builder = reqwest::Client::builder()
+        let builder = client_builder()
             .user_agent("chancery-portal")
-            .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(REQUEST_TIMEOUT);
         // A proxy of the network cannot reach what listens on this machine alone.
         let builder = if is_on_this_machine(issuer) { builder.no_proxy() } else { builder };
-        Ok(Self { client: builder.build().map_err(|error| whole_story(&error))? })
+        Ok(Self { client: builder.build().map_err(describe)? })
     }
 
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpFault> {
         let request =
-            reqwest::Request::try_from(request).map_err(|error| HttpFault::Unusable(whole_story(&error)))?;
+            reqwest::Request::try_from(request).map_err(|error| HttpFault::Unusable(describe(error)))?;
         if !is_safe(request.url()) {
             return Err(HttpFault::NotSafe(origin(request.url())));
         }
@@ -57,18 +54,10 @@ impl ProviderHttp {
             status if status.is_redirection() => return Err(HttpFault::Redirects(status)),
             _ => {}
         }
-        let is_announced_too_large =
-            reply.content_length().is_some_and(|bytes| bytes > MAX_REPLY_BYTES as u64);
-        if is_announced_too_large {
-            return Err(HttpFault::TooLarge);
-        }
-        let mut body = Vec::new();
-        while let Some(chunk) = reply.chunk().await.map_err(HttpFault::of)? {
-            if body.len() + chunk.len() > MAX_REPLY_BYTES {
-                return Err(HttpFault::TooLarge);
-            }
-            body.extend_from_slice(&chunk);
-        }
+        let body = read_body(&mut reply, MAX_REPLY_BYTES).await.map_err(|error| match error {
+            BodyError::TooLarge { .. } => HttpFault::TooLarge,
+            BodyError::Failed(error) => HttpFault::of(error),
+        })?;
         let mut response = HttpResponse::new(body);
         *response.status_mut() = reply.status();
         *response.headers_mut() = std::mem::take(reply.headers_mut());
@@ -88,7 +77,7 @@ impl<'c> AsyncHttpClient<'c> for ProviderHttp {
 impl HttpFault {
     fn of(error: reqwest::Error) -> Self {
         let is_timeout = error.is_timeout();
-        let text = whole_story(&error.without_url());
+        let text = describe(error);
         if is_timeout { Self::TimedOut(text) } else { Self::Unreachable(text) }
     }
 
@@ -120,17 +109,6 @@ fn is_on_this_machine(url: &Url) -> bool {
 /// Without path and query: what is in those is nobody's business.
 fn origin(url: &Url) -> String {
     url.origin().ascii_serialization()
-}
-
-/// An error and what is behind it, on one line.
-pub(super) fn whole_story(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut behind = error.source();
-    while let Some(error) = behind {
-        text = format!("{text}: {error}");
-        behind = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -1,0 +1,159 @@
+//! Server-Sent Events, taken out of bytes as they come, within a bound. Pure; ids, retry times and comments are left out.
+//!
+//! Not a crate's: `eventsource-stream`, `async-sse` and `sseer` bound neither a line nor an event; `sse-parse` does, but puts U+FFFD
+//! where bytes are no text, which must fail here, and allocates for every event, of which there is one for each token.
+
+/// The bytes are no stream of events, or have an event without an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EventError {
+    #[error("an event has more than {max_bytes} bytes")]
+    TooLarge { max_bytes: usize },
+    #[error("an event is not UTF-8")]
+    NotUtf8,
+}
+
+#[derive(Debug)]
+pub struct EventReader {
+    max_event_bytes: usize,
+    /// A line that is not whole yet.
+    line: Vec<u8>,
+    name: String,
+    data: String,
+    has_data: bool,
+}
+
+impl EventReader {
+    pub fn new(max_event_bytes: usize) -> Self {
+        let (line, name, data) = (Vec::new(), String::new(), String::new());
+        Self { max_event_bytes, line, name, data, has_data: false }
+    }
+
+    /// Hands on the name (empty where there is none) and the data of each event that these bytes complete, until told to
+    /// stop by an error.
+    pub fn read<E: From<EventError>>(
+        &mut self,
+        bytes: &[u8],
+        mut on_event: impl FnMut(&str, &str) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut unread = bytes;
+        while let Some(end) = unread.iter().position(|byte| *byte == b'\n') {
+            self.line.extend_from_slice(&unread[..end]);
+            unread = &unread[end + 1..];
+            self.check_size()?;
+            let is_end = self.take_line()?;
+            self.line.clear();
+            if is_end {
+                let outcome = if self.has_data { on_event(&self.name, &self.data) } else { Ok(()) };
+                self.name.clear();
+                self.data.clear();
+                self.has_data = false;
+                outcome?;
+            }
+        }
+        self.line.extend_from_slice(unread);
+        Ok(self.check_size()?)
+    }
+
+    /// Whether the line ends an event.
+    fn take_line(&mut self) -> Result<bool, EventError> {
+        let line = self.line.strip_suffix(b"\r").unwrap_or(&self.line);
+        let value_of = |field: &[u8]| {
+            let value = line.strip_prefix(field)?.strip_prefix(b":")?;
+            let value = std::str::from_utf8(value.strip_prefix(b" ").unwrap_or(value));
+            Some(value.map_err(|_| EventError::NotUtf8))
+        };
+        if let Some(data) = value_of(b"data") {
+            if self.has_data {
+                self.data.push('\n');
+            }
+            self.has_data = true;
+            self.data.push_str(data?);
+        } else if let Some(name) = value_of(b"event") {
+            name?.clone_into(&mut self.name);
+        }
+        Ok(line.is_empty())
+    }
+
+    fn check_size(&self) -> Result<(), EventError> {
+        match self.line.len() + self.name.len() + self.data.len() > self.max_event_bytes {
+            true => Err(EventError::TooLarge { max_bytes: self.max_event_bytes }),
+            false => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MAX_BYTES: usize = 64 * 1024;
+    const TOO_LARGE: EventError = EventError::TooLarge { max_bytes: MAX_BYTES };
+
+    const STREAM: &str = ": hello\n\nevent: response.output_text.delta\ndata: {\"delta\":\"ä\"}\n\n: keep-alive\n\n\
+        event: two\r\ndata: a\r\ndata:b\r\n\r\ndata: nameless\n\nevent: without data\n\ndata: [DONE]\n\n\
+        event: cut\ndata: off\n";
+
+    fn read(reader: &mut EventReader, bytes: &[u8]) -> Result<Vec<(String, String)>, EventError> {
+        let mut events = Vec::new();
+        reader.read(bytes, |name, data| {
+            events.push((name.to_owned(), data.to_owned()));
+            Ok::<_, EventError>(())
+        })?;
+        Ok(events)
+    }
+
+    #[test]
+    fn a_line_or_an_event_without_an_end_is_rejected_before_it_fills_the_memory() {
+        let mut reader = EventReader::new(MAX_BYTES);
+        let endless = [b'x'; 4096];
+        let error = (0..1_000).find_map(|_| read(&mut reader, &endless).err());
+        assert_eq!(error, Some(TOO_LARGE));
+        assert!(reader.line.len() <= MAX_BYTES + endless.len());
+        let lines = "data: xxxxxxxxxxxxxxxxxxxxxxxxx\n".repeat(MAX_BYTES / 20);
+        assert_eq!(read(&mut EventReader::new(MAX_BYTES), lines.as_bytes()), Err(TOO_LARGE));
+    }
+
+    #[test]
+    fn text_that_is_not_utf8_is_rejected() {
+        for broken in [&b"data: \xff\n"[..], b"data: \xff\n\n", b"event: \xff\n"] {
+            assert_eq!(read(&mut EventReader::new(MAX_BYTES), broken), Err(EventError::NotUtf8));
+        }
+    }
+
+    #[test]
+    fn an_event_that_is_not_wanted_ends_the_reading() {
+        let mut seen = 0;
+        let outcome = EventReader::new(MAX_BYTES).read(b"data: 1\n\ndata: 2\n\n", |_, _| {
+            seen += 1;
+            Err(EventError::NotUtf8)
+        });
+        assert_eq!((outcome, seen), (Err(EventError::NotUtf8), 1));
+    }
+
+    proptest! {
+        #[test]
+        fn events_are_the_same_however_the_bytes_are_cut(cuts in proptest::collection::vec(0..STREAM.len(), 0..12)) {
+            let mut cuts = cuts;
+            cuts.extend([0, STREAM.len()]);
+            cuts.sort_unstable();
+            let mut reader = EventReader::new(MAX_BYTES);
+            let mut events = Vec::new();
+            for pair in cuts.windows(2) {
+                events.extend(read(&mut reader, &STREAM.as_bytes()[pair[0]..pair[1]]).unwrap());
+            }
+            let expected = [
+                ("response.output_text.delta", "{\"delta\":\"ä\"}"),
+                ("two", "a\nb"),
+                ("", "nameless"),
+                ("", "[DONE]"),
+            ];
+            prop_assert_eq!(events, expected.map(|(name, data)| (name.to_owned(), data.to_owned())));
+        }
+
+        #[test]
+        fn no_bytes_make_the_reader_panic(bytes: Vec<u8>) {
+            let _ = read(&mut EventReader::new(MAX_BYTES), &bytes);
+        }
+    }
+}
