@@ -22,28 +22,25 @@ pub fn line(words: Arguments<'_>) {
     }
 }
 
-/// Columns as wide as their widest cell; numbers (cells that start with a digit) to the right.
+/// Columns as wide as their widest cell; numbers (cells that start with a digit) to the right. `comfy-table` and `tabled` draw
+/// borders, colours and wrapped cells; with all of that off, `format!` does what is left and `cut` and `grep` read the result.
 pub fn print_table(headings: &[&str], rows: &[Vec<String>]) {
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
-        cells.chain([headings[column].len()]).max().unwrap_or(0)
+    let is_number =
+        |cell: &String| cell.starts_with(|first: char| first.is_ascii_digit()) && !cell.contains('-');
+    let column = |(index, heading): (usize, &&str)| {
+        let cells = || rows.iter().map(|row| &row[index]);
+        let width = cells().map(|cell| cell.chars().count()).chain([heading.len()]).max().unwrap_or(0);
+        (width, !rows.is_empty() && cells().all(is_number))
     };
-    let widths: Vec<usize> = (0..headings.len()).map(width).collect();
-    let is_number = |column: usize| {
-        !rows.is_empty()
-            && rows.iter().all(|row| {
-                row[column].starts_with(|first: char| first.is_ascii_digit()) && !row[column].contains('-')
-            })
-    };
-    let line = |cells: &[String]| {
-        let cell = |(column, cell): (usize, &String)| {
-            let padding = " ".repeat(widths[column] - cell.chars().count());
-            if is_number(column) { format!("{padding}{cell}") } else { format!("{cell}{padding}") }
-        };
-        say!("{}", cells.iter().enumerate().map(cell).collect::<Vec<_>>().join("  ").trim_end());
-    };
-    line(&headings.iter().map(|heading| (*heading).to_owned()).collect::<Vec<_>>());
-    rows.iter().for_each(|row| line(row));
+    let columns: Vec<(usize, bool)> = headings.iter().enumerate().map(column).collect();
+    let headings = headings.iter().map(|heading| (*heading).to_owned()).collect();
+    for line in [&headings].into_iter().chain(rows) {
+        let cells = line.iter().zip(&columns).map(|(cell, (width, is_number))| match is_number {
+            true => format!("{cell:>width$}"),
+            false => format!("{cell:<width$}"),
+        });
+        say!("{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
 }
 
 pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {

@@ -1,5 +1,6 @@
 //! Takes typed values out of a `Source`. It never stops at the first mistake: all of them are collected, each with its
-//! key, its place and the fix, and keys that nobody asked for are reported at the end with the nearest known one.
+//! key, its place and the fix, and keys that nobody asked for are reported at the end with the nearest known one. That is why it
+//! is no `Deserialize`: serde stops at the first mistake, and knows no value's origin for `chancery config show`.
 
 use super::source::{EMPTY_TABLE, Entry, Origin, Raw, Source};
 use std::collections::BTreeMap;
