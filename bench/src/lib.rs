@@ -7,5 +7,4 @@
 pub mod cpu;
 pub mod people;
 pub mod portal;
-pub mod postgres_database;
 pub mod soak;

@@ -1,7 +1,10 @@
-//! A PostgreSQL database of a test's own, on the server that `make test` starts.
+//! A PostgreSQL database of a test's own, on the server that `make test` starts, and statements by `psql`, so that no driver
+//! of ours stands in between.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::hash::{BuildHasher, RandomState};
+use std::process::{Command, Stdio};
 
+/// Removed when it is dropped.
 pub struct PostgresDatabase {
     admin_url: String,
     name: String,
@@ -12,32 +15,50 @@ impl PostgresDatabase {
         let admin_url = std::env::var("CHANCERY_TEST_POSTGRES_URL");
         let admin_url = admin_url
             .expect("run `make test`, which starts a PostgreSQL and sets CHANCERY_TEST_POSTGRES_URL");
-        static MADE: AtomicUsize = AtomicUsize::new(0);
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let name = format!("chancery_{purpose}_{}_{number}", std::process::id());
-        let database = Self { admin_url, name };
-        database.psql(&format!("create database {}", database.name)).unwrap();
+        Self::create_at(&admin_url, purpose)
+    }
+
+    /// On any server whose address is that of a database.
+    pub fn create_at(admin_url: &str, purpose: &str) -> Self {
+        let name = format!("chancery_{purpose}_{:016x}", RandomState::new().hash_one(purpose));
+        let database = Self { admin_url: admin_url.to_owned(), name };
+        let create = format!("CREATE DATABASE {} TEMPLATE template0 ENCODING 'UTF8'", database.name);
+        query(admin_url, &create).unwrap();
         database
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     pub fn url(&self) -> String {
         format!("{}/{}", self.admin_url.rsplit_once('/').unwrap().0, self.name)
     }
 
-    fn psql(&self, statement: &str) -> Result<(), String> {
-        let output = std::process::Command::new("psql")
-            .args(["-q", "-c", statement, &self.admin_url])
-            .output()
-            .unwrap();
-        match output.status.success() {
-            true => Ok(()),
-            false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
-        }
+    /// What a statement that must succeed gives, as text: a line for each row.
+    pub fn query(&self, statement: &str) -> String {
+        query(&self.url(), statement).unwrap_or_else(|error| panic!("{statement}: {error}"))
     }
 }
 
 impl Drop for PostgresDatabase {
     fn drop(&mut self) {
-        let _ = self.psql(&format!("drop database {} with (force)", self.name));
+        let _ = query(&self.admin_url, &format!("DROP DATABASE {} WITH (FORCE)", self.name));
+    }
+}
+
+/// `psql` at that database, without the developer's own settings.
+pub fn psql(url: &str) -> Command {
+    let mut command = Command::new("psql");
+    command.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", url]).stdin(Stdio::null());
+    command
+}
+
+/// What a statement gives, or what the server says against it.
+pub fn query(url: &str, statement: &str) -> Result<String, String> {
+    let output = psql(url).args(["--command", statement]).output().unwrap();
+    match output.status.success() {
+        true => Ok(String::from_utf8(output.stdout).unwrap().trim_end().to_owned()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
     }
 }

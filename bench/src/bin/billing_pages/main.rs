@@ -13,8 +13,8 @@
 mod year;
 
 use chancery_bench::portal::{Figure, HTML, JSON, Measured, Page, Server, ended, figure, print_figures};
-use chancery_bench::postgres_database::PostgresDatabase;
 use chancery_domain::{Clock, SystemClock};
+use chancery_test_support::PostgresDatabase;
 use clap::Parser;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -60,9 +60,8 @@ async fn main() -> ExitCode {
         heading("PostgreSQL", &options);
         let mut sizes = Vec::new();
         for rows in &options.rows {
-            let database = PostgresDatabase::create(admin_url).await;
+            let database = PostgresDatabase::create_at(admin_url, "bench");
             sizes.push(measure(&database.url(), *rows, &options).await);
-            database.drop_it().await;
         }
         beyond.extend(print("PostgreSQL", &options, &sizes));
     }

@@ -16,8 +16,8 @@ mod firm;
 
 use chancery_bench::people::SignedIn;
 use chancery_bench::portal::{HTML, JSON, Measured, Page, Server, ended, figure, in_ms, print_figures};
-use chancery_bench::postgres_database::PostgresDatabase;
 use chancery_domain::{Clock, SystemClock};
+use chancery_test_support::PostgresDatabase;
 use clap::Parser;
 use firm::Firm;
 use std::path::PathBuf;
@@ -58,9 +58,8 @@ async fn main() -> ExitCode {
     let sqlite = format!("sqlite:{}", folder.path().join("pages.db").display());
     let mut beyond = measure("SQLite", &sqlite, &options).await;
     if let Some(admin_url) = &options.postgres {
-        let database = PostgresDatabase::create(admin_url).await;
+        let database = PostgresDatabase::create_at(admin_url, "bench");
         beyond.extend(measure("PostgreSQL", &database.url(), &options).await);
-        database.drop_it().await;
     }
     ended(&beyond)
 }

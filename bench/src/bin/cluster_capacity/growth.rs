@@ -8,7 +8,6 @@ use crate::watch::{Latencies, one_by_one};
 use crate::{Options, sizes};
 use chancery_bench::people::{arrive, sign_in};
 use chancery_bench::portal::{HTML, Page, Server, figure};
-use chancery_bench::postgres_database::PostgresDatabase;
 use chancery_domain::{
     AccountId, Clock, Day, Fingerprint, IdempotencyKey, KeyPrefix, Month, Nanos, OsRandomness, Randomness,
     RequestId, Role, SystemClock, UnixMillis,
@@ -17,6 +16,7 @@ use chancery_store::{
     Claim, Health, IdempotencyKeys, KeptReply, Keys, Ledger, Months, PostgresStore, Settlement, Spending,
     SpendingReservation, UsageBy, UsageQuery,
 };
+use chancery_test_support::PostgresDatabase;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -38,7 +38,7 @@ const KEPT_TEXT_BYTES: usize = 1_200;
 const AN_HOUR_MS: i64 = 3_600_000;
 
 pub async fn measure(options: &Options) {
-    let place = PostgresDatabase::create(&options.postgres).await;
+    let place = PostgresDatabase::create_at(&options.postgres, "bench");
     let url = place.url();
     let store = Arc::new(PostgresStore::open(&url.parse().unwrap()).await.unwrap());
     store.make_months_ready(SystemClock.now()).await.unwrap();
@@ -82,7 +82,6 @@ pub async fn measure(options: &Options) {
     }
     store.close().await;
     drop(database);
-    place.drop_it().await;
 }
 
 /// A line of sums for every account on the first day of the month, and for those that are busy one for every day so far.

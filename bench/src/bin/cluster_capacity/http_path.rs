@@ -6,9 +6,9 @@ use crate::postgres::{Postgres, taken_since};
 use crate::upstream;
 use crate::watch::{Latencies, Watch, crowd, us_each};
 use chancery_bench::portal::Server;
-use chancery_bench::postgres_database::PostgresDatabase;
 use chancery_domain::{ApiKey, Clock, OsRandomness, RateLimits, SystemClock};
 use chancery_store::{NewAccount, NewKey, Store};
+use chancery_test_support::PostgresDatabase;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::SendRequest;
@@ -29,7 +29,7 @@ const CHAT: &str =
     r#"{"model":"instant","messages":[{"role":"user","content":"Thank the client."}],"stream":true}"#;
 
 pub async fn measure(options: &Options) {
-    let place = PostgresDatabase::create(&options.postgres).await;
+    let place = PostgresDatabase::create_at(&options.postgres, "bench");
     let url = place.url();
     let store = chancery_store::open(&url.parse().unwrap()).await.unwrap();
     let keys = make_keys(&*store).await;
@@ -95,7 +95,6 @@ pub async fn measure(options: &Options) {
     }
     store.close().await;
     drop(database);
-    place.drop_it().await;
 }
 
 async fn make_keys(store: &dyn Store) -> Vec<String> {

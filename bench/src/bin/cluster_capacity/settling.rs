@@ -5,9 +5,9 @@ use crate::accounts::{Accounts, row};
 use crate::postgres::{Postgres, taken_since};
 use crate::watch::{Watch, crowd, us_each};
 use crate::{Options, sizes};
-use chancery_bench::postgres_database::PostgresDatabase;
 use chancery_domain::{AccountId, Clock, OsRandomness, Randomness, SystemClock, UnixMillis};
 use chancery_store::{Health, Ledger, Months, PostgresStore};
+use chancery_test_support::PostgresDatabase;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const WARM_UP: Duration = Duration::from_secs(2);
 const LONGEST_REPLY_MS: u64 = 20_000;
 
 pub async fn measure(options: &Options) {
-    let place = PostgresDatabase::create(&options.postgres).await;
+    let place = PostgresDatabase::create_at(&options.postgres, "bench");
     let url = place.url();
     let mut stores = Vec::new();
     for _ in 0..WRITERS[WRITERS.len() - 1] {
@@ -85,7 +85,6 @@ pub async fn measure(options: &Options) {
         store.close().await;
     }
     drop(database);
-    place.drop_it().await;
 }
 
 pub fn this_month() -> String {

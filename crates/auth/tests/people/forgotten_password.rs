@@ -98,8 +98,8 @@ async fn a_code_for_signing_up_sets_no_password() {
     let fields = [("email", "maya@example.com"), ("password", PASSWORD)];
     browser.post("/sign-up", &fields).await.leads_to();
     let code = served.code_in_letter(1).await;
-    let token = browser.cookie("sign_up").unwrap().to_owned();
-    browser.cookies.insert(("new_password".to_owned(), "/forgotten-password".to_owned()), token);
+    let token = browser.cookies["sign_up"].clone();
+    browser.cookies.insert("new_password", token);
     assert_eq!(set(&mut browser, &code, NEW).await.status, 410);
     assert_eq!(browser.get("/forgotten-password/code").await.leads_to(), "/forgotten-password");
 }

@@ -8,13 +8,11 @@ use chancery_auth::{Provider, ProviderSettings, add_account, router};
 use chancery_domain::{Clock, EmailAddress, ManualClock, OsRandomness, SystemClock};
 use chancery_mail::{MailRoute, Mailer};
 use chancery_store::{NewProviderAccount, PasswordHash, ProviderAccount, SqliteStore, Store};
-use http_body_util::BodyExt;
-use std::collections::BTreeMap;
+use chancery_test_support::{CookieJar, emails_in};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tower_service::Service;
 
 pub const PASSWORD: &str = "a quiet desk and one blue";
 
@@ -26,12 +24,11 @@ pub struct Served {
     _folder: tempfile::TempDir,
 }
 
-/// Keeps cookies like a browser: by name and path, until they are taken back.
 #[derive(Clone)]
 pub struct Browser {
     router: Router,
     peer: SocketAddr,
-    pub cookies: BTreeMap<(String, String), String>,
+    pub cookies: CookieJar,
 }
 
 #[derive(Debug)]
@@ -112,17 +109,12 @@ impl Served {
 
     pub fn browser_at(&self, address: &str) -> Browser {
         let peer = SocketAddr::new(address.parse().unwrap(), 50_000);
-        Browser { router: self.router.clone(), peer, cookies: BTreeMap::new() }
+        Browser { router: self.router.clone(), peer, cookies: CookieJar::default() }
     }
 
     /// All letters so far, oldest first.
     pub fn letters(&self) -> Vec<Kept> {
-        let Ok(folder) = std::fs::read_dir(&self.outbox) else { return Vec::new() };
-        let paths = folder.map(|entry| entry.unwrap().path());
-        let mut paths: Vec<PathBuf> =
-            paths.filter(|path| path.extension().is_some_and(|end| end == "eml")).collect();
-        paths.sort_by_key(|path| path.metadata().unwrap().modified().unwrap());
-        paths.iter().map(|path| Kept::read(&std::fs::read_to_string(path).unwrap())).collect()
+        emails_in(&self.outbox).iter().map(|email| Kept::read(email)).collect()
     }
 
     /// The letters, once there are so many: they are sent in the background.
@@ -183,42 +175,20 @@ impl Browser {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let here = path.split('?').next().unwrap();
-        let sent = self.cookies.iter().filter(|((_, path), _)| here.starts_with(path.as_str()));
-        let sent: Vec<String> = sent.map(|((name, _), value)| format!("{name}={value}")).collect();
-        if !sent.is_empty() {
-            request = request.header(header::COOKIE, sent.join("; "));
-        }
         let request = request
             .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
             .extension(ConnectInfo(self.peer))
             .body(Body::from(body))
             .unwrap();
-        let response = self.router.clone().call(request).await.unwrap();
-        let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        let body = response.into_body().collect().await.unwrap().to_bytes();
-        for cookie in headers.get_all(header::SET_COOKIE) {
-            self.keep(cookie.to_str().unwrap());
+        let (parts, body) = self.cookies.send(&self.router, request).await.into_parts();
+        for cookie in parts.headers.get_all(header::SET_COOKIE) {
+            let cookie = cookie.to_str().unwrap();
+            for part in ["; HttpOnly", "; Secure", "; SameSite=Lax", "; Path=/"] {
+                assert!(cookie.contains(part) && !cookie.contains("Domain"), "{cookie}");
+            }
         }
-        Reply { status, headers, body: String::from_utf8(body.to_vec()).unwrap() }
-    }
-
-    fn keep(&mut self, cookie: &str) {
-        for part in ["; HttpOnly", "; Secure", "; SameSite=Lax", "; Path=/"] {
-            assert!(cookie.contains(part) && !cookie.contains("Domain"), "{cookie}");
-        }
-        let mut parts = cookie.split("; ");
-        let (name, value) = parts.next().unwrap().split_once('=').unwrap();
-        let path = parts.find_map(|part| part.strip_prefix("Path=")).unwrap();
-        let key = (name.to_owned(), path.to_owned());
-        match cookie.contains("Max-Age=0;") {
-            true => self.cookies.remove(&key),
-            false => self.cookies.insert(key, value.to_owned()),
-        };
-    }
-
-    pub fn cookie(&self, name: &str) -> Option<&str> {
-        self.cookies.iter().find(|((own, _), _)| own == name).map(|(_, value)| value.as_str())
+        let body = String::from_utf8(body).unwrap();
+        Reply { status: parts.status.as_u16(), headers: parts.headers, body }
     }
 
     pub async fn sign_in(&mut self, email: &str, password: &str) -> Reply {

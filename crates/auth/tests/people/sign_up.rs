@@ -40,7 +40,7 @@ async fn an_account_is_made_by_the_code_from_the_mail_and_not_before() {
     let reply = type_code(&mut browser, &format!(" {first} {second} ")).await;
     assert_eq!(reply.leads_to(), "/authorize?x=1");
     assert!(served.has_account("maya@example.com").await && browser.is_signed_in().await);
-    assert_eq!(browser.cookie("sign_up"), None);
+    assert_eq!(browser.cookies.get("sign_up"), None);
     let mut again = served.browser();
     assert_eq!(again.sign_in("maya@example.com", PASSWORD).await.leads_to(), "/");
 }
@@ -129,7 +129,7 @@ async fn five_wrong_codes_destroy_the_sign_up_and_no_other_one() {
     let fifth = type_code(&mut one, &bad).await;
     let wait = fifth.assert_too_many();
     assert!(fifth.body.contains("too many wrong codes"), "{}", fifth.body);
-    assert_eq!(one.cookie("sign_up"), None);
+    assert_eq!(one.cookies.get("sign_up"), None);
     assert_eq!(type_code(&mut late, &code).await.status, 410, "the right code comes too late");
     assert!(!served.has_account("maya@example.com").await);
     sign_up(&mut one, "maya@example.com").await.assert_too_many();

@@ -2,8 +2,7 @@
 //! `postgres-and-redis` every firm that names nothing else has a PostgreSQL database and a Redis of its own, so that the
 //! same tests show the same of both.
 
-use crate::postgres::PostgresDatabase;
-use crate::redis_server::RedisServer;
+use chancery_test_support::{PostgresDatabase, RedisServer};
 
 const VARIABLE: &str = "CHANCERY_TEST_ON";
 

@@ -1,9 +1,9 @@
 //! `chancery client`: files in, files out, and nothing half done.
 
-use crate::postgres::PostgresDatabase;
 use crate::server::{Firm, binary, clean_command, file_mode};
 use chancery_domain::{Identity, Person, Role, UnixMillis};
 use chancery_store::{Arrival, Store};
+use chancery_test_support::PostgresDatabase;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::PathBuf;

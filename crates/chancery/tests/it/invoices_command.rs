@@ -1,11 +1,11 @@
 //! `chancery invoice`, and what `chancery verify` finds where somebody has changed an invoice behind its back.
 
-use crate::postgres::PostgresDatabase;
 use crate::server::{Firm, clean_command, file_mode};
 use chancery_domain::{
     HowEnded, Nanos, Prices, RequestId, SeededRandomness, TokenPrice, UnixMillis, UsageRow,
 };
 use chancery_store::Store;
+use chancery_test_support::PostgresDatabase;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -405,8 +405,7 @@ async fn the_commands_and_what_verify_finds_are_the_same_on_postgresql() {
     assert!(firm.run(&["verify"]).contains("invoices: 2 documents: all agree with the ledger"));
     let statement = "alter table invoice_lines disable trigger all; update invoice_lines set tokens = tokens + 1 where place = 0 \
                      and serial = 1";
-    let output = clean_command("psql").args(["-q", "-c", statement, &database.url()]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    database.query(statement);
     let text = finding(&firm);
     assert!(
         text.contains(&format!(

@@ -1,8 +1,8 @@
 //! The limits per minute, over HTTP: what is refused and how, what the headers say, and that no race passes a limit; on one
 //! node. `nodes::limits` has three.
 
-use crate::redis_server::RedisServer;
 use crate::server::{Firm, Reply, Server, client, eventually, request};
+use chancery_test_support::RedisServer;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::net::TcpStream;

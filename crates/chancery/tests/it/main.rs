@@ -22,8 +22,6 @@ mod docs;
 mod drafting;
 mod event_stream;
 mod faults;
-#[path = "../../../engine-upstream/tests/it/server.rs"]
-mod faulty_server;
 mod identity_clients;
 mod identity_providers;
 mod invoices_command;
@@ -34,9 +32,6 @@ mod office;
 mod openai_clients;
 mod openapi;
 mod ops;
-mod postgres;
-#[path = "../../../metering/tests/it/redis_server.rs"]
-mod redis_server;
 mod scaling_guide;
 mod second_node;
 mod server;

@@ -3,16 +3,16 @@
 use crate::billing::past::{NORTHGATE, Past, office_that_bills};
 use crate::invoices_command::tamper_sqlite;
 use crate::office::Office;
-use crate::postgres::PostgresDatabase;
 use crate::server::{Firm, Running, binary, clean_command, client, eventually, request};
 use chancery_domain::{
     HowEnded, Nanos, OsRandomness, Prices, Randomness, RequestId, SeededRandomness, TokenPrice, UnixMillis,
     UsageRow,
 };
 use chancery_store::Store;
+use chancery_test_support::PostgresDatabase;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -213,15 +213,8 @@ fn a_ledger_that_somebody_changed_is_not_moved() {
     assert_eq!(tables(&database), 0);
 }
 
-/// What a query gives, as text: a line for each row.
-fn ask(database: &PostgresDatabase, query: &str) -> String {
-    let output = Command::new("psql").args(["-q", "-At", "-c", query, &database.url()]).output().unwrap();
-    assert!(output.status.success(), "{query}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
-}
-
 fn tables(database: &PostgresDatabase) -> usize {
-    ask(database, "select count(*) from pg_tables where schemaname = 'public'").parse().unwrap()
+    database.query("select count(*) from pg_tables where schemaname = 'public'").parse().unwrap()
 }
 
 /// So many rows of its only account, in two months.
@@ -282,12 +275,12 @@ async fn a_move_that_is_killed_leaves_nothing_and_the_next_one_succeeds() {
         drop(child);
         let sessions = "select count(*) from pg_stat_activity where datname = current_database() and application_name = 'chancery'";
         eventually("its sessions have ended", Duration::from_secs(30), async || {
-            ask(&database, sessions) == "0"
+            database.query(sessions) == "0"
         })
         .await;
         // Whoever is killed after the last step was too quick for the test, and then everything is there.
         is_empty = tables(&database) == 0;
-        let rows = || ask(&database, "select count(*) from ledger");
+        let rows = || database.query("select count(*) from ledger");
         assert!(
             is_empty || rows() == LARGE_LEDGER_ROWS.to_string(),
             "seed {seed}: a part was left at {moment:?}"
@@ -301,7 +294,7 @@ async fn a_move_that_is_killed_leaves_nothing_and_the_next_one_succeeds() {
     let there = Firm::new().with("CHANCERY_DATABASE__URL", &to);
     assert!(there.run(&["verify"]).contains("ledger: 20,000 rows"));
     assert_eq!(
-        ask(&database, "select count(*) from ledger_of_no_month"),
+        database.query("select count(*) from ledger_of_no_month"),
         "0",
         "past months have partitions too"
     );

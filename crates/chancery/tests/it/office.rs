@@ -2,6 +2,7 @@
 
 use crate::browser::Browser;
 use crate::server::{Firm, Server};
+use chancery_test_support::CookieJar;
 use reqwest::header::{self, HeaderMap};
 use reqwest::{Method, StatusCode, Url};
 use serde_json::Value;
@@ -162,12 +163,9 @@ impl Answer {
 }
 
 fn without_redirects() -> reqwest::Client {
-    // The client wants a TLS provider before it is built, though these tests speak plain HTTP.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let builder = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(60));
+    let builder = chancery_http_client::client_builder().no_proxy().timeout(Duration::from_secs(60));
     // A connection that waits while a test does something else for minutes is closed meanwhile.
-    let builder = builder.pool_max_idle_per_host(0);
-    builder.redirect(reqwest::redirect::Policy::none()).build().unwrap()
+    builder.pool_max_idle_per_host(0).build().unwrap()
 }
 
 async fn send(request: reqwest::RequestBuilder, form: Option<String>) -> Answer {
@@ -182,29 +180,21 @@ async fn send(request: reqwest::RequestBuilder, form: Option<String>) -> Answer 
 
 /// Of the two origins, each with its own.
 #[derive(Default)]
-struct Cookies(BTreeMap<(String, String), String>);
+struct Cookies(BTreeMap<String, CookieJar>);
 
 impl Cookies {
     fn value(&self, origin: &str, name: &str) -> Option<String> {
-        self.0.get(&(origin.to_owned(), name.to_owned())).cloned()
+        self.0.get(origin)?.get(name).map(str::to_owned)
     }
 
     async fn send(&mut self, http: &reqwest::Client, url: &Url, form: Option<String>) -> Answer {
-        let origin = url.origin().ascii_serialization();
-        let ours = self.0.iter().filter(|((of, _), _)| *of == origin);
-        let cookies: Vec<_> = ours.map(|((_, name), value)| format!("{name}={value}")).collect();
+        let cookies = self.0.entry(url.origin().ascii_serialization()).or_default();
         let method = if form.is_some() { Method::POST } else { Method::GET };
         let request = http.request(method, url.clone()).header(header::ACCEPT, HTML);
-        let answer = send(request.header(header::COOKIE, cookies.join("; ")), form).await;
+        let sent = cookies.header(url.path()).unwrap_or_default();
+        let answer = send(request.header(header::COOKIE, sent), form).await;
         for cookie in answer.headers.get_all(header::SET_COOKIE) {
-            let (name, rest) = cookie.to_str().unwrap().split_once('=').unwrap();
-            let (value, attributes) = rest.split_once(';').unwrap();
-            let key = (origin.clone(), name.to_owned());
-            if attributes.contains("Max-Age=0") {
-                self.0.remove(&key);
-            } else {
-                self.0.insert(key, value.to_owned());
-            }
+            cookies.keep(cookie.to_str().unwrap());
         }
         answer
     }

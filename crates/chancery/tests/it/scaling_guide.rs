@@ -1,10 +1,9 @@
 //! docs/scaling.md says what is so: its file of a node can be used as it stands, and what it tells people to watch is counted.
 
-use crate::postgres::PostgresDatabase;
 use crate::server::{Firm, binary, clean_command, request};
+use chancery_test_support::{PostgresDatabase, query};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -81,12 +80,6 @@ fn read_all(folder: &Path, sources: &mut String) {
     }
 }
 
-fn sql(database: &PostgresDatabase, statement: &str) -> String {
-    let output = Command::new("psql").args(["-qAt", &database.url(), "-c", statement]).output().unwrap();
-    assert!(output.status.success(), "{statement}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap().trim().to_owned()
-}
-
 /// What the guide says of taking months away: it is missed, and nothing is missed once it is back.
 #[tokio::test]
 async fn a_month_that_is_detached_is_missed_by_verify_and_no_longer_once_it_is_attached_again() {
@@ -97,19 +90,16 @@ async fn a_month_that_is_detached_is_missed_by_verify_and_no_longer_once_it_is_a
     assert_eq!(server.generate(&key, &request("", "Say hello.", 2)).await.status, 200);
     drop(server);
     firm.run(&["verify"]);
-    let month = sql(&database, "SELECT tableoid::regclass FROM ledger LIMIT 1");
-    let bound = sql(
-        &database,
-        &format!("SELECT pg_get_expr(relpartbound, oid) FROM pg_class WHERE relname = '{month}'"),
-    );
-    sql(&database, &format!("ALTER TABLE ledger DETACH PARTITION {month}"));
+    let month = database.query("SELECT tableoid::regclass FROM ledger LIMIT 1");
+    let bound = database
+        .query(&format!("SELECT pg_get_expr(relpartbound, oid) FROM pg_class WHERE relname = '{month}'"));
+    database.query(&format!("ALTER TABLE ledger DETACH PARTITION {month}"));
     let output = firm.output(&["verify"]);
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("are missing") && text.contains("the rows make 0 requests"), "{text}");
-    sql(&database, &format!("ALTER TABLE ledger ATTACH PARTITION {month} {bound}"));
+    database.query(&format!("ALTER TABLE ledger ATTACH PARTITION {month} {bound}"));
     assert!(firm.run(&["verify"]).contains("all agree"));
-    let refused =
-        Command::new("psql").args(["-q", &database.url(), "-c", &format!("DELETE FROM {month}")]).output();
-    assert!(!refused.unwrap().status.success(), "rows are never removed, of this month either");
+    let outcome = query(&database.url(), &format!("DELETE FROM {month}"));
+    assert!(outcome.is_err(), "rows are never removed, of this month either");
 }

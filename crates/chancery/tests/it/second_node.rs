@@ -1,11 +1,10 @@
 //! Servers on one database: those that could let accounts pass their limits together do not start, and one that finds
 //! another in its place admits nothing.
 
-use crate::postgres::PostgresDatabase;
-use crate::redis_server::RedisServer;
 use crate::server::{Firm, Reply, client, eventually, request};
+use chancery_test_support::{PostgresDatabase, RedisServer, psql};
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 const SHARED: &str = "set `limits.store = \"redis://…\"` for all servers";
@@ -50,12 +49,6 @@ fn on_postgresql_limits_in_memory_are_for_one_server_and_limits_in_redis_for_man
     drop(in_memory[0].start());
 }
 
-fn psql(database: &PostgresDatabase) -> Command {
-    let mut command = Command::new("psql");
-    command.args(["-q", &database.url()]).stdin(Stdio::null()).stdout(Stdio::null());
-    command
-}
-
 #[tokio::test]
 async fn a_server_whose_place_was_taken_admits_nothing_until_it_has_it_again() {
     let database = PostgresDatabase::create("lost_place");
@@ -66,7 +59,7 @@ async fn a_server_whose_place_was_taken_admits_nothing_until_it_has_it_again() {
     assert_eq!(server.generate(&key, &body).await.status, 200);
 
     // Another waits for the lock and has it as soon as the server's session has ended.
-    let mut other = psql(&database).stdin(Stdio::piped()).spawn().unwrap();
+    let mut other = psql(&database.url()).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let mut statements = other.stdin.take().unwrap();
     writeln!(statements, "SELECT pg_advisory_lock({});", i64::from_be_bytes(*b"chanserv")).unwrap();
     let locks = "FROM pg_locks l JOIN pg_database d ON d.oid = l.database \
@@ -75,7 +68,7 @@ async fn a_server_whose_place_was_taken_admits_nothing_until_it_has_it_again() {
         "DO $$ BEGIN WHILE NOT EXISTS (SELECT 1 {locks} AND NOT l.granted) LOOP PERFORM pg_sleep(0.01); END LOOP; END $$; \
          SELECT pg_terminate_backend(l.pid) {locks} AND l.granted"
     );
-    assert!(psql(&database).args(["-c", &wait_and_end]).status().unwrap().success());
+    database.query(&wait_and_end);
     let ready =
         async || Reply::read(client().get(format!("{}/readyz", server.ops)).send().await.unwrap()).await;
     eventually("the server knows that it lost its place", Duration::from_secs(10), async || {

@@ -340,9 +340,8 @@ impl Server {
 }
 
 pub fn client() -> reqwest::Client {
-    // The client wants a TLS provider before it is built, though these tests speak plain HTTP.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(120)).build().unwrap()
+    let builder = chancery_http_client::client_builder().redirect(reqwest::redirect::Policy::default());
+    builder.no_proxy().timeout(Duration::from_secs(120)).build().unwrap()
 }
 
 #[derive(Debug)]

@@ -1,11 +1,13 @@
 //! What is counted, and who is believed.
 
-use crate::server::{FaultyServer, Step, counted_text, finish, reply, text, usage, well_ended};
 use crate::set_up::{
     ask, counter, engine, engine_with, instructed_job, job, settings, start, whole, word_counter,
 };
 use chancery_engine::{Engine, EngineError, Event, Generation, StopReason, Turn};
 use chancery_engine_upstream::{UpstreamEngine, UpstreamSettings};
+use chancery_test_support::faulty_chat_server::{
+    FaultyServer, Step, counted_text, finish, reply, text, usage, well_ended,
+};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::sync::Notify;

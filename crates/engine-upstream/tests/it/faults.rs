@@ -1,12 +1,12 @@
 //! What a broken server does to a job: it goes elsewhere before its first token, and fails after it.
 
-use crate::server::{FaultyServer, Step, finish, reply, text, well_ended};
 use crate::set_up::{
     HASTY, TIMEOUTS, ask, engine, engine_at, engine_with, instructed_job, manual_clock, settings, start,
     whole, word_counter,
 };
 use chancery_engine::{EndpointState, Engine, EngineError, Event};
 use chancery_engine_upstream::{Timeouts, UpstreamEngine, UpstreamSettings};
+use chancery_test_support::faulty_chat_server::{FaultyServer, Step, finish, reply, text, well_ended};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;

@@ -9,5 +9,4 @@
 mod counting;
 mod faults;
 mod pools;
-mod server;
 mod set_up;

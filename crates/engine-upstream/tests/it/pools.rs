@@ -1,9 +1,9 @@
 //! Several servers of one model, and how they come and go.
 
-use crate::server::{FaultyServer, Step, reply, text, well_ended};
 use crate::set_up::{TIMEOUTS, ask, engine, engine_with, instructed_job, servers, settings, start, whole};
 use chancery_engine::{EndpointState, Engine, Event};
 use chancery_engine_upstream::{Servers, Timeouts, UpstreamEngine, UpstreamSettings};
+use chancery_test_support::faulty_chat_server::{FaultyServer, Step, reply, text, well_ended};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;

@@ -1,9 +1,9 @@
 //! Engines and jobs of these tests.
 
-use crate::server::FaultyServer;
 use chancery_domain::{AccountId, ManualClock, SeededRandomness, SystemClock, UnixMillis};
 use chancery_engine::{Ended, Engine, EngineError, Event, Generation, Job, Sampling, Turn};
 use chancery_engine_upstream::{Servers, Timeouts, TokenCounter, UpstreamEngine, UpstreamSettings};
+use chancery_test_support::faulty_chat_server::FaultyServer;
 use std::sync::Arc;
 use std::time::Duration;
 

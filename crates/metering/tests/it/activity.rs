@@ -286,5 +286,4 @@ async fn the_refusals_of_two_nodes_add_up_and_the_higher_peak_holds() {
     for (_, store) in &nodes {
         store.close().await;
     }
-    database.remove().await;
 }

@@ -1,8 +1,8 @@
 //! A database of its own for a test, of either kind, and a way to change it that no trigger stops.
 
-use chancery_domain::{OsRandomness, Randomness};
 use chancery_store::DatabaseUrl;
-use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
+use chancery_test_support::PostgresDatabase;
+use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
 
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
@@ -12,39 +12,21 @@ pub enum Kind {
 
 pub enum Database {
     Sqlite(tempfile::TempDir),
-    Postgres { admin_url: String, url: String, name: String },
-}
-
-async fn run_on_postgres(url: &str, sql: &str) {
-    let mut connection = PgConnection::connect(url).await.unwrap();
-    sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await.unwrap();
-    connection.close().await.unwrap();
+    Postgres(PostgresDatabase),
 }
 
 impl Database {
     pub async fn create(kind: Kind) -> Self {
         match kind {
             Kind::Sqlite => Self::Sqlite(tempfile::tempdir().unwrap()),
-            Kind::Postgres => {
-                let admin_url = std::env::var("CHANCERY_TEST_POSTGRES_URL").unwrap_or_else(|_| {
-                    panic!("run `make test`, which starts a PostgreSQL and sets CHANCERY_TEST_POSTGRES_URL")
-                });
-                let name = format!("chancery_metering_{:016x}", OsRandomness.next_u64());
-                run_on_postgres(
-                    &admin_url,
-                    &format!("CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'"),
-                )
-                .await;
-                let url = format!("{}/{name}", admin_url.rsplit_once('/').unwrap().0);
-                Self::Postgres { admin_url, url, name }
-            }
+            Kind::Postgres => Self::Postgres(PostgresDatabase::create("metering")),
         }
     }
 
     pub fn url(&self) -> DatabaseUrl {
         match self {
             Self::Sqlite(folder) => DatabaseUrl::sqlite_file(&folder.path().join("chancery.db")),
-            Self::Postgres { url, .. } => url.parse().unwrap(),
+            Self::Postgres(database) => database.url().parse().unwrap(),
         }
     }
 
@@ -62,15 +44,9 @@ impl Database {
                     .unwrap();
                 connection.close().await.unwrap();
             }
-            Self::Postgres { url, .. } => {
-                run_on_postgres(url, &format!("SET session_replication_role = replica; {sql}")).await;
+            Self::Postgres(database) => {
+                database.query(&format!("SET session_replication_role = replica; {sql}"));
             }
-        }
-    }
-
-    pub async fn remove(self) {
-        if let Self::Postgres { admin_url, name, .. } = self {
-            run_on_postgres(&admin_url, &format!("DROP DATABASE {name} WITH (FORCE)")).await;
         }
     }
 }

@@ -12,7 +12,6 @@ mod authentication;
 mod databases;
 mod idempotency;
 mod protocol;
-mod redis_server;
 mod spending;
 mod verification;
 mod without_redis;

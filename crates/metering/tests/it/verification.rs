@@ -82,7 +82,6 @@ async fn findings_after(kind: Kind, change: &str) -> Vec<String> {
     assert_eq!((sound.findings, sound.total.requests, sound.chains.len()), (vec![], 25, 2));
     database.change_behind_the_back(change).await;
     let found = verified(&database).await.findings;
-    database.remove().await;
     found
 }
 
@@ -234,6 +233,5 @@ async fn a_ledger_that_is_being_written_is_sound_at_every_moment() {
         assert!(readings > 0);
         assert_eq!(verify_ledger(store.as_ref(), |_| {}).await.unwrap().total.requests, 1425);
         store.close().await;
-        database.remove().await;
     }
 }

@@ -2,12 +2,12 @@
 //! it, and everything goes on when it is back.
 
 use crate::protocol::end;
-use crate::redis_server::RedisServer;
 use crate::{Firm, LIMITS, call};
 use chancery_domain::{AccountId, Amount, Clock, OsRandomness, RequestId, SystemClock};
 use chancery_engine::StopReason;
 use chancery_metering::limits::{REDIS_RECONNECT_PAUSE, REDIS_RESPONSE_TIMEOUT};
 use chancery_metering::{Decision, Limiter, MeterError, Reservation, open_limiter};
+use chancery_test_support::RedisServer;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -7,15 +7,13 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use chancery_domain::{Identity, LocalPath};
-use http_body_util::BodyExt;
-use std::collections::BTreeMap;
+use chancery_test_support::CookieJar;
 use std::net::SocketAddr;
-use tower_service::Service;
 
 pub(super) struct Browser {
     routes: Router,
     arrivals: Router,
-    pub(super) cookies: BTreeMap<String, String>,
+    pub(super) cookies: CookieJar,
     pub(super) accept: &'static str,
     pub(super) user_agent: &'static str,
     /// Of what it sends.
@@ -65,7 +63,7 @@ impl Browser {
         Self {
             routes,
             arrivals,
-            cookies: BTreeMap::new(),
+            cookies: CookieJar::default(),
             accept: "text/html,application/xhtml+xml,*/*;q=0.8",
             user_agent: "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0",
             content_type: "application/x-www-form-urlencoded",
@@ -88,7 +86,7 @@ impl Browser {
     /// Back from the identity provider.
     pub(super) async fn come_back(&mut self, proven: Proven) -> Reply {
         let arrivals = self.arrivals.clone();
-        self.send(arrivals, Method::GET, "/test/come-back", "", Some(proven)).await
+        self.send(arrivals, Method::GET, "/auth/test/come-back", "", Some(proven)).await
     }
 
     /// A file that is no text.
@@ -113,7 +111,7 @@ impl Browser {
 
     async fn send_for_bytes(
         &mut self,
-        mut routes: Router,
+        routes: Router,
         method: Method,
         path: &str,
         form: &str,
@@ -125,29 +123,13 @@ impl Browser {
         if self.is_script {
             request = request.header("hx-request", "true");
         }
-        if !self.cookies.is_empty() {
-            let cookies: Vec<_> =
-                self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
-            request = request.header(header::COOKIE, cookies.join("; "));
-        }
         request = request.header(header::CONTENT_TYPE, self.content_type);
         let mut request = request.body(Body::from(form.to_owned())).unwrap();
         request.extensions_mut().insert(ConnectInfo(self.address));
         if let Some(proven) = proven {
             request.extensions_mut().insert(proven);
         }
-        let (parts, body) = routes.call(request).await.unwrap().into_parts();
-        let body = body.collect().await.unwrap().to_bytes().to_vec();
-        for cookie in parts.headers.get_all(header::SET_COOKIE) {
-            let cookie = cookie.to_str().unwrap();
-            let (name, rest) = cookie.split_once('=').unwrap();
-            let (value, attributes) = rest.split_once(';').unwrap();
-            if attributes.contains("Max-Age=0") {
-                self.cookies.remove(name);
-            } else {
-                self.cookies.insert(name.to_owned(), value.to_owned());
-            }
-        }
+        let (parts, body) = self.cookies.send(&routes, request).await.into_parts();
         (parts.status, parts.headers, body)
     }
 }

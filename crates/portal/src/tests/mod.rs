@@ -16,8 +16,6 @@ mod invoices;
 mod mail_server;
 mod nothing_to_guess;
 mod pages;
-#[path = "../../../chancery/tests/it/postgres.rs"]
-mod postgres;
 mod routes;
 mod sessions;
 mod team;
@@ -36,8 +34,8 @@ use chancery_domain::{
 use chancery_mail::{MailRoute, Mailer};
 use chancery_policy::Policy;
 use chancery_store::{DatabaseUrl, Store};
+use chancery_test_support::{PostgresDatabase, emails_in};
 use chancery_web::{Refusal, Surroundings, TrustedProxies, surround};
-use postgres::PostgresDatabase;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -128,12 +126,7 @@ impl Desk {
 
     /// What was sent, the oldest first.
     fn letters(&self) -> Vec<String> {
-        let Ok(files) = std::fs::read_dir(self.outbox()) else { return Vec::new() };
-        let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
-        // What is still being written has another name.
-        files.retain(|file| file.extension().is_some_and(|extension| extension == "eml"));
-        files.sort_by_key(|file| std::fs::metadata(file).unwrap().modified().unwrap());
-        files.iter().map(|file| std::fs::read_to_string(file).unwrap()).collect()
+        emails_in(&self.outbox())
     }
 
     /// What was sent when it is so many; nobody waits for some letters.
@@ -235,6 +228,6 @@ fn arrivals_route(portal: &Arc<Portal>) -> Router {
         clock: portal.clock.clone(),
         randomness: portal.randomness.clone(),
     };
-    let routes = Router::new().route("/test/come-back", get(come_back)).with_state(Arc::clone(portal));
+    let routes = Router::new().route("/auth/test/come-back", get(come_back)).with_state(Arc::clone(portal));
     surround(routes, surroundings)
 }

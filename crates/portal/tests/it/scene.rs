@@ -5,12 +5,13 @@ use axum::http::StatusCode;
 use chancery_domain::{
     Currency, InvoiceTerms, ManualClock, OsRandomness, RateLimits, Seller, SessionTimes, UnixMillis,
 };
+use chancery_http_client::client_builder;
 use chancery_mail::{MailRoute, Mailer};
 use chancery_policy::Policy;
 use chancery_portal::{IdentitySettings, Portal, PortalSettings, PublicApi, SecondFactor, router};
 use chancery_store::SqliteStore;
+use chancery_test_support::CookieJar;
 use openidconnect::url::Url;
-use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -30,7 +31,7 @@ pub struct Scene {
 /// One browser: it keeps cookies, and follows nothing by itself.
 pub struct Browser {
     client: reqwest::Client,
-    pub cookies: HashMap<String, String>,
+    pub cookies: CookieJar,
 }
 
 #[derive(Debug)]
@@ -159,27 +160,23 @@ impl Scene {
 
 impl Browser {
     pub fn new() -> Self {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = reqwest::Client::builder()
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .timeout(Duration::from_secs(30));
-        Self { client: client.build().unwrap(), cookies: HashMap::new() }
+        let client = client_builder().no_proxy().timeout(Duration::from_secs(30));
+        Self { client: client.build().unwrap(), cookies: CookieJar::default() }
     }
 
     pub async fn get(&mut self, url: &str) -> Reply {
-        let cookies: Vec<_> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let mut request = self.client.get(Url::parse(url).unwrap()).header("accept", "text/html");
-        if !cookies.is_empty() {
-            request = request.header("cookie", cookies.join("; "));
+        let url = Url::parse(url).unwrap();
+        let cookies = self.cookies.header(url.path());
+        let mut request = self.client.get(url).header("accept", "text/html");
+        if let Some(cookies) = cookies {
+            request = request.header("cookie", cookies);
         }
         let reply = request.send().await.unwrap();
         let text = |name: &str| reply.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
         let set_cookies = reply.headers().get_all("set-cookie").iter();
         let set_cookies: Vec<_> = set_cookies.map(|value| value.to_str().unwrap().to_owned()).collect();
         for cookie in &set_cookies {
-            let (name, value) = cookie.split(';').next().unwrap().split_once('=').unwrap();
-            self.cookies.insert(name.to_owned(), value.to_owned());
+            self.cookies.keep(cookie);
         }
         Reply {
             status: reply.status(),

@@ -1,6 +1,5 @@
 //! A fresh database for each test, on SQLite in a temporary folder and on the PostgreSQL that the set-up started.
 
-use chancery_domain::{OsRandomness, Randomness};
 use chancery_store::{DatabaseUrl, PostgresStore, SqliteStore, Store, StoreError};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 use std::future::Future;
@@ -30,8 +29,6 @@ pub trait TestDatabase: Send + Sync + Sized + 'static {
     /// Runs statements behind the store's back.
     fn raw(&self, sql: &str) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
 
-    fn remove(self) -> impl Future<Output = ()> + Send;
-
     fn open(&self) -> impl Future<Output = Arc<Self::Store>> + Send {
         async { Arc::new(self.try_open().await.unwrap()) }
     }
@@ -54,15 +51,13 @@ impl Counted for PostgresStore {
     }
 }
 
-/// Runs a case on a new database and removes that database even when the case fails.
+/// Runs a case on a new database, which is removed even when the case fails.
 pub async fn on_a_fresh<D: TestDatabase, F: Future<Output = ()> + Send + 'static>(
     case: impl FnOnce(Arc<D>) -> F,
 ) {
     let database = Arc::new(D::create().await);
     let outcome = tokio::spawn(case(Arc::clone(&database))).await;
-    if let Some(database) = Arc::into_inner(database) {
-        database.remove().await;
-    }
+    drop(database);
     if let Err(failure) = outcome {
         std::panic::resume_unwind(failure.into_panic());
     }
@@ -108,20 +103,13 @@ impl TestDatabase for SqliteFile {
         connection.close().await?;
         outcome
     }
-
-    async fn remove(self) {}
 }
 
-pub struct PostgresDatabase {
-    admin_url: String,
-    pub name: String,
-}
+pub struct PostgresDatabase(chancery_test_support::PostgresDatabase);
 
 impl PostgresDatabase {
-    async fn as_admin(&self, sql: String) {
-        let mut connection = PgConnection::connect(&self.admin_url).await.unwrap();
-        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await.unwrap();
-        connection.close().await.unwrap();
+    pub fn name(&self) -> &str {
+        self.0.name()
     }
 
     pub async fn connect(&self) -> PgConnection {
@@ -138,20 +126,11 @@ impl TestDatabase for PostgresDatabase {
         (version BIGINT PRIMARY KEY, name TEXT NOT NULL, checksum BYTEA NOT NULL)";
 
     async fn create() -> Self {
-        let admin_url = std::env::var("CHANCERY_TEST_POSTGRES_URL").unwrap_or_else(|_| {
-            panic!("run `make test`, which starts a PostgreSQL and sets CHANCERY_TEST_POSTGRES_URL")
-        });
-        let name = format!("chancery_test_{:016x}", OsRandomness.next_u64());
-        let database = Self { admin_url, name };
-        database
-            .as_admin(format!("CREATE DATABASE {} TEMPLATE template0 ENCODING 'UTF8'", database.name))
-            .await;
-        database
+        Self(chancery_test_support::PostgresDatabase::create("store"))
     }
 
     fn url_text(&self) -> String {
-        let (before, _) = self.admin_url.rsplit_once('/').unwrap();
-        format!("{before}/{}", self.name)
+        self.0.url()
     }
 
     async fn try_open(&self) -> Result<PostgresStore, StoreError> {
@@ -163,9 +142,5 @@ impl TestDatabase for PostgresDatabase {
         let outcome = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await.map(|_| ());
         connection.close().await?;
         outcome
-    }
-
-    async fn remove(self) {
-        self.as_admin(format!("DROP DATABASE {} WITH (FORCE)", self.name)).await;
     }
 }

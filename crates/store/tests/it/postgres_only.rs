@@ -212,7 +212,7 @@ async fn a_commit_whose_answer_was_lost_is_not_billed_twice() {
 async fn a_server_set_to_answer_before_the_disk_is_overruled() {
     on_a_fresh(|database: Arc<PostgresDatabase>| async move {
         database
-            .raw(&format!("ALTER DATABASE {} SET synchronous_commit = off", database.name))
+            .raw(&format!("ALTER DATABASE {} SET synchronous_commit = off", database.name()))
             .await
             .unwrap();
         let store = database.open().await;
@@ -238,7 +238,7 @@ async fn a_server_set_to_answer_before_the_disk_is_overruled() {
 async fn a_server_that_takes_no_writes_is_named() {
     on_a_fresh(|database: Arc<PostgresDatabase>| async move {
         database.open().await.close().await;
-        let read_only = format!("ALTER DATABASE {} SET default_transaction_read_only = on", database.name);
+        let read_only = format!("ALTER DATABASE {} SET default_transaction_read_only = on", database.name());
         database.raw(&read_only).await.unwrap();
         let store = database.open().await;
         assert!(store.list_accounts().await.unwrap().is_empty());
@@ -251,7 +251,7 @@ async fn a_server_that_takes_no_writes_is_named() {
 #[tokio::test]
 async fn a_user_without_rights_is_told_which_it_needs() {
     on_a_fresh(|database: Arc<PostgresDatabase>| async move {
-        let role = format!("{}_guest", database.name);
+        let role = format!("{}_guest", database.name());
         database.raw(&format!("CREATE ROLE {role} LOGIN")).await.unwrap();
         let (_, host) =
             database.url_text().rsplit_once('@').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();

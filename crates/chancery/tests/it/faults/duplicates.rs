@@ -4,9 +4,8 @@
 use super::asks::{Answer, Call, Outcome, Wanted};
 use super::ledger::{Delivered, assert_verified, rows, undelivered};
 use super::rounds::{Counts, Draw, rounds};
-use crate::postgres::PostgresDatabase;
-use crate::redis_server::RedisServer;
 use crate::server::{Firm, client, request};
+use chancery_test_support::{PostgresDatabase, RedisServer};
 use serde_json::json;
 use std::time::Duration;
 

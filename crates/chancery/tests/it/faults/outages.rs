@@ -7,10 +7,9 @@ use super::ledger::{Delivered, assert_explained, assert_verified, deliver, rows,
 use super::proxy::{Mode, Proxy};
 use super::rounds::{Counts, Draw, rounds};
 use super::windows::{Admitted, fullest};
-use crate::postgres::PostgresDatabase;
-use crate::redis_server::RedisServer;
 use crate::server::{Firm, client};
 use chancery_domain::{Clock, SystemClock};
+use chancery_test_support::{PostgresDatabase, RedisServer};
 use std::time::Duration;
 
 const OUTAGES_A_ROUND: u64 = 3;

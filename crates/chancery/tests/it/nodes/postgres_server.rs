@@ -1,6 +1,7 @@
 //! A PostgreSQL server of a test's own, which it can restart. The one that `make test` starts is everybody's.
 
 use super::cluster::free_port;
+use chancery_test_support::query;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -95,8 +96,7 @@ impl PostgresServer {
             "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND mode = 'ShareLock' \
              AND classid = {class} AND objid = {object}"
         );
-        let output = Command::new("psql").args(["-qAt", "-c", &count, &self.url()]).output().unwrap();
-        String::from_utf8_lossy(&output.stdout).trim().parse().unwrap_or(0)
+        query(&self.url(), &count).map_or(0, |count| count.parse().unwrap())
     }
 }
 

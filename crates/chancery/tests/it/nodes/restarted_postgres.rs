@@ -8,8 +8,8 @@ use crate::faults::clients::{Clients, Manner, REPLIES_WITHIN, Target, UNAVAILABL
 use crate::faults::ledger::{assert_explained, assert_verified, deliver, rows, undelivered};
 use crate::faults::repeats::{Calls, callers, finish};
 use crate::faults::rounds::{Counts, Draw, rounds};
-use crate::redis_server::RedisServer;
 use crate::server::eventually;
+use chancery_test_support::RedisServer;
 use std::time::Duration;
 
 const MANNER: Manner = Manner {

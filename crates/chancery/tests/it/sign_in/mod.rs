@@ -96,11 +96,7 @@ impl Scene {
     }
 
     fn outbox(&self) -> Vec<String> {
-        let Ok(files) = std::fs::read_dir(self.firm.data().join("outbox")) else { return Vec::new() };
-        let mut paths: Vec<_> = files.map(|file| file.unwrap().path()).collect();
-        paths.retain(|path| path.extension().is_some_and(|extension| extension == "eml"));
-        paths.sort();
-        paths.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect()
+        chancery_test_support::emails_in(&self.firm.data().join("outbox"))
     }
 }
 

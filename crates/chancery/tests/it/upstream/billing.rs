@@ -3,9 +3,9 @@
 use super::{UpstreamModel, endpoints, firm_with};
 use crate::event_stream::EventStream;
 use crate::faults::ledger;
-use crate::faulty_server::{FaultyServer, Step, counted_text, reply, text};
 use crate::server::{Firm, Server, eventually, request};
 use chancery_domain::UsageRow;
+use chancery_test_support::faulty_chat_server::{FaultyServer, Step, counted_text, reply, text};
 use std::time::Duration;
 
 /// The servers need no key, and are not asked for their context.
@@ -95,7 +95,7 @@ async fn a_reply_that_another_server_gave_is_billed_once() {
 #[tokio::test]
 async fn no_usage_bills_more_than_was_reserved() {
     let mut steps = vec![Step::Stream, text("short")];
-    steps.extend(crate::faulty_server::well_ended("stop", 4_000_000_000, 4_000_000_000));
+    steps.extend(chancery_test_support::faulty_chat_server::well_ended("stop", 4_000_000_000, 4_000_000_000));
     let upstream = FaultyServer::always(steps).await;
     let (firm, key, server) = front(&[&upstream]);
     let reply = server.generate(&key, &request("", "Now.", 8)).await;

@@ -2,8 +2,8 @@
 
 use super::{UpstreamModel, endpoints, firm_with, write};
 use crate::event_stream::EventStream;
-use crate::faulty_server::{FaultyServer, Step, reply, text, well_ended};
 use crate::server::{Firm, eventually, request};
+use chancery_test_support::faulty_chat_server::{FaultyServer, Step, reply, text, well_ended};
 use rustix::process::Signal;
 use std::sync::Arc;
 use std::time::Duration;

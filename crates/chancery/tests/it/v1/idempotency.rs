@@ -1,9 +1,8 @@
 //! The header `Idempotency-Key`: one run and one bill, however often a request is sent.
 
 use crate::event_stream::{Event, EventStream};
-use crate::postgres::PostgresDatabase;
-use crate::redis_server::RedisServer;
 use crate::server::{Firm, Reply, Server, client, eventually, request};
+use chancery_test_support::{PostgresDatabase, RedisServer};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::time::Duration;
