@@ -15,11 +15,10 @@ use axum::http::HeaderValue;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use chancery_domain::{Clock, Randomness, RequestId};
+use chancery_domain::{Clock, Randomness, RequestId, panic_message};
+use futures_util::FutureExt;
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 /// What the boundary of a surface must know.
 #[derive(Clone)]
@@ -89,8 +88,12 @@ async fn around(State(boundary): State<Boundary>, mut request: Request, next: Ne
     };
     let (mut response, sent) = match request {
         Ok((request, sent)) => {
-            let response = CatchPanic(Box::pin(next.run(request))).await;
-            (response.unwrap_or_else(IntoResponse::into_response), sent)
+            // A future that panicked is never polled again, so a state that it left half-changed is never seen.
+            let response = AssertUnwindSafe(next.run(request)).catch_unwind().await.unwrap_or_else(|panic| {
+                let message = panic_message(panic.as_ref());
+                Refusal::internal(format!("a handler panicked: {message}")).into_response()
+            });
+            (response, sent)
         }
         Err(refusal) => (refusal.into_response(), Bytes::new()),
     };
@@ -128,23 +131,4 @@ async fn around(State(boundary): State<Boundary>, mut request: Request, next: Ne
     let labels = [("surface", (*surface).to_owned()), ("path", path), ("status", status.to_string())];
     metrics::counter!("chancery_page_requests_total", &labels).increment(1);
     response
-}
-
-/// A panic in a handler fails that request and no other.
-struct CatchPanic(Pin<Box<dyn Future<Output = Response> + Send>>);
-
-impl Future for CatchPanic {
-    type Output = Result<Response, Refusal>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        // The future is never polled again after a panic, so a state that it left half-changed is never seen.
-        match std::panic::catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(context))) {
-            Ok(poll) => poll.map(Ok),
-            Err(panic) => {
-                let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-                let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-                Poll::Ready(Err(Refusal::internal(format!("a handler panicked: {text}"))))
-            }
-        }
-    }
 }
