@@ -119,7 +119,7 @@ impl Somebody {
     }
 }
 
-async fn sign_in(desk: &Desk, name: &str) -> Browser {
+pub(super) async fn sign_in(desk: &Desk, name: &str) -> Browser {
     let mut browser = desk.browser();
     let reply = browser.come_back(claims(name, &format!("{name}@company.com"))).await;
     assert!(reply.has_session(), "{reply:?}");

@@ -11,7 +11,8 @@ mod scripts;
 mod versions;
 
 use super::Desk;
-use super::browser::{Browser, Reply, claims};
+use super::browser::{Browser, Reply};
+use super::firm::sign_in;
 use axum::http::StatusCode;
 use openidconnect::url::form_urlencoded;
 use serde_json::Value;
@@ -27,12 +28,10 @@ struct Firm {
 impl Firm {
     async fn open() -> Self {
         let desk = Desk::open().await;
-        let [ann, ben, ruth] = [desk.browser(), desk.browser(), desk.browser()];
-        let mut firm = Self { desk, ann, ben, ruth };
-        firm.ann.come_back(claims("ann", "ann@company.com")).await;
-        firm.ben.come_back(claims("ben", "ben@company.com")).await;
-        firm.ruth.come_back(claims("ruth", "ruth@company.com")).await;
-        firm
+        let ann = sign_in(&desk, "ann").await;
+        let ben = sign_in(&desk, "ben").await;
+        let ruth = sign_in(&desk, "ruth").await;
+        Self { desk, ann, ben, ruth }
     }
 
     async fn number_of(&self, email: &str) -> i64 {
