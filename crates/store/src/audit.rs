@@ -121,7 +121,7 @@ for_both_stores! {
                 let mut connection = self.long_reader.acquire().await?;
                 match connection.audit_page(query).await {
                     Ok(lines) => Ok(Ok(lines)),
-                    Err(Stopped::Refused(error)) => Ok(Err(error)),
+                    Err(Stopped::Rejected(error)) => Ok(Err(error)),
                     Err(Stopped::Database(error)) => Err(error),
                 }
             };

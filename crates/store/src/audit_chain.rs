@@ -1,7 +1,8 @@
 //! How decisions are linked into the chain of the process that made them. The chain's end is read and moved in the
 //! transaction that adds the rows.
 
-use crate::both::{Statement, for_both_connections, stored_row};
+use crate::both::{for_both_connections, stored_row};
+use crate::db::{Conn, Dialect, Statement, query};
 use crate::decided::Stopped;
 use crate::ledger::StoredHead;
 use crate::ledger_batch::stored_count;
@@ -9,7 +10,6 @@ use crate::{ChainedAuditRow, StoreError};
 use chancery_domain::{
     Asked, Asker, AuditRow, ChainHead, ClientId, PersonId, RequestId, Role, UnixMillis, WriterId,
 };
-use sqlx::{PgConnection, SqliteConnection};
 
 /// Rows that one statement adds, far within the databases' bounds on parameters.
 const MAX_ROWS_AT_ONCE: usize = 500;
@@ -20,19 +20,6 @@ pub(crate) const HEAD: &str = "SELECT row_count, head FROM audit_writers WHERE i
 const SET_HEAD: &str = "INSERT INTO audit_writers (id, row_count, head) VALUES ($1, $3, $4) \
     ON CONFLICT (id) DO UPDATE SET row_count = excluded.row_count, head = excluded.head \
     WHERE audit_writers.row_count = $2";
-
-/// How the chain's end is read by somebody who is about to move it.
-trait HoldHead {
-    const HOLD_HEAD: &'static str;
-}
-
-impl HoldHead for SqliteConnection {
-    const HOLD_HEAD: &'static str = HEAD;
-}
-
-impl HoldHead for PgConnection {
-    const HOLD_HEAD: &'static str = "SELECT row_count, head FROM audit_writers WHERE id = $1 FOR UPDATE";
-}
 
 stored_row! {
     struct StoredAuditRow named by request_id {
@@ -86,52 +73,59 @@ impl StoredChainedAuditRow {
     }
 }
 
+/// Adds the rows, in their order, to the end of the writer's chain.
+pub(crate) async fn link(conn: &mut Conn<'_>, writer: WriterId, rows: &[AuditRow]) -> Result<(), Stopped> {
+    let before = query(match conn.dialect() {
+        Dialect::Sqlite => HEAD,
+        Dialect::Postgres => "SELECT row_count, head FROM audit_writers WHERE id = $1 FOR UPDATE",
+    });
+    let before: ChainHead = before.bind(writer.0).fetch_optional(conn).await?.unwrap_or_default();
+    let mut end = before;
+    for rows in rows.chunks(MAX_ROWS_AT_ONCE) {
+        let mut add = Statement::new(
+            "INSERT INTO audit_rows (at_ms, asker, person_id, action, client_id, request_id, decision, writer_id, place, hash) ",
+        );
+        add.push_values(rows, |row| {
+            let (place, asked) = (end.rows, &row.asked);
+            end = end.followed_by(writer, row);
+            [
+                asked.at.0.into(),
+                asked.by.as_what().into(),
+                asked.by.person().map(|person| person.0).into(),
+                asked.action.as_str().into(),
+                asked.client.map(|client| client.0).into(),
+                asked.request_id.as_str().into(),
+                row.decision.as_str().into(),
+                writer.0.into(),
+                stored_count(place).into(),
+                end.hash.0.to_vec().into(),
+            ]
+        });
+        add.build().persistent(rows.len() == 1).execute(conn).await?;
+    }
+    let moved = query(SET_HEAD)
+        .bind(writer.0)
+        .bind(stored_count(before.rows))
+        .bind(stored_count(end.rows))
+        .bind(end.hash.0.to_vec())
+        .execute(conn)
+        .await?;
+    match moved {
+        1 => Ok(()),
+        _ => Err(StoreError::Unavailable("the end of the audit's chain has moved".to_owned()).into()),
+    }
+}
+
+/// For steps that do not run on `Conn` yet.
 #[async_trait::async_trait]
 pub(crate) trait AuditChain {
-    /// Adds the rows, in their order, to the end of the writer's chain.
     async fn link(&mut self, writer: WriterId, rows: &[AuditRow]) -> Result<(), Stopped>;
 }
 
 for_both_connections! {
     impl AuditChain {
         async fn link(&mut self, writer: WriterId, rows: &[AuditRow]) -> Result<(), Stopped> {
-            let head: Option<StoredHead> =
-                sqlx::query_as(Self::HOLD_HEAD).bind(writer.0).fetch_optional(&mut *self).await?;
-            let before = StoredHead::or_start(head)?;
-            let mut end: ChainHead = before;
-            for rows in rows.chunks(MAX_ROWS_AT_ONCE) {
-                let mut add = Statement::<Self>::new(
-                    "INSERT INTO audit_rows (at_ms, asker, person_id, action, client_id, request_id, decision, \
-                     writer_id, place, hash) ",
-                );
-                add.push_values(rows, |mut columns, row| {
-                    let (place, asked) = (end.rows, &row.asked);
-                    end = end.followed_by(writer, row);
-                    columns
-                        .push_bind(asked.at.0)
-                        .push_bind(asked.by.as_what())
-                        .push_bind(asked.by.person().map(|person| person.0))
-                        .push_bind(asked.action.as_str())
-                        .push_bind(asked.client.map(|client| client.0))
-                        .push_bind(asked.request_id.as_str())
-                        .push_bind(row.decision.as_str())
-                        .push_bind(writer.0)
-                        .push_bind(stored_count(place))
-                        .push_bind(end.hash.0.to_vec());
-                });
-                add.build().persistent(rows.len() == 1).execute(&mut *self).await?;
-            }
-            let moved = sqlx::query(SET_HEAD)
-                .bind(writer.0)
-                .bind(stored_count(before.rows))
-                .bind(stored_count(end.rows))
-                .bind(end.hash.0.to_vec())
-                .execute(&mut *self)
-                .await?;
-            match moved.rows_affected() {
-                1 => Ok(()),
-                _ => Err(StoreError::Unavailable("the end of the audit's chain has moved".to_owned()).into()),
-            }
+            link(&mut Conn::from(&mut *self), writer, rows).await
         }
     }
 }

@@ -82,7 +82,7 @@ for_both_stores! {
                 let mut connection = self.reader.acquire().await?;
                 match connection.list(&filter, query.order, query.page).await {
                     Ok(page) => Ok(Ok(page)),
-                    Err(Stopped::Refused(error)) => Ok(Err(error)),
+                    Err(Stopped::Rejected(error)) => Ok(Err(error)),
                     Err(Stopped::Database(error)) => Err(error),
                 }
             };
@@ -118,7 +118,7 @@ for_both_stores! {
                 let mut connection = self.reader.acquire().await?;
                 match connection.entries_of(id, wanted, Some(owner)).await {
                     Ok(page) => Ok(Ok(page)),
-                    Err(Stopped::Refused(error)) => Ok(Err(error)),
+                    Err(Stopped::Rejected(error)) => Ok(Err(error)),
                     Err(Stopped::Database(error)) => Err(error),
                 }
             };

@@ -7,7 +7,11 @@
 //! 3. A step that is refused on the way takes its row in the audit back with it.
 
 use crate::StoreError;
+use crate::audit_chain::link;
+use crate::db::{Db, HasDb, Step};
 use crate::failure::STATEMENT_TIMEOUT;
+use chancery_domain::{AuditRow, WriterId};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -24,22 +28,69 @@ impl DecisionTurns {
     }
 }
 
-/// Why a step was not taken.
-pub(crate) enum Stopped {
-    Database(sqlx::Error),
-    Refused(StoreError),
+pub(crate) use crate::db::TxError as Stopped;
+
+/// The only way to change or read what needs a permit: the decision is linked into this process's chain in the transaction that
+/// does what it allows.
+#[derive(Clone)]
+pub(crate) struct AuditedSteps {
+    db: Db,
+    writer: WriterId,
+    /// All decisions of this process go into one chain, so the next one waits here and not in the database.
+    queue: Arc<DecisionTurns>,
 }
 
-impl From<sqlx::Error> for Stopped {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Database(error)
+impl AuditedSteps {
+    pub(crate) fn new(db: Db, writer: WriterId, queue: Arc<DecisionTurns>) -> Self {
+        Self { db, writer, queue }
+    }
+
+    /// Links the decisions and takes the step, or does neither. The step may run several times.
+    pub(crate) async fn run<A: Sync + ?Sized, T>(
+        &self,
+        decisions: &[AuditRow],
+        args: &A,
+        step: impl Step<A, T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let _turn = self.queue.take().await?;
+        let args = (self.writer, decisions, args, &step);
+        let linked = self.db.run(&args, |conn, (writer, decisions, args, step)| {
+            Box::pin(async move {
+                link(conn, *writer, decisions).await?;
+                step(conn, args).await
+            })
+        });
+        linked.await
+    }
+
+    /// Like `run`, for a step that may take minutes, though not longer than the limit. It runs once.
+    pub(crate) async fn run_long<A: Sync + ?Sized, T>(
+        &self,
+        limit: Duration,
+        decisions: &[AuditRow],
+        args: &A,
+        step: impl Step<A, T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let _turn = self.queue.take().await?;
+        let args = (self.writer, decisions, args, &step);
+        let linked = self.db.run_long(limit, &args, |conn, (writer, decisions, args, step)| {
+            Box::pin(async move {
+                link(conn, *writer, decisions).await?;
+                step(conn, args).await
+            })
+        });
+        linked.await
+    }
+
+    /// Records decisions that are only about reading, or that were denials.
+    pub(crate) async fn record(&self, decisions: &[AuditRow]) -> Result<(), StoreError> {
+        self.run(decisions, &(), |_, ()| Box::pin(async { Ok(()) })).await
     }
 }
 
-impl From<StoreError> for Stopped {
-    fn from(error: StoreError) -> Self {
-        Self::Refused(error)
-    }
+/// A store that has audited steps. Goes with the two stores, once every aggregate runs on `Db`.
+pub(crate) trait HasAudit: HasDb {
+    fn audited(&self) -> &AuditedSteps;
 }
 
 pub(crate) async fn within_limit<T>(
@@ -65,7 +116,7 @@ macro_rules! decided {
                         sqlx::Connection::begin_with(&mut *connection, Self::BEGIN).await?;
                     match $step.await {
                         Ok(done) => $transaction.commit().await.map(|()| Ok(done)),
-                        Err(crate::decided::Stopped::Refused(error)) => {
+                        Err(crate::decided::Stopped::Rejected(error)) => {
                             $transaction.rollback().await.map(|()| Err(error))
                         }
                         Err(crate::decided::Stopped::Database(error)) => Err(error),
@@ -102,7 +153,7 @@ macro_rules! decided_at_length {
                     Ok(()) => Ok(done),
                     Err(error) => Err(crate::failure::explain(&error)),
                 },
-                Err(crate::decided::Stopped::Refused(error)) => Err(error),
+                Err(crate::decided::Stopped::Rejected(error)) => Err(error),
                 Err(crate::decided::Stopped::Database(error)) => Err(crate::failure::explain(&error)),
             };
         }
@@ -127,7 +178,7 @@ macro_rules! reading {
             let mut $moment = sqlx::Connection::begin_with(&mut *connection, Self::BEGIN_READING).await?;
             match $read.await {
                 Ok(found) => $moment.commit().await.map(|()| Ok(found)),
-                Err(crate::decided::Stopped::Refused(error)) => $moment.rollback().await.map(|()| Err(error)),
+                Err(crate::decided::Stopped::Rejected(error)) => $moment.rollback().await.map(|()| Err(error)),
                 Err(crate::decided::Stopped::Database(error)) => Err(error),
             }
         };

@@ -2,6 +2,7 @@
 //! that knows the codes of SQLite and the SQLSTATEs of PostgreSQL.
 
 use crate::StoreError;
+use crate::db::Corrupt;
 use sqlx::error::{DatabaseError, ErrorKind};
 use sqlx::postgres::PgDatabaseError;
 use std::future::Future;
@@ -81,6 +82,38 @@ pub(crate) async fn long_answer<T>(
     })
 }
 
+/// Waits for a statement's answer, but not for ever.
+pub(crate) async fn with_timeout<T>(
+    statement: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, sqlx::Error> {
+    within(ANSWER_TIMEOUT, statement).await
+}
+
+pub(crate) async fn with_timeout_of<T>(
+    limit: Duration,
+    statement: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, sqlx::Error> {
+    within(limit, statement).await
+}
+
+/// Like `with_timeout`, for a query over the whole ledger.
+pub(crate) async fn with_long_timeout<T>(
+    query: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, sqlx::Error> {
+    let timed_out = |error: &sqlx::Error| {
+        let error = error.as_database_error();
+        error.is_some_and(|error| matches!(code(error), Code::Postgres(STATEMENT_TIMED_OUT)))
+    };
+    within(LONG_ANSWER_TIMEOUT, query).await.map_err(|error| match timed_out(&error) {
+        true => no_answer(LONG_STATEMENT_TIMEOUT),
+        false => error,
+    })
+}
+
+fn no_answer(limit: Duration) -> sqlx::Error {
+    sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, NoAnswer { limit }))
+}
+
 pub(crate) async fn within_time<T>(
     statement: impl Future<Output = Result<T, sqlx::Error>>,
 ) -> Result<T, sqlx::Error> {
@@ -91,8 +124,7 @@ async fn within<T>(
     limit: Duration,
     statement: impl Future<Output = Result<T, sqlx::Error>>,
 ) -> Result<T, sqlx::Error> {
-    let silence = |_| Err(sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, NoAnswer { limit })));
-    tokio::time::timeout(limit, statement).await.unwrap_or_else(silence)
+    tokio::time::timeout(limit, statement).await.unwrap_or_else(|_| Err(no_answer(limit)))
 }
 
 fn gave_up_after(error: &io::Error) -> Option<Duration> {
@@ -209,6 +241,12 @@ pub(crate) fn explain_unless_taken(error: &sqlx::Error, taken: impl FnOnce() -> 
     if is_unique_violation(error) { taken() } else { explain(error) }
 }
 
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> Self {
+        explain(&error)
+    }
+}
+
 pub(crate) fn explain(error: &sqlx::Error) -> StoreError {
     match error {
         sqlx::Error::PoolClosed => closed(),
@@ -227,7 +265,14 @@ pub(crate) fn explain(error: &sqlx::Error) -> StoreError {
                 Code::None => StoreError::Unavailable(message.to_owned()),
             }
         }
+        sqlx::Error::Decode(error) if error.is::<Corrupt>() => match error.downcast_ref::<Corrupt>() {
+            Some(Corrupt { what, why }) => StoreError::Corrupt { what, why: why.clone() },
+            None => StoreError::Unavailable(error.to_string()),
+        },
         sqlx::Error::Io(error) => StoreError::Unavailable(match gave_up_after(error) {
+            Some(limit) if limit >= LONG_STATEMENT_TIMEOUT => {
+                format!("it took longer than {} s; ask for fewer days, or look at its load", limit.as_secs())
+            }
             Some(limit) => {
                 format!("it took longer than {} s; look whether it runs, and at its load", limit.as_secs())
             }

@@ -2,6 +2,7 @@
 //! sums by day; the rows themselves are read to verify them.
 
 use crate::both::{for_both_connections, for_both_stores, stored_row};
+use crate::db::{FromRow, Row};
 use crate::failure::{answer, long_answer};
 use crate::ledger_batch::stored_count;
 use crate::{
@@ -12,7 +13,7 @@ use chancery_domain::{
     AccountId, AccountName, ChainHash, ChainHead, Day, HowEnded, KeyId, KeyPrefix, Nanos, Prices, RequestId,
     TokenPrice, UnixMillis, UsageRow, WriterId,
 };
-use sqlx::FromRow;
+use sqlx::FromRow as _;
 
 pub(crate) const STORED: &str = "SELECT * FROM ledger WHERE request_id = $1";
 
@@ -63,6 +64,13 @@ impl StoredUsageRow {
             at: UnixMillis(self.at_ms),
             ended,
         })
+    }
+}
+
+impl FromRow for ChainHead {
+    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        let head = StoredHead { row_count: row.get("row_count")?, head: row.get("head")? };
+        head.into_chain_head().map_err(|error| sqlx::Error::Decode(Box::new(error)))
     }
 }
 

@@ -18,6 +18,7 @@ mod client_rows;
 mod client_traits;
 mod client_words;
 mod clients;
+mod db;
 mod decided;
 mod entries;
 mod error;

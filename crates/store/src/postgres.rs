@@ -1,7 +1,8 @@
 //! Opens a PostgreSQL database that several nodes may share. Every wait is bounded: a server that is gone is an error
 //! within seconds, never a hang.
 
-use crate::decided::DecisionTurns;
+use crate::db::{Db, HasDb, Pool, Writers};
+use crate::decided::{AuditedSteps, DecisionTurns, HasAudit};
 use crate::failure::{LONG_STATEMENT_TIMEOUT, STATEMENT_TIMEOUT, explain};
 use crate::lease::Lease;
 use crate::ledger_months::LedgerMonths;
@@ -55,6 +56,7 @@ enum Missing {
 
 /// The store in a database server.
 pub struct PostgresStore {
+    pub(crate) db: Db,
     pub(crate) reader: PgPool,
     pub(crate) long_reader: PgPool,
     pub(crate) write_slot: Arc<WriteSlot<PostgresConnector>>,
@@ -62,7 +64,8 @@ pub struct PostgresStore {
     pub(crate) months: Arc<LedgerMonths>,
     pub(crate) lease: Lease,
     pub(crate) spending_turns: SpendingTurns,
-    pub(crate) decision_turns: DecisionTurns,
+    pub(crate) decision_turns: Arc<DecisionTurns>,
+    pub(crate) audited: AuditedSteps,
 }
 
 impl PostgresStore {
@@ -97,13 +100,19 @@ impl PostgresStore {
         let reader = pool(MAX_CONNECTIONS, STATEMENT_TIMEOUT);
         let long_reader = pool(MAX_LONG_CONNECTIONS, LONG_STATEMENT_TIMEOUT);
         let write_slot = Arc::new(WriteSlot::empty(PostgresConnector { options }));
+        let db = Db::new(
+            Pool::Postgres(reader.clone()),
+            Pool::Postgres(long_reader.clone()),
+            Writers::Pool(reader.clone()),
+        );
         let writer = WriterId::draw(&OsRandomness);
         let months = Arc::new(LedgerMonths::default());
         let database = PostgresLedger::new(Arc::clone(&write_slot), Arc::clone(&months));
         let ledger = LedgerWriter::start(writer, database, SystemClock);
         let (lease, spending_turns) = (Lease::of(writer), SpendingTurns::of(MAX_RESERVING));
-        let decision_turns = DecisionTurns::default();
-        Ok(Self { reader, long_reader, write_slot, ledger, months, lease, spending_turns, decision_turns })
+        let decision_turns = Arc::new(DecisionTurns::default());
+        let audited = AuditedSteps::new(db.clone(), writer, Arc::clone(&decision_turns));
+        Ok(Self { db, reader, long_reader, write_slot, ledger, months, lease, spending_turns, decision_turns, audited })
     }
 
     pub(crate) async fn writer(&self) -> Result<PoolConnection<Postgres>, StoreError> {
@@ -113,6 +122,18 @@ impl PostgresStore {
     /// How many commits have carried settled rows since the store was opened.
     pub fn ledger_commits(&self) -> u64 {
         self.ledger.commits()
+    }
+}
+
+impl HasAudit for PostgresStore {
+    fn audited(&self) -> &AuditedSteps {
+        &self.audited
+    }
+}
+
+impl HasDb for PostgresStore {
+    fn db(&self) -> &Db {
+        &self.db
     }
 }
 

@@ -1,38 +1,27 @@
 //! The queries about the identity provider's signing keys. Which key is due when, the provider says; here a generation is
-//! made once.
+//! created once.
 
-use crate::both::{for_both_stores, stored_row};
-use crate::failure::{answer, explain};
-use crate::patience::{COMMAND_PATIENCE, patiently};
+use crate::db::{COMMAND_WAIT, FromRow, HasDb, Row, query};
 use crate::{SigningKey, SigningKeys, StoreError};
 use chancery_domain::UnixMillis;
 use std::fmt;
 
-stored_row! {
-    struct StoredSigningKey named by key_id {
-        generation: i64,
-        key_id: String,
-        private_key: Vec<u8>,
-        signs_from_ms: i64,
-        signs_until_ms: i64,
-        published_until_ms: i64,
+impl FromRow for SigningKey {
+    const NAMED_BY: Option<&'static str> = Some("key_id");
+
+    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        Ok(Self {
+            generation: row.get("generation")?,
+            key_id: row.get("key_id")?,
+            private_key: row.get("private_key")?,
+            signs_from: UnixMillis(row.get("signs_from_ms")?),
+            signs_until: UnixMillis(row.get("signs_until_ms")?),
+            published_until: UnixMillis(row.get("published_until_ms")?),
+        })
     }
 }
 
-impl StoredSigningKey {
-    fn into_signing_key(self) -> SigningKey {
-        SigningKey {
-            generation: self.generation,
-            key_id: self.key_id,
-            private_key: self.private_key,
-            signs_from: UnixMillis(self.signs_from_ms),
-            signs_until: UnixMillis(self.signs_until_ms),
-            published_until: UnixMillis(self.published_until_ms),
-        }
-    }
-}
-
-/// The private key is for nobody's log.
+/// Leaves the private key out of logs.
 impl fmt::Debug for SigningKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SigningKey")
@@ -50,34 +39,26 @@ const LIST: &str = "SELECT generation, key_id, private_key, signs_from_ms, signs
 const ADD: &str = "INSERT INTO signing_keys \
     (generation, key_id, private_key, signs_from_ms, signs_until_ms, published_until_ms) \
     VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (generation) DO NOTHING";
-const FORGET: &str = "DELETE FROM signing_keys WHERE published_until_ms <= $1";
+const DELETE_EXPIRED: &str = "DELETE FROM signing_keys WHERE published_until_ms <= $1";
 
-for_both_stores! {
-    impl SigningKeys {
-        async fn signing_keys(&self) -> Result<Vec<SigningKey>, StoreError> {
-            let rows: Vec<StoredSigningKey> = answer(sqlx::query_as(LIST).fetch_all(&self.reader)).await?;
-            Ok(rows.into_iter().map(StoredSigningKey::into_signing_key).collect())
-        }
+#[async_trait::async_trait]
+impl<S: HasDb> SigningKeys for S {
+    async fn signing_keys(&self) -> Result<Vec<SigningKey>, StoreError> {
+        Ok(self.db().fetch_all(query(LIST)).await?)
+    }
 
-        async fn add_signing_key(&self, key: SigningKey) -> Result<bool, StoreError> {
-            let added = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
-                sqlx::query(ADD)
-                    .bind(key.generation)
-                    .bind(key.key_id.as_str())
-                    .bind(key.private_key.as_slice())
-                    .bind(key.signs_from.0)
-                    .bind(key.signs_until.0)
-                    .bind(key.published_until.0)
-                    .execute(&mut *connection)
-            });
-            added.map(|done| done.rows_affected() > 0).map_err(|error| explain(&error))
-        }
+    async fn add_signing_key(&self, key: SigningKey) -> Result<bool, StoreError> {
+        let add = query(ADD)
+            .bind(key.generation)
+            .bind(key.key_id.as_str())
+            .bind(key.private_key.as_slice())
+            .bind(key.signs_from.0)
+            .bind(key.signs_until.0)
+            .bind(key.published_until.0);
+        Ok(self.db().execute(add, COMMAND_WAIT).await? > 0)
+    }
 
-        async fn forget_old_signing_keys(&self, now: UnixMillis) -> Result<u64, StoreError> {
-            let gone = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
-                sqlx::query(FORGET).bind(now.0).execute(&mut *connection)
-            });
-            gone.map(|done| done.rows_affected()).map_err(|error| explain(&error))
-        }
+    async fn forget_old_signing_keys(&self, now: UnixMillis) -> Result<u64, StoreError> {
+        Ok(self.db().execute(query(DELETE_EXPIRED).bind(now.0), COMMAND_WAIT).await?)
     }
 }

@@ -2,7 +2,8 @@
 //! Readers never wait for the writer (WAL), and a commit is on the disk when it returns (`synchronous=FULL`).
 
 use crate::StoreError;
-use crate::decided::DecisionTurns;
+use crate::db::{Db, HasDb, Pool, Writers};
+use crate::decided::{AuditedSteps, DecisionTurns, HasAudit};
 use crate::failure::{ANSWER_TIMEOUT, STATEMENT_TIMEOUT, closed, explain, explain_opening, is_busy};
 use crate::lease::Lease;
 use crate::ledger_sqlite::SqliteLedger;
@@ -35,13 +36,15 @@ const SET_UP_RETRY: Duration = Duration::from_millis(10);
 
 /// The store in one file of one machine.
 pub struct SqliteStore {
+    pub(crate) db: Db,
     pub(crate) reader: SqlitePool,
     pub(crate) long_reader: SqlitePool,
     pub(crate) write_slot: Arc<WriteSlot<SqliteConnector>>,
     pub(crate) ledger: LedgerWriter,
     pub(crate) lease: Lease,
     pub(crate) spending_turns: SpendingTurns,
-    pub(crate) decision_turns: DecisionTurns,
+    pub(crate) decision_turns: Arc<DecisionTurns>,
+    pub(crate) audited: AuditedSteps,
 }
 
 impl SqliteStore {
@@ -69,11 +72,17 @@ impl SqliteStore {
         SqliteConnector::disconnect(connection).await;
         let long_reader = pool(MAX_LONG_READERS).connect_lazy_with(read_options(file));
         let write_slot = Arc::new(WriteSlot::empty(SqliteConnector { options: write_options(file) }));
+        let db = Db::new(
+            Pool::Sqlite(reader.clone()),
+            Pool::Sqlite(long_reader.clone()),
+            Writers::Slot(Arc::clone(&write_slot)),
+        );
         let writer = WriterId::draw(&OsRandomness);
         let ledger = LedgerWriter::start(writer, SqliteLedger::new(Arc::clone(&write_slot)), SystemClock);
         let (lease, spending_turns) = (Lease::of(writer), SpendingTurns::of(MAX_RESERVING));
-        let decision_turns = DecisionTurns::default();
-        Ok(Self { reader, long_reader, write_slot, ledger, lease, spending_turns, decision_turns })
+        let decision_turns = Arc::new(DecisionTurns::default());
+        let audited = AuditedSteps::new(db.clone(), writer, Arc::clone(&decision_turns));
+        Ok(Self { db, reader, long_reader, write_slot, ledger, lease, spending_turns, decision_turns, audited })
     }
 
     pub(crate) async fn writer(&self) -> Result<MappedMutexGuard<'_, SqliteConnection>, StoreError> {
@@ -86,6 +95,18 @@ impl SqliteStore {
     /// How many commits have carried settled rows since the store was opened.
     pub fn ledger_commits(&self) -> u64 {
         self.ledger.commits()
+    }
+}
+
+impl HasAudit for SqliteStore {
+    fn audited(&self) -> &AuditedSteps {
+        &self.audited
+    }
+}
+
+impl HasDb for SqliteStore {
+    fn db(&self) -> &Db {
+        &self.db
     }
 }
 
