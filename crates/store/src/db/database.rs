@@ -9,12 +9,12 @@ use super::conn::{Conn, Dialect};
 use super::query::Query;
 use super::row::FromRow;
 use super::tx::{Tx, TxError};
-use crate::failure::{
+use crate::db::error_codes::{
     ANSWER_TIMEOUT, LONG_ANSWER_TIMEOUT, is_undone, with_long_timeout, with_timeout, with_timeout_of,
 };
-use crate::patience::Patience;
-use crate::slot::WriteSlot;
-use crate::sqlite::SqliteConnector;
+use crate::db::retry::Patience;
+use crate::db::sqlite::SqliteConnector;
+use crate::db::write_slot::WriteSlot;
 use sqlx::pool::PoolConnection;
 use sqlx::{PgPool, Postgres, Sqlite, SqliteConnection, SqlitePool};
 use std::future::Future;
@@ -24,7 +24,7 @@ use std::time::Duration;
 use tokio::sync::MappedMutexGuard;
 
 /// How long a command waits for its turn to write. Its user sees it wait, and would only start it again.
-pub(crate) const COMMAND_WAIT: Duration = crate::patience::COMMAND_PATIENCE;
+pub(crate) const COMMAND_WAIT: Duration = crate::db::retry::COMMAND_PATIENCE;
 
 /// How often PostgreSQL may undo one transaction because of what other nodes did at the same time.
 const MAX_CONFLICTS: u32 = 5;
@@ -140,7 +140,10 @@ impl Db {
         with_timeout(self.reads.fetch_all(&query)).await
     }
 
-    pub(crate) async fn fetch_optional<T: FromRow>(&self, query: Query<'_>) -> Result<Option<T>, sqlx::Error> {
+    pub(crate) async fn fetch_optional<T: FromRow>(
+        &self,
+        query: Query<'_>,
+    ) -> Result<Option<T>, sqlx::Error> {
         let read = async { query.fetch_optional(&mut self.reads.acquire().await?.conn()).await };
         with_timeout(read).await
     }

@@ -1,12 +1,23 @@
 //! What all aggregates share: connections, statements, rows and transactions over SQLite and PostgreSQL. An aggregate writes
 //! its SQL once, with `$1` parameters, and never names a driver's type.
 
+pub(crate) mod both;
 mod conn;
 mod database;
+pub(crate) mod error_codes;
+pub(crate) mod health;
+pub(crate) mod migrate;
+pub(crate) mod postgres;
 mod query;
+pub(crate) mod retry;
 mod row;
+pub(crate) mod serving_lock;
+pub(crate) mod sqlite;
 mod statement;
+pub(crate) mod transaction;
 mod tx;
+pub(crate) mod url;
+pub(crate) mod write_slot;
 
 pub(crate) use conn::{Conn, Dialect};
 pub(crate) use database::{COMMAND_WAIT, Db, Pool, Step, StepFuture, Writers};

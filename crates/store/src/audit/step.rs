@@ -1,0 +1,196 @@
+//! One decision, one transaction: what the policy decided is written down and done together, or neither is.
+//!
+//! 1. Whoever is next in this process begins (`DecisionTurns`). All its decisions go into one chain, so the others would only wait
+//!    for the chain's end, and hold a connection while they do.
+//! 2. The transaction links the decision into the chain, looks whether the client is still whose it was when the policy was
+//!    asked, holds it so that it stays so, and reads or changes it.
+//! 3. A step that is refused on the way takes its row in the audit back with it.
+
+use crate::StoreError;
+use crate::audit::chain::link;
+use crate::db::error_codes::STATEMENT_TIMEOUT;
+use crate::db::{Db, HasDb, Step};
+use chancery_domain::{AuditRow, WriterId};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Mutex, MutexGuard};
+
+/// How often PostgreSQL may undo one step because of what other nodes did at the same time.
+pub(crate) const MAX_UNDONE: u32 = 5;
+
+#[derive(Default)]
+pub(crate) struct DecisionTurns(Mutex<()>);
+
+impl DecisionTurns {
+    pub(crate) async fn take(&self) -> Result<MutexGuard<'_, ()>, StoreError> {
+        let turn = tokio::time::timeout(STATEMENT_TIMEOUT, self.0.lock()).await;
+        turn.map_err(|_| StoreError::Unavailable("too many wait for a record; try again soon".to_owned()))
+    }
+}
+
+pub(crate) use crate::db::TxError as Stopped;
+
+/// The only way to change or read what needs a permit: the decision is linked into this process's chain in the transaction that
+/// does what it allows.
+#[derive(Clone)]
+pub(crate) struct AuditedSteps {
+    db: Db,
+    writer: WriterId,
+    /// All decisions of this process go into one chain, so the next one waits here and not in the database.
+    queue: Arc<DecisionTurns>,
+}
+
+impl AuditedSteps {
+    pub(crate) fn new(db: Db, writer: WriterId, queue: Arc<DecisionTurns>) -> Self {
+        Self { db, writer, queue }
+    }
+
+    /// Links the decisions and takes the step, or does neither. The step may run several times.
+    pub(crate) async fn run<A: Sync + ?Sized, T>(
+        &self,
+        decisions: &[AuditRow],
+        args: &A,
+        step: impl Step<A, T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let _turn = self.queue.take().await?;
+        let args = (self.writer, decisions, args, &step);
+        let linked = self.db.run(&args, |conn, (writer, decisions, args, step)| {
+            Box::pin(async move {
+                link(conn, *writer, decisions).await?;
+                step(conn, args).await
+            })
+        });
+        linked.await
+    }
+
+    /// Like `run`, for a step that may take minutes, though not longer than the limit. It runs once.
+    pub(crate) async fn run_long<A: Sync + ?Sized, T>(
+        &self,
+        limit: Duration,
+        decisions: &[AuditRow],
+        args: &A,
+        step: impl Step<A, T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let _turn = self.queue.take().await?;
+        let args = (self.writer, decisions, args, &step);
+        let linked = self.db.run_long(limit, &args, |conn, (writer, decisions, args, step)| {
+            Box::pin(async move {
+                link(conn, *writer, decisions).await?;
+                step(conn, args).await
+            })
+        });
+        linked.await
+    }
+
+    /// Records decisions that are only about reading, or that were denials.
+    pub(crate) async fn record(&self, decisions: &[AuditRow]) -> Result<(), StoreError> {
+        self.run(decisions, &(), |_, ()| Box::pin(async { Ok(()) })).await
+    }
+}
+
+/// A store that has audited steps. Goes with the two stores, once every aggregate runs on `Db`.
+pub(crate) trait HasAudit: HasDb {
+    fn audited(&self) -> &AuditedSteps;
+}
+
+pub(crate) async fn within_limit<T>(
+    limit: Duration,
+    step: impl Future<Output = Result<T, Stopped>>,
+) -> Result<T, Stopped> {
+    let gave_up = || StoreError::Unavailable(format!("it took longer than {} seconds", limit.as_secs()));
+    tokio::time::timeout(limit, step).await.unwrap_or_else(|_| Err(gave_up().into()))
+}
+
+/// Takes a step in a transaction of its own, which is all there is of it or nothing. Gives what the step gives. The step may
+/// run several times.
+macro_rules! decided {
+    ($store:expr, |$transaction:ident| $step:expr) => {{
+        let _turn = $store.decision_turns.take().await?;
+        let mut undone = 0;
+        let outcome = loop {
+            let outcome = crate::db::retry::patiently!(
+                crate::db::retry::COMMAND_PATIENCE,
+                $store.writer().await?,
+                |connection| async {
+                    let mut $transaction =
+                        sqlx::Connection::begin_with(&mut *connection, Self::BEGIN).await?;
+                    match $step.await {
+                        Ok(done) => $transaction.commit().await.map(|()| Ok(done)),
+                        Err(crate::audit::step::Stopped::Rejected(error)) => {
+                            $transaction.rollback().await.map(|()| Err(error))
+                        }
+                        Err(crate::audit::step::Stopped::Database(error)) => Err(error),
+                    }
+                }
+            );
+            match outcome {
+                Err(error)
+                    if crate::db::error_codes::is_undone(&error)
+                        && undone < crate::audit::step::MAX_UNDONE =>
+                {
+                    undone += 1;
+                }
+                outcome => break outcome,
+            }
+        };
+        outcome.map_err(|error| crate::db::error_codes::explain(&error))?
+    }};
+}
+
+/// Like `decided`, for a step that may take minutes, though not longer than the limit: a connection that has gone silent must
+/// not keep this process's records to itself. It runs once.
+macro_rules! decided_at_length {
+    ($store:expr, $limit:expr, |$transaction:ident| $step:expr) => {{
+        let _turn = $store.decision_turns.take().await?;
+        let mut patience = crate::db::retry::Patience::of(crate::db::retry::COMMAND_PATIENCE);
+        loop {
+            let mut connection = $store.writer().await?;
+            let begun = sqlx::Connection::begin_with(&mut *connection, Self::BEGIN);
+            let mut $transaction = match crate::db::error_codes::within_time(begun).await {
+                Ok(transaction) => transaction,
+                Err(error) if patience.allows_another_try(&error).await => continue,
+                Err(error) => break Err(crate::db::error_codes::explain(&error)),
+            };
+            break match crate::audit::step::within_limit($limit, $step).await {
+                Ok(done) => match crate::db::error_codes::within_time($transaction.commit()).await {
+                    Ok(()) => Ok(done),
+                    Err(error) => Err(crate::db::error_codes::explain(&error)),
+                },
+                Err(crate::audit::step::Stopped::Rejected(error)) => Err(error),
+                Err(crate::audit::step::Stopped::Database(error)) => {
+                    Err(crate::db::error_codes::explain(&error))
+                }
+            };
+        }
+    }};
+}
+
+/// Notes a decision that is only about reading.
+macro_rules! note {
+    ($store:expr, $permit:expr) => {{
+        let row = [$permit.to_audit_row()];
+        let noted: Result<(), StoreError> =
+            crate::audit::step::decided!($store, |transaction| transaction.link($store.lease.writer, &row));
+        noted?
+    }};
+}
+
+/// Reads several things as they are at one moment.
+macro_rules! reading {
+    ($pool:expr, $answer:ident, |$moment:ident| $read:expr) => {{
+        let read = async {
+            let mut connection = $pool.acquire().await?;
+            let mut $moment = sqlx::Connection::begin_with(&mut *connection, Self::BEGIN_READING).await?;
+            match $read.await {
+                Ok(found) => $moment.commit().await.map(|()| Ok(found)),
+                Err(crate::audit::step::Stopped::Rejected(error)) => {
+                    $moment.rollback().await.map(|()| Err(error))
+                }
+                Err(crate::audit::step::Stopped::Database(error)) => Err(error),
+            }
+        };
+        $answer(read).await?
+    }};
+}
+
+pub(crate) use {decided, decided_at_length, note, reading};

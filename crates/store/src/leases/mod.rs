@@ -1,0 +1,4 @@
+//! Which processes are alive.
+
+pub(crate) mod lease;
+pub(crate) mod types;
