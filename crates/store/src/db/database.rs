@@ -9,9 +9,7 @@ use super::conn::{Conn, Dialect};
 use super::query::Query;
 use super::row::FromRow;
 use super::tx::{Tx, TxError};
-use crate::db::error_codes::{
-    ANSWER_TIMEOUT, LONG_ANSWER_TIMEOUT, is_undone, with_long_timeout, with_timeout, with_timeout_of,
-};
+use crate::db::error_codes::{is_undone, with_long_timeout, with_timeout, with_timeout_of};
 use crate::db::retry::Patience;
 use crate::db::sqlite::SqliteConnector;
 use crate::db::write_slot::WriteSlot;
@@ -240,18 +238,16 @@ impl Db {
     ) -> Result<T, E> {
         let mut patience = Patience::of(COMMAND_WAIT);
         loop {
-            let mut lent = self.writer().await?;
-            let tx = match with_timeout(Tx::begin_write(lent.conn())).await {
-                Ok(tx) => tx,
-                Err(error) => {
-                    drop(lent);
-                    if patience.allows_another_try(&error).await {
-                        continue;
-                    }
-                    return Err(error.into());
+            let busy = {
+                let mut lent = self.writer().await?;
+                match with_timeout(Tx::begin_write(lent.conn())).await {
+                    Ok(tx) => return with_timeout_of(limit, attempt(tx, args, &step)).await?,
+                    Err(error) => error,
                 }
             };
-            return with_timeout_of(limit + ANSWER_TIMEOUT, attempt(tx, args, &step)).await?;
+            if !patience.allows_another_try(&busy).await {
+                return Err(busy.into());
+            }
         }
     }
 
@@ -265,5 +261,3 @@ impl Db {
         })
     }
 }
-
-const _: () = assert!(ANSWER_TIMEOUT.as_secs() < LONG_ANSWER_TIMEOUT.as_secs());

@@ -4,13 +4,16 @@
 //!    start while a server writes.
 //! 2. Otherwise take the lock (SQLite: the write lock; PostgreSQL: an advisory one), and read again, for another
 //!    process may have been quicker.
-//! 3. Run every missing step and note it in `schema_migrations`, all in one transaction: all of it happens or nothing.
+//! 3. Run every missing step and record it in `schema_migrations`, all in one transaction: all of it happens or nothing.
 
+use super::conn::{Conn, Dialect};
+use super::query::query;
+use super::row::{FromRow, Row};
+use super::statement::Statement;
+use super::tables::TABLES;
+use super::tx::Tx;
 use crate::StoreError;
-use crate::db::both::stored_row;
-use crate::db::error_codes::explain;
 use sha2::{Digest, Sha256};
-use sqlx::{Connection, PgConnection, SqliteConnection};
 
 struct Migration {
     version: i64,
@@ -54,127 +57,119 @@ const POSTGRES: &[Migration] = &[
     step(10, "invoices", include_str!("../../migrations/postgres/0010_invoices.sql")),
 ];
 
-stored_row! {
-    struct AppliedMigration {
-        version: i64,
-        checksum: Vec<u8>,
+struct AppliedMigration {
+    version: i64,
+    checksum: Vec<u8>,
+}
+
+impl FromRow for AppliedMigration {
+    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        Ok(Self { version: row.get("version")?, checksum: row.get("checksum")? })
     }
 }
 
 const APPLIED: &str = "SELECT version, checksum FROM schema_migrations ORDER BY version";
-const NOTE_APPLIED: &str = "INSERT INTO schema_migrations (version, name, checksum) VALUES ($1, $2, $3)";
+const RECORD_APPLIED: &str = "INSERT INTO schema_migrations (version, name, checksum) VALUES ($1, $2, $3)";
 
-mod sqlite {
-    pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
-    pub(super) const LOCK: &str = "SELECT 1";
-    pub(super) const HAS_MIGRATIONS_TABLE: &str =
-        "SELECT COUNT(*) FROM sqlite_schema WHERE type = 'table' AND name = 'schema_migrations'";
-    /// A file that is another program's database is left alone.
-    pub(super) const COUNT_FOREIGN_TABLES: &str =
-        "SELECT COUNT(*) FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'";
-    pub(super) const CREATE_MIGRATIONS_TABLE: &str = "CREATE TABLE schema_migrations \
-        (version INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum BLOB NOT NULL) STRICT";
+/// The number only has to be unlike those of other programs in the same database: "chancery" in ASCII.
+const LOCK_POSTGRES: &str = "SELECT pg_advisory_xact_lock(7163082334074663545)";
+
+pub(crate) async fn apply(mut conn: Conn<'_>) -> Result<(), StoreError> {
+    let applied = read_applied(&mut conn).await?;
+    if pending(known(conn.dialect()), applied.as_deref().unwrap_or_default())?.is_empty() {
+        return Ok(());
+    }
+    let mut tx = Tx::begin_write(conn).await?;
+    apply_in_transaction(&mut tx.conn()).await?;
+    Ok(tx.commit().await?)
 }
 
-mod postgres {
-    pub(super) const BEGIN: &str = "BEGIN";
-    /// The number only has to be unlike those of other programs in the same database: "chancery" in ASCII.
-    pub(super) const LOCK: &str = "SELECT pg_advisory_xact_lock(7163082334074663545)";
-    pub(super) const HAS_MIGRATIONS_TABLE: &str = "SELECT COUNT(*) FROM pg_catalog.pg_tables \
-        WHERE schemaname = current_schema() AND tablename = 'schema_migrations'";
-    /// Other programs' tables may live in the same PostgreSQL schema, but not under these names.
-    pub(super) const COUNT_FOREIGN_TABLES: &str = "SELECT COUNT(*) FROM pg_catalog.pg_tables \
-        WHERE schemaname = current_schema() AND tablename IN \
-        ('accounts', 'api_keys', 'ledger', 'ledger_writers', 'usage_days', 'spending_reservations', 'writer_leases', \
-        'idempotency_keys', 'people', 'sessions', 'sign_ins', 'half_sign_ins', 'code_counts', \
-        'clients', 'client_counts', 'client_versions', 'client_words', 'client_looks', 'entries', 'entry_versions', \
-        'audit_rows', 'audit_writers', 'account_months', 'account_events', 'invoices', 'invoice_lines', \
-        'invoice_documents', 'invoice_events', 'invoice_serials', 'refusal_days', 'peak_days')";
-    pub(super) const CREATE_MIGRATIONS_TABLE: &str = "CREATE TABLE schema_migrations \
-        (version BIGINT PRIMARY KEY, name TEXT NOT NULL, checksum BYTEA NOT NULL)";
+/// The second and the third step, for whoever has begun the transaction and ends it.
+pub(crate) async fn apply_in_transaction(conn: &mut Conn<'_>) -> Result<(), StoreError> {
+    if conn.dialect() == Dialect::Postgres {
+        query(LOCK_POSTGRES).execute(conn).await?;
+    }
+    let applied = read_applied(conn).await?;
+    if applied.is_none() {
+        if has_foreign_tables(conn).await? {
+            return Err(StoreError::ForeignDatabase);
+        }
+        query(create_migrations_table(conn.dialect())).execute(conn).await?;
+    }
+    for migration in pending(known(conn.dialect()), &applied.unwrap_or_default())? {
+        tracing::info!(version = migration.version, name = migration.name, "migrating the database");
+        match conn {
+            Conn::Sqlite(conn) => sqlx::raw_sql(migration.sql).execute(&mut **conn).await.map(|_| ())?,
+            Conn::Postgres(conn) => sqlx::raw_sql(migration.sql).execute(&mut **conn).await.map(|_| ())?,
+        }
+        let record = query(RECORD_APPLIED).bind(migration.version).bind(migration.name);
+        record.bind(migration.checksum()).execute(conn).await?;
+    }
+    Ok(())
 }
 
-/// Writes the same runner for both kinds of connection; the modules above hold what differs.
-macro_rules! migration_runner {
-    ($apply:ident, $apply_in_transaction:ident, $is_in:ident, $read_applied:ident, $connection:ty, $known:ident, $dialect:ident) => {
-        pub(crate) async fn $apply(connection: &mut $connection) -> Result<(), StoreError> {
-            let explained = |error: sqlx::Error| explain(&error);
-            let applied = $read_applied(connection).await.map_err(explained)?;
-            if pending($known, applied.as_deref().unwrap_or_default())?.is_empty() {
-                return Ok(());
-            }
-            let mut transaction = connection.begin_with($dialect::BEGIN).await.map_err(explained)?;
-            $apply_in_transaction(&mut *transaction).await?;
-            transaction.commit().await.map_err(explained)
+/// Whether any step was ever taken there. Only looks.
+pub(crate) async fn has_schema(conn: &mut Conn<'_>) -> Result<bool, sqlx::Error> {
+    let tables: i64 = query(match conn.dialect() {
+        Dialect::Sqlite => {
+            "SELECT COUNT(*) FROM sqlite_schema WHERE type = 'table' AND name = 'schema_migrations'"
         }
-
-        /// The second and the third step, for whoever has begun the transaction and ends it.
-        pub(crate) async fn $apply_in_transaction(transaction: &mut $connection) -> Result<(), StoreError> {
-            let explained = |error: sqlx::Error| explain(&error);
-            sqlx::query($dialect::LOCK).execute(&mut *transaction).await.map_err(explained)?;
-            let applied = $read_applied(&mut *transaction).await.map_err(explained)?;
-            if applied.is_none() {
-                let foreign: i64 = sqlx::query_scalar($dialect::COUNT_FOREIGN_TABLES)
-                    .fetch_one(&mut *transaction)
-                    .await
-                    .map_err(explained)?;
-                if foreign > 0 {
-                    return Err(StoreError::ForeignDatabase);
-                }
-                let create = sqlx::query($dialect::CREATE_MIGRATIONS_TABLE);
-                create.execute(&mut *transaction).await.map_err(explained)?;
-            }
-            for migration in pending($known, &applied.unwrap_or_default())? {
-                tracing::info!(version = migration.version, name = migration.name, "migrating the database");
-                sqlx::raw_sql(migration.sql).execute(&mut *transaction).await.map_err(explained)?;
-                sqlx::query(NOTE_APPLIED)
-                    .bind(migration.version)
-                    .bind(migration.name)
-                    .bind(migration.checksum())
-                    .execute(&mut *transaction)
-                    .await
-                    .map_err(explained)?;
-            }
-            Ok(())
+        Dialect::Postgres => {
+            "SELECT COUNT(*) FROM pg_catalog.pg_tables \
+             WHERE schemaname = current_schema() AND tablename = 'schema_migrations'"
         }
+    })
+    .fetch_one(conn)
+    .await?;
+    Ok(tables > 0)
+}
 
-        /// Whether any step was ever taken there. Only looks.
-        pub(crate) async fn $is_in(connection: &mut $connection) -> Result<bool, sqlx::Error> {
-            Ok($read_applied(connection).await?.is_some())
+/// A SQLite file that is another program's database is left alone. In PostgreSQL other programs' tables may live in the same
+/// schema, but not under our names.
+async fn has_foreign_tables(conn: &mut Conn<'_>) -> Result<bool, sqlx::Error> {
+    let tables: i64 = match conn.dialect() {
+        Dialect::Sqlite => {
+            let count = "SELECT COUNT(*) FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'";
+            query(count).fetch_one(conn).await?
         }
-
-        /// `None` where no step was ever taken.
-        async fn $read_applied(
-            connection: &mut $connection,
-        ) -> Result<Option<Vec<AppliedMigration>>, sqlx::Error> {
-            let tables: i64 =
-                sqlx::query_scalar($dialect::HAS_MIGRATIONS_TABLE).fetch_one(&mut *connection).await?;
-            if tables == 0 {
-                return Ok(None);
-            }
-            Ok(Some(sqlx::query_as(APPLIED).fetch_all(&mut *connection).await?))
+        Dialect::Postgres => {
+            let mut count = Statement::new(
+                "SELECT COUNT(*) FROM pg_catalog.pg_tables WHERE schemaname = current_schema() AND tablename IN ",
+            );
+            count.push_list(TABLES.iter().copied());
+            count.build().fetch_one(conn).await?
         }
     };
+    Ok(tables > 0)
 }
 
-migration_runner!(
-    apply_to_sqlite,
-    apply_in_sqlite_transaction,
-    is_in_sqlite,
-    read_applied_sqlite,
-    SqliteConnection,
-    SQLITE,
-    sqlite
-);
-migration_runner!(
-    apply_to_postgres,
-    apply_in_postgres_transaction,
-    is_in_postgres,
-    read_applied_postgres,
-    PgConnection,
-    POSTGRES,
-    postgres
-);
+fn create_migrations_table(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Sqlite => {
+            "CREATE TABLE schema_migrations \
+             (version INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum BLOB NOT NULL) STRICT"
+        }
+        Dialect::Postgres => {
+            "CREATE TABLE schema_migrations \
+             (version BIGINT PRIMARY KEY, name TEXT NOT NULL, checksum BYTEA NOT NULL)"
+        }
+    }
+}
+
+/// `None` where no step was ever taken.
+async fn read_applied(conn: &mut Conn<'_>) -> Result<Option<Vec<AppliedMigration>>, sqlx::Error> {
+    match has_schema(conn).await? {
+        true => query(APPLIED).fetch_all(conn).await.map(Some),
+        false => Ok(None),
+    }
+}
+
+fn known(dialect: Dialect) -> &'static [Migration] {
+    match dialect {
+        Dialect::Sqlite => SQLITE,
+        Dialect::Postgres => POSTGRES,
+    }
+}
 
 /// The steps that the database still lacks, once those it has are known to be this program's first ones, unchanged.
 fn pending<'a>(known: &'a [Migration], applied: &[AppliedMigration]) -> Result<&'a [Migration], StoreError> {
@@ -234,7 +229,7 @@ mod tests {
     #[test]
     fn the_lock_is_our_name() {
         let name = i64::from_be_bytes(*b"chancery").to_string();
-        assert_eq!(postgres::LOCK, format!("SELECT pg_advisory_xact_lock({name})"));
+        assert_eq!(LOCK_POSTGRES, format!("SELECT pg_advisory_xact_lock({name})"));
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod row;
 pub(crate) mod serving_lock;
 pub(crate) mod sqlite;
 mod statement;
+pub(crate) mod tables;
 pub(crate) mod transaction;
 mod tx;
 pub(crate) mod url;

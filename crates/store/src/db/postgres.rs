@@ -6,12 +6,11 @@ use crate::audit::step::{AuditedSteps, DecisionTurns, HasAudit};
 use crate::db::error_codes::{LONG_STATEMENT_TIMEOUT, STATEMENT_TIMEOUT, explain};
 use crate::db::url::Place;
 use crate::db::write_slot::{Connector, WriteSlot};
-use crate::db::{Db, HasDb, Pool, Writers};
+use crate::db::{Conn, Db, HasDb, Pool, Writers, migrate};
 use crate::leases::lease::Lease;
 use crate::ledger::months::LedgerMonths;
 use crate::ledger::postgres::PostgresLedger;
 use crate::ledger::writer::LedgerWriter;
-use crate::migrations;
 use crate::{DatabaseUrl, StoreError};
 use chancery_domain::{OsRandomness, SystemClock, WriterId};
 use sqlx::pool::PoolConnection;
@@ -85,7 +84,8 @@ impl PostgresStore {
         };
         let options = connect_options(options);
         let mut connection = connect_first(&options).await?;
-        let is_there = migrations::is_in_postgres(&mut connection).await.map_err(|error| explain(&error))?;
+        let is_there =
+            migrate::has_schema(&mut Conn::from(&mut connection)).await.map_err(|error| explain(&error))?;
         if !is_there && missing == Missing::IsRefused {
             return Err(StoreError::NoDatabase { place: url.to_string() });
         }
@@ -166,7 +166,7 @@ pub(crate) async fn connect_first(options: &PgConnectOptions) -> Result<PgConnec
 /// Checks the server and migrates.
 async fn prepare(mut connection: PgConnection) -> Result<(), StoreError> {
     check_server(&mut connection).await?;
-    migrations::apply_to_postgres(&mut connection).await?;
+    migrate::apply(Conn::from(&mut connection)).await?;
     connection.close().await.map_err(|error| explain(&error))
 }
 

@@ -4,7 +4,7 @@ use super::conn::Conn;
 use super::row::{FromRow, Row};
 use sqlx::postgres::PgArguments;
 use sqlx::sqlite::SqliteArguments;
-use sqlx::{Arguments, AssertSqlSafe, SqlStr};
+use sqlx::{Arguments, AssertSqlSafe, SqlSafeStr, SqlStr};
 use std::borrow::Cow;
 
 /// A fixed text. A text that is put together at run time is a `Statement`.
@@ -28,7 +28,7 @@ pub(crate) enum Value<'q> {
 
 impl<'q> Query<'q> {
     pub(super) fn built(sql: String, values: Vec<Value<'q>>) -> Self {
-        Self { sql: SqlStr::from(AssertSqlSafe(sql)), values, is_persistent: true }
+        Self { sql: AssertSqlSafe(sql).into_sql_str(), values, is_persistent: true }
     }
 
     pub(crate) fn bind(mut self, value: impl Into<Value<'q>>) -> Self {

@@ -6,11 +6,10 @@ use crate::accounts::spending_queue::SpendingTurns;
 use crate::audit::step::{AuditedSteps, DecisionTurns, HasAudit};
 use crate::db::error_codes::{ANSWER_TIMEOUT, STATEMENT_TIMEOUT, closed, explain, explain_opening, is_busy};
 use crate::db::write_slot::{Connector, WriteSlot};
-use crate::db::{Db, HasDb, Pool, Writers};
+use crate::db::{Conn, Db, HasDb, Pool, Writers, migrate};
 use crate::leases::lease::Lease;
 use crate::ledger::sqlite::SqliteLedger;
 use crate::ledger::writer::LedgerWriter;
-use crate::migrations;
 use chancery_domain::{OsRandomness, SystemClock, WriterId};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, SqliteConnection, SqlitePool};
@@ -66,7 +65,7 @@ impl SqliteStore {
         let explained = |error: sqlx::Error| explain_opening(&error, file);
         let set_up = SqliteConnector { options: write_options(file).busy_timeout(STATEMENT_TIMEOUT) };
         let mut connection = set_up.connect().await.map_err(explained)?;
-        migrations::apply_to_sqlite(&mut connection).await?;
+        migrate::apply(Conn::from(&mut connection)).await?;
         let reader = pool(MAX_READERS).connect_with(read_options(file)).await.map_err(explained)?;
         // Not before another connection is open: the last to be closed takes the log with it.
         SqliteConnector::disconnect(connection).await;
@@ -132,7 +131,7 @@ pub(crate) async fn is_ours(file: &Path) -> Result<bool, StoreError> {
     }
     let explained = |error: sqlx::Error| explain_opening(&error, file);
     let mut connection = read_options(file).connect().await.map_err(explained)?;
-    let found = migrations::is_in_sqlite(&mut connection).await.map_err(explained);
+    let found = migrate::has_schema(&mut Conn::from(&mut connection)).await.map_err(explained);
     SqliteConnector::disconnect(connection).await;
     found
 }

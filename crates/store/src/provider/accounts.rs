@@ -4,7 +4,7 @@ use crate::db::both::{for_both_stores, stored_row};
 use crate::db::error_codes::{answer, explain, explain_unless_taken};
 use crate::db::retry::{COMMAND_PATIENCE, patiently};
 use crate::db::transaction::BeginWriting;
-use crate::mailbox_proofs;
+use crate::provider::proofs as mailbox_proofs;
 use crate::{NewProviderAccount, PasswordHash, ProviderAccount, ProviderAccounts, StoreError};
 use chancery_domain::{EmailAddress, TokenHash, UnixMillis};
 use sqlx::Connection as _;

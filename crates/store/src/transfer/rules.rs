@@ -3,11 +3,11 @@
 //! other, so these rules are off meanwhile. They are put back, and looked at again, in the same transaction: nobody ever
 //! sees the database without them. References are checked for all rows at once when they are put back.
 
-use super::tables::MOVED;
 use super::{not_alike, refused_by_target};
 use crate::StoreError;
 use crate::db::both::stored_row;
 use crate::db::error_codes::explain;
+use crate::db::tables::TABLES;
 use sqlx::{AssertSqlSafe, PgConnection};
 
 stored_row! {
@@ -91,14 +91,14 @@ impl Rule {
 }
 
 async fn read(target: &mut PgConnection) -> Result<Vec<Rule>, StoreError> {
-    let rules = sqlx::query_as(RULES).bind(MOVED).fetch_all(target).await;
+    let rules = sqlx::query_as(RULES).bind(TABLES).fetch_all(target).await;
     rules.map_err(|error| explain(&error))
 }
 
 /// Each statement with the table that it is about.
 async fn run(target: &mut PgConnection, statements: Vec<(&str, String)>) -> Result<(), StoreError> {
     for (table, statement) in statements {
-        let table = MOVED.iter().find(|name| **name == table).copied().unwrap_or_default();
+        let table = TABLES.iter().find(|name| **name == table).copied().unwrap_or_default();
         let run = sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut *target).await;
         run.map_err(|error| refused_by_target(table, &error))?;
     }

@@ -6,51 +6,8 @@ use super::not_alike;
 use crate::StoreError;
 use crate::db::both::stored_row;
 use crate::db::error_codes::explain;
+use crate::db::tables::TABLES;
 use sqlx::{PgConnection, SqliteConnection};
-
-/// What refers to something comes after it, for people to read: rules about that are off while rows move.
-pub(super) const MOVED: &[&str] = &[
-    "accounts",
-    "api_keys",
-    "ledger_writers",
-    "ledger",
-    "usage_days",
-    "refusal_days",
-    "peak_days",
-    "spending_reservations",
-    "writer_leases",
-    "idempotency_keys",
-    "people",
-    "sessions",
-    "sign_ins",
-    "half_sign_ins",
-    "code_counts",
-    "provider_accounts",
-    "provider_sessions",
-    "mailbox_proofs",
-    "attempts",
-    "signing_keys",
-    "consents",
-    "consent_questions",
-    "grants",
-    "shared_secrets",
-    "clients",
-    "client_counts",
-    "client_versions",
-    "client_words",
-    "entries",
-    "entry_versions",
-    "client_looks",
-    "audit_writers",
-    "audit_rows",
-    "invoice_serials",
-    "invoices",
-    "invoice_lines",
-    "invoice_documents",
-    "invoice_events",
-    "account_months",
-    "account_events",
-];
 
 /// Tables that stay behind, each with the reason.
 pub(super) const LEFT: &[(&str, &str)] =
@@ -127,17 +84,17 @@ pub(super) async fn read_tables(
     let here: Vec<StoredColumn> =
         sqlx::query_as(SQLITE_COLUMNS).fetch_all(&mut *source).await.map_err(explained)?;
     let there: Vec<StoredColumn> =
-        sqlx::query_as(POSTGRES_COLUMNS).bind(MOVED).fetch_all(&mut *target).await.map_err(explained)?;
+        sqlx::query_as(POSTGRES_COLUMNS).bind(TABLES).fetch_all(&mut *target).await.map_err(explained)?;
     match_tables(&here, &there)
 }
 
 fn match_tables(here: &[StoredColumn], there: &[StoredColumn]) -> Result<Vec<Table>, StoreError> {
     let is_known =
-        |name: &str| MOVED.contains(&name) || LEFT.iter().any(|(left_behind, _)| *left_behind == name);
+        |name: &str| TABLES.contains(&name) || LEFT.iter().any(|(left_behind, _)| *left_behind == name);
     if let Some(unknown) = here.iter().find(|column| !is_known(&column.table_name)) {
         return Err(not_alike(format!("nothing says whether the table {} moves", unknown.table_name)));
     }
-    MOVED.iter().map(|name| match_columns(name, here, there)).collect()
+    TABLES.iter().map(|name| match_columns(name, here, there)).collect()
 }
 
 fn match_columns(
@@ -177,7 +134,7 @@ mod tests {
 
     /// Every table with one column.
     fn schema(kind: &str) -> Vec<StoredColumn> {
-        MOVED.iter().map(|table| column(table, "id", kind)).collect()
+        TABLES.iter().map(|table| column(table, "id", kind)).collect()
     }
 
     #[track_caller]
@@ -188,9 +145,9 @@ mod tests {
     #[test]
     fn a_table_that_nobody_decided_about_stops_the_move() {
         let (mut here, there) = (schema("INTEGER"), schema("bigint"));
-        assert_eq!(match_tables(&here, &there).unwrap().len(), MOVED.len());
+        assert_eq!(match_tables(&here, &there).unwrap().len(), TABLES.len());
         here.push(column("schema_migrations", "version", "INTEGER"));
-        assert_eq!(match_tables(&here, &there).unwrap().len(), MOVED.len());
+        assert_eq!(match_tables(&here, &there).unwrap().len(), TABLES.len());
         here.push(column("stamps", "id", "INTEGER"));
         assert!(refused(&here, &there).contains("whether the table stamps moves"));
     }
@@ -214,6 +171,6 @@ mod tests {
 
     #[test]
     fn no_table_is_both_moved_and_left() {
-        assert!(LEFT.iter().all(|(left_behind, why)| !MOVED.contains(left_behind) && !why.is_empty()));
+        assert!(LEFT.iter().all(|(left_behind, why)| !TABLES.contains(left_behind) && !why.is_empty()));
     }
 }

@@ -3,14 +3,17 @@
 use super::copy_format::{BEGINNING, END, NotRows, Reader, RowsDigest, Writer};
 use super::rules::Rules;
 use super::source::{MoveSource, write_row};
-use super::tables::{MOVED, Table, read_tables};
+use super::tables::{Table, read_tables};
 use super::{MoveStep, MovedTable, Steps, refused_by_target};
 use crate::db::both::stored_row;
 use crate::db::error_codes::explain;
 use crate::db::postgres::{PostgresConnector, check_server, connect_first, connect_options};
+use crate::db::tables::TABLES;
 use crate::db::url::Place;
 use crate::db::write_slot::Connector;
-use crate::{DatabaseUrl, LimitsKept, ServingLock, StoreError, ledger_months, migrations};
+use crate::db::{Conn, migrate};
+use crate::ledger::months;
+use crate::{DatabaseUrl, LimitsKept, ServingLock, StoreError};
 use futures_util::TryStreamExt;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
@@ -66,13 +69,13 @@ impl MoveTarget {
         let mut transaction = connection.begin().await.map_err(explained)?;
         let target: &mut PgConnection = &mut transaction;
         sqlx::raw_sql(SESSION).execute(&mut *target).await.map_err(explained)?;
-        migrations::apply_in_postgres_transaction(target).await?;
-        let lock = format!("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", MOVED.join(", "));
+        migrate::apply_in_transaction(&mut Conn::from(&mut *target)).await?;
+        let lock = format!("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", TABLES.join(", "));
         sqlx::query(AssertSqlSafe(lock)).execute(&mut *target).await.map_err(explained)?;
         refuse_rows(target).await?;
         let tables = read_tables(source.connection(), target).await?;
         for month in source.ledger_months().await? {
-            ledger_months::add(month, target).await.map_err(explained)?;
+            months::add(month, target).await.map_err(explained)?;
         }
 
         let mut counts = Vec::with_capacity(tables.len());
@@ -91,7 +94,7 @@ impl MoveTarget {
         rules.put_back(target).await?;
         go_on_counting(source, target).await?;
         // Otherwise the first queries would be planned for empty tables.
-        let analyze = format!("ANALYZE {}", MOVED.join(", "));
+        let analyze = format!("ANALYZE {}", TABLES.join(", "));
         sqlx::query(AssertSqlSafe(analyze)).execute(&mut *target).await.map_err(explained)?;
 
         (progress.steps)(MoveStep::Compares);
@@ -144,14 +147,14 @@ async fn refuse_rows(target: &mut PgConnection) -> Result<(), StoreError> {
     let there: Vec<String> = sqlx::query_scalar(
         "SELECT tablename::text FROM pg_catalog.pg_tables WHERE schemaname = current_schema() AND tablename = ANY($1)",
     )
-    .bind(MOVED)
+    .bind(TABLES)
     .fetch_all(&mut *target)
     .await
     .map_err(explained)?;
-    if !there.is_empty() && !migrations::is_in_postgres(target).await.map_err(explained)? {
+    if !there.is_empty() && !migrate::has_schema(&mut Conn::from(&mut *target)).await.map_err(explained)? {
         return Err(StoreError::ForeignDatabase);
     }
-    for table in MOVED.iter().filter(|table| there.iter().any(|name| name == *table)) {
+    for table in TABLES.iter().filter(|table| there.iter().any(|name| name == *table)) {
         let query = format!("SELECT EXISTS (SELECT 1 FROM \"{table}\")");
         let has_rows: bool =
             sqlx::query_scalar(AssertSqlSafe(query)).fetch_one(&mut *target).await.map_err(explained)?;
@@ -240,9 +243,9 @@ const COUNTING_COLUMNS: &str = "SELECT t.relname::text AS table_name, c.attname:
 async fn go_on_counting(source: &mut MoveSource, target: &mut PgConnection) -> Result<(), StoreError> {
     let explained = |error: sqlx::Error| explain(&error);
     let counting: Vec<CountingColumn> =
-        sqlx::query_as(COUNTING_COLUMNS).bind(MOVED).fetch_all(&mut *target).await.map_err(explained)?;
+        sqlx::query_as(COUNTING_COLUMNS).bind(TABLES).fetch_all(&mut *target).await.map_err(explained)?;
     for CountingColumn { table_name, column_name } in counting {
-        let Some(table) = MOVED.iter().find(|name| **name == table_name) else { continue };
+        let Some(table) = TABLES.iter().find(|name| **name == table_name) else { continue };
         let Some(last) = source.last_number(table, &column_name).await? else { continue };
         let next = last.checked_add(1).ok_or_else(|| StoreError::NotMoved {
             table,
