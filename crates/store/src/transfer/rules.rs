@@ -5,20 +5,30 @@
 
 use super::{not_alike, refused_by_target};
 use crate::StoreError;
-use crate::db::both::stored_row;
-use crate::db::error_codes::explain;
 use crate::db::tables::TABLES;
+use crate::db::{FromRow, Row};
 use sqlx::{AssertSqlSafe, PgConnection};
 
-stored_row! {
-    /// A reference to another table (then `is_reference`), or a trigger.
-    struct Rule {
-        table_name: String,
-        rule_name: String,
-        definition: String,
-        is_reference: bool,
-        on_insert: bool,
-        state: String,
+/// A reference to another table (then `is_reference`), or a trigger.
+struct Rule {
+    table_name: String,
+    rule_name: String,
+    definition: String,
+    is_reference: bool,
+    on_insert: bool,
+    state: String,
+}
+
+impl FromRow for Rule {
+    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        Ok(Self {
+            table_name: row.get("table_name")?,
+            rule_name: row.get("rule_name")?,
+            definition: row.get("definition")?,
+            is_reference: row.get("is_reference")?,
+            on_insert: row.get("on_insert")?,
+            state: row.get("state")?,
+        })
     }
 }
 
@@ -91,8 +101,8 @@ impl Rule {
 }
 
 async fn read(target: &mut PgConnection) -> Result<Vec<Rule>, StoreError> {
-    let rules = sqlx::query_as(RULES).bind(TABLES).fetch_all(target).await;
-    rules.map_err(|error| explain(&error))
+    let rules = sqlx::query(RULES).bind(TABLES).fetch_all(target).await?;
+    Ok(rules.into_iter().map(|row| Rule::from_row(&Row::Postgres(row))).collect::<Result<_, _>>()?)
 }
 
 /// Each statement with the table that it is about.

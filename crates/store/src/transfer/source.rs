@@ -40,7 +40,7 @@ impl MoveSource {
         let options = options(file).busy_timeout(STATEMENT_TIMEOUT);
         let mut held = options.connect().await.map_err(|error| explain_opening(&error, file))?;
         let hold = sqlx::raw_sql(HOLD).execute(&mut held).await;
-        hold.map_err(|error| explain(&error))?;
+        hold?;
         Ok(Self { store, held, lock })
     }
 
@@ -83,10 +83,8 @@ impl MoveSource {
 
     /// The months of the ledger's request ids. An id is made before its row, so that its month is the row's or the one before.
     pub(super) async fn ledger_months(&mut self) -> Result<Vec<Month>, StoreError> {
-        let days: Vec<i64> = sqlx::query_scalar("SELECT DISTINCT day FROM usage_days")
-            .fetch_all(&mut self.held)
-            .await
-            .map_err(|error| explain(&error))?;
+        let days: Vec<i64> =
+            sqlx::query_scalar("SELECT DISTINCT day FROM usage_days").fetch_all(&mut self.held).await?;
         let mut possible = BTreeSet::new();
         for day in days {
             let month = Month::of(crate::ledger::queries::day(day).map(Day::start)?);
@@ -121,7 +119,7 @@ pub(super) fn write_row(
     let begin = writer.written().len();
     writer.begin_row(i16::try_from(table.columns.len()).unwrap_or_default());
     for (index, column) in table.columns.iter().enumerate() {
-        let value = row.try_get_raw(index).map_err(|error| explain(&error))?;
+        let value = row.try_get_raw(index)?;
         let written = write_column(column.kind, value, writer);
         written.map_err(|why| unreadable(table, column, row, why))?;
     }

@@ -4,9 +4,8 @@
 
 use super::not_alike;
 use crate::StoreError;
-use crate::db::both::stored_row;
-use crate::db::error_codes::explain;
 use crate::db::tables::TABLES;
+use crate::db::{Conn, FromRow, Row, Statement, query};
 use sqlx::{PgConnection, SqliteConnection};
 
 /// Tables that stay behind, each with the reason.
@@ -56,11 +55,16 @@ impl Table {
     }
 }
 
-stored_row! {
-    struct StoredColumn {
-        table_name: String,
-        column_name: String,
-        kind: String,
+struct StoredColumn {
+    table_name: String,
+    column_name: String,
+    kind: String,
+}
+
+impl FromRow for StoredColumn {
+    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        let (table_name, column_name) = (row.get("table_name")?, row.get("column_name")?);
+        Ok(Self { table_name, column_name, kind: row.get("kind")? })
     }
 }
 
@@ -73,18 +77,18 @@ const SQLITE_COLUMNS: &str = "SELECT t.name AS table_name, c.name AS column_name
 const POSTGRES_COLUMNS: &str = "SELECT t.relname::text AS table_name, c.attname::text AS column_name, \
     format_type(c.atttypid, NULL) AS kind \
     FROM pg_catalog.pg_class t JOIN pg_catalog.pg_attribute c ON c.attrelid = t.oid \
-    WHERE t.relnamespace = (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = current_schema()) AND t.relname = ANY($1) AND c.attnum > 0 AND NOT c.attisdropped";
+    WHERE t.relnamespace = (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = current_schema()) \
+    AND c.attnum > 0 AND NOT c.attisdropped AND t.relname IN ";
 
 /// The tables that move, once both databases are known to have the same ones with the same columns.
 pub(super) async fn read_tables(
     source: &mut SqliteConnection,
     target: &mut PgConnection,
 ) -> Result<Vec<Table>, StoreError> {
-    let explained = |error: sqlx::Error| explain(&error);
-    let here: Vec<StoredColumn> =
-        sqlx::query_as(SQLITE_COLUMNS).fetch_all(&mut *source).await.map_err(explained)?;
-    let there: Vec<StoredColumn> =
-        sqlx::query_as(POSTGRES_COLUMNS).bind(TABLES).fetch_all(&mut *target).await.map_err(explained)?;
+    let here: Vec<StoredColumn> = query(SQLITE_COLUMNS).fetch_all(&mut Conn::from(source)).await?;
+    let mut there = Statement::new(POSTGRES_COLUMNS);
+    there.push_list(TABLES.iter().copied());
+    let there: Vec<StoredColumn> = there.build().fetch_all(&mut Conn::from(target)).await?;
     match_tables(&here, &there)
 }
 

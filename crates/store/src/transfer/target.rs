@@ -5,7 +5,6 @@ use super::rules::Rules;
 use super::source::{MoveSource, write_row};
 use super::tables::{Table, read_tables};
 use super::{MoveStep, MovedTable, Steps, refused_by_target};
-use crate::db::both::stored_row;
 use crate::db::error_codes::explain;
 use crate::db::postgres::{PostgresConnector, check_server, connect_first, connect_options};
 use crate::db::tables::TABLES;
@@ -63,19 +62,18 @@ impl MoveTarget {
         source: &mut MoveSource,
         steps: &mut Steps<'_>,
     ) -> Result<Vec<MovedTable>, StoreError> {
-        let explained = |error: sqlx::Error| explain(&error);
         // A new one: the source may have taken an hour to verify, and idle connections do not live for ever.
         let mut connection = connect_first(&self.options).await?;
-        let mut transaction = connection.begin().await.map_err(explained)?;
+        let mut transaction = connection.begin().await?;
         let target: &mut PgConnection = &mut transaction;
-        sqlx::raw_sql(SESSION).execute(&mut *target).await.map_err(explained)?;
+        sqlx::raw_sql(SESSION).execute(&mut *target).await?;
         migrate::apply_in_transaction(&mut Conn::from(&mut *target)).await?;
         let lock = format!("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", TABLES.join(", "));
-        sqlx::query(AssertSqlSafe(lock)).execute(&mut *target).await.map_err(explained)?;
+        sqlx::query(AssertSqlSafe(lock)).execute(&mut *target).await?;
         refuse_rows(target).await?;
         let tables = read_tables(source.connection(), target).await?;
         for month in source.ledger_months().await? {
-            months::add(month, target).await.map_err(explained)?;
+            months::add(month, target).await?;
         }
 
         let mut counts = Vec::with_capacity(tables.len());
@@ -95,7 +93,7 @@ impl MoveTarget {
         go_on_counting(source, target).await?;
         // Otherwise the first queries would be planned for empty tables.
         let analyze = format!("ANALYZE {}", TABLES.join(", "));
-        sqlx::query(AssertSqlSafe(analyze)).execute(&mut *target).await.map_err(explained)?;
+        sqlx::query(AssertSqlSafe(analyze)).execute(&mut *target).await?;
 
         (progress.steps)(MoveStep::Compares);
         progress.rows = 0;
@@ -114,7 +112,7 @@ impl MoveTarget {
         if let Some(why) = self.lock.watch().why_not() {
             return Err(StoreError::Unavailable(format!("somebody else may have begun to serve it ({why})")));
         }
-        transaction.commit().await.map_err(explained)?;
+        transaction.commit().await?;
         PostgresConnector::disconnect(connection).await;
         let moved =
             tables.iter().zip(sent).map(|(table, sent)| MovedTable { name: table.name, rows: sent.rows });
@@ -143,21 +141,18 @@ impl Progress<'_, '_> {
 
 /// Which of our tables are there and hold a row.
 async fn refuse_rows(target: &mut PgConnection) -> Result<(), StoreError> {
-    let explained = |error: sqlx::Error| explain(&error);
     let there: Vec<String> = sqlx::query_scalar(
         "SELECT tablename::text FROM pg_catalog.pg_tables WHERE schemaname = current_schema() AND tablename = ANY($1)",
     )
     .bind(TABLES)
     .fetch_all(&mut *target)
-    .await
-    .map_err(explained)?;
-    if !there.is_empty() && !migrate::has_schema(&mut Conn::from(&mut *target)).await.map_err(explained)? {
+    .await?;
+    if !there.is_empty() && !migrate::has_schema(&mut Conn::from(&mut *target)).await? {
         return Err(StoreError::ForeignDatabase);
     }
     for table in TABLES.iter().filter(|table| there.iter().any(|name| name == *table)) {
         let query = format!("SELECT EXISTS (SELECT 1 FROM \"{table}\")");
-        let has_rows: bool =
-            sqlx::query_scalar(AssertSqlSafe(query)).fetch_one(&mut *target).await.map_err(explained)?;
+        let has_rows: bool = sqlx::query_scalar(AssertSqlSafe(query)).fetch_one(&mut *target).await?;
         if has_rows {
             return Err(StoreError::TargetHoldsRows { table });
         }
@@ -177,7 +172,7 @@ async fn copy(
     let statement = format!("COPY \"{}\" ({columns}) FROM STDIN (FORMAT binary)", table.name);
     let mut rows = sqlx::query(AssertSqlSafe(select)).fetch(source.connection());
     let (mut digest, mut writer) = (RowsDigest::default(), Writer::default());
-    let mut next = rows.try_next().await.map_err(|error| explain(&error))?;
+    let mut next = rows.try_next().await?;
     while next.is_some() {
         let mut sink = target.copy_in_raw(&statement).await.map_err(refused)?;
         sink.send(BEGINNING.as_slice()).await.map_err(refused)?;
@@ -191,7 +186,7 @@ async fn copy(
                 writer.clear();
             }
             progress.another_row();
-            next = rows.try_next().await.map_err(|error| explain(&error))?;
+            next = rows.try_next().await?;
         }
         sink.send(writer.written()).await.map_err(refused)?;
         writer.clear();
@@ -206,16 +201,15 @@ async fn read_back(
     target: &mut PgConnection,
     progress: &mut Progress<'_, '_>,
 ) -> Result<RowsDigest, StoreError> {
-    let explained = |error: sqlx::Error| explain(&error);
     let columns = table.column_names();
     let statement = format!("COPY (SELECT {columns} FROM \"{}\") TO STDOUT (FORMAT binary)", table.name);
-    let mut pieces = target.copy_out_raw(&statement).await.map_err(explained)?;
+    let mut pieces = target.copy_out_raw(&statement).await?;
     let (mut reader, mut digest) = (Reader::default(), RowsDigest::default());
     let unreadable = |_: NotRows| StoreError::NotMoved {
         table: table.name,
         why: "what was read back is not in PostgreSQL's binary format".to_owned(),
     };
-    while let Some(piece) = pieces.try_next().await.map_err(explained)? {
+    while let Some(piece) = pieces.try_next().await? {
         let row = |row: &[u8]| {
             digest.add(row);
             progress.another_row();
@@ -228,23 +222,15 @@ async fn read_back(
     Ok(digest)
 }
 
-stored_row! {
-    struct CountingColumn {
-        table_name: String,
-        column_name: String,
-    }
-}
-
-const COUNTING_COLUMNS: &str = "SELECT t.relname::text AS table_name, c.attname::text AS column_name \
+const COUNTING_COLUMNS: &str = "SELECT t.relname::text, c.attname::text \
     FROM pg_catalog.pg_class t JOIN pg_catalog.pg_attribute c ON c.attrelid = t.oid \
     WHERE t.relnamespace = (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = current_schema()) AND t.relname = ANY($1) AND c.attidentity <> ''";
 
 /// Numbers go on where the source has stopped. `RESTART` and not `setval`, which a rollback would not take back.
 async fn go_on_counting(source: &mut MoveSource, target: &mut PgConnection) -> Result<(), StoreError> {
-    let explained = |error: sqlx::Error| explain(&error);
-    let counting: Vec<CountingColumn> =
-        sqlx::query_as(COUNTING_COLUMNS).bind(TABLES).fetch_all(&mut *target).await.map_err(explained)?;
-    for CountingColumn { table_name, column_name } in counting {
+    let counting: Vec<(String, String)> =
+        sqlx::query_as(COUNTING_COLUMNS).bind(TABLES).fetch_all(&mut *target).await?;
+    for (table_name, column_name) in counting {
         let Some(table) = TABLES.iter().find(|name| **name == table_name) else { continue };
         let Some(last) = source.last_number(table, &column_name).await? else { continue };
         let next = last.checked_add(1).ok_or_else(|| StoreError::NotMoved {
@@ -252,7 +238,7 @@ async fn go_on_counting(source: &mut MoveSource, target: &mut PgConnection) -> R
             why: format!("after {column_name} {last} there is no further number"),
         })?;
         let restart = format!("ALTER TABLE \"{table}\" ALTER COLUMN \"{column_name}\" RESTART WITH {next}");
-        sqlx::query(AssertSqlSafe(restart)).execute(&mut *target).await.map_err(explained)?;
+        sqlx::query(AssertSqlSafe(restart)).execute(&mut *target).await?;
     }
     Ok(())
 }
