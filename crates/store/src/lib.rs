@@ -65,11 +65,11 @@ pub use db::url::DatabaseUrl;
 pub use leases::lease::LEASE;
 pub use ledger::usage::{DayUsage, UsageBy, UsageByError, UsageGroup, UsageQuery, UsageSum, UsageTotals};
 pub use people::sessions::MAX_SESSIONS_PER_PERSON;
-pub use people::sign_ins::{
+pub use people::email_codes::{
     CODE_PAUSE, CODE_TRIES_MEMORY, CODES_MEMORY, FAILED_LETTER_PAUSE, MAX_CODE_TRIES,
     MAX_CODE_TRIES_PER_MAILBOX, MAX_CODES_PER_IDENTITY, MAX_CODES_PER_MAILBOX, MAX_CODES_PER_SIGN_IN,
-    MAX_SIGN_INS,
 };
+pub use people::sign_ins::MAX_SIGN_INS;
 pub use transfer::{MoveSource, MoveStep, MoveTarget, MovedTable, Steps};
 
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! The portal's people: roles, sessions and sign-ins.
 
-pub(crate) mod people;
+pub(crate) mod email_codes;
+pub(crate) mod roles;
 pub(crate) mod sessions;
 pub(crate) mod sign_ins;
 pub(crate) mod team;

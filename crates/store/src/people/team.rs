@@ -1,21 +1,11 @@
 //! Everybody of the firm as the team's page shows them: their clients and the sessions that are alive.
 
+use super::roles::KnownPerson;
 use crate::audit::step::Stopped;
-use crate::clients::rows::count;
-use crate::db::both::{for_both_connections, stored_row};
-use crate::people::people::StoredPerson;
-use crate::{StoreError, TeamMember};
+use crate::db::both::for_both_connections;
+use crate::db::{Conn, FromRow, Row, corrupt, query};
+use crate::TeamMember;
 use chancery_domain::{SessionTimes, UnixMillis};
-
-stored_row! {
-    struct StoredMember {
-        clients: i64,
-        archived_clients: i64,
-        sessions: i64,
-        session_used_at_ms: Option<i64>,
-        ..person: StoredPerson,
-    }
-}
 
 /// Sessions of those who were removed open nothing. The parameters: not archived, archived, and from when on a session must
 /// have started and been used.
@@ -28,45 +18,51 @@ const MEMBERS: &str = "SELECT p.id, p.issuer, p.subject, p.email, p.role, p.join
         AND s.started_at_ms > $3 AND s.last_used_at_ms > $4 \
     GROUP BY p.id, p.issuer, p.subject, p.email, p.role, p.joined_at_ms, p.removed_at_ms";
 
-impl StoredMember {
-    fn into_member(self) -> Result<TeamMember, StoreError> {
-        Ok(TeamMember {
-            removed_at: self.person.removed_at_ms.map(UnixMillis),
-            person: self.person.into_person()?,
-            clients: count(self.clients)?,
-            archived_clients: count(self.archived_clients)?,
-            sessions: count(self.sessions)?,
-            last_used_at: self.session_used_at_ms.map(UnixMillis),
+impl FromRow for TeamMember {
+    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        let count = |column| {
+            let stored: i64 = row.get(column)?;
+            u64::try_from(stored).map_err(|_| corrupt("a count", format!("{stored} is negative")))
+        };
+        let KnownPerson { person, removed_at } = KnownPerson::from_row(row)?;
+        let last_used_at: Option<i64> = row.get("session_used_at_ms")?;
+        Ok(Self {
+            person,
+            removed_at,
+            clients: count("clients")?,
+            archived_clients: count("archived_clients")?,
+            sessions: count("sessions")?,
+            last_used_at: last_used_at.map(UnixMillis),
         })
     }
 }
 
+/// Everybody who was not removed, by address, then those who were.
+pub(crate) async fn members(
+    conn: &mut Conn<'_>,
+    times: SessionTimes,
+    now: UnixMillis,
+) -> Result<Vec<TeamMember>, sqlx::Error> {
+    let (oldest_start, oldest_use) = times.oldest_alive(now);
+    let find = query(MEMBERS).bind(false).bind(true).bind(oldest_start.0).bind(oldest_use.0);
+    let mut members: Vec<TeamMember> = find.fetch_all(conn).await?;
+    // Sorted here, because the databases would not sort addresses alike.
+    members.sort_by_cached_key(|member| {
+        (member.removed_at.is_some(), member.person.email.clone(), member.person.id)
+    });
+    Ok(members)
+}
+
+/// For steps that do not run on `Conn` yet.
 #[async_trait::async_trait]
 pub(crate) trait Team {
-    /// Everybody who was not removed, by address, then those who were.
     async fn members(&mut self, times: SessionTimes, now: UnixMillis) -> Result<Vec<TeamMember>, Stopped>;
 }
 
 for_both_connections! {
     impl Team {
         async fn members(&mut self, times: SessionTimes, now: UnixMillis) -> Result<Vec<TeamMember>, Stopped> {
-            let (oldest_start, oldest_use) = times.oldest_alive(now);
-            let rows: Vec<StoredMember> = sqlx::query_as(MEMBERS)
-                .bind(false)
-                .bind(true)
-                .bind(oldest_start.0)
-                .bind(oldest_use.0)
-                .fetch_all(&mut *self)
-                .await?;
-            let members: Result<Vec<TeamMember>, StoreError> =
-                rows.into_iter().map(StoredMember::into_member).collect();
-            let mut members = members?;
-            // Sorted here, because the databases would not sort addresses alike.
-            members.sort_by(|one, other| {
-                let key = |member: &TeamMember| (member.removed_at.is_some(), member.person.email.clone(), member.person.id);
-                key(one).cmp(&key(other))
-            });
-            Ok(members)
+            Ok(members(&mut Conn::from(&mut *self), times, now).await?)
         }
     }
 }

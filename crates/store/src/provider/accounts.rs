@@ -1,36 +1,21 @@
 //! The queries about the identity provider's accounts.
 
-use crate::db::both::{for_both_stores, stored_row};
-use crate::db::error_codes::{answer, explain, explain_unless_taken};
-use crate::db::retry::{COMMAND_PATIENCE, patiently};
-use crate::db::transaction::BeginWriting;
-use crate::provider::proofs as mailbox_proofs;
+use super::proofs;
+use crate::db::error_codes::{explain_unless_taken, is_unique_violation};
+use crate::db::{COMMAND_WAIT, Conn, FromRow, HasDb, Query, Row, TxError, corrupt, query};
 use crate::{NewProviderAccount, PasswordHash, ProviderAccount, ProviderAccounts, StoreError};
 use chancery_domain::{EmailAddress, TokenHash, UnixMillis};
-use sqlx::Connection as _;
 
-stored_row! {
-    struct StoredProviderAccount {
-        subject: String,
-        email: String,
-        password_hash: String,
-        password_version: i64,
-        created_at_ms: i64,
-    }
-}
-
-impl StoredProviderAccount {
-    pub(crate) fn into_account(self) -> Result<ProviderAccount, StoreError> {
-        let email = self.email.parse().map_err(|error| StoreError::Corrupt {
-            what: "the address of an account of the identity provider",
-            why: format!("{error}"),
-        })?;
-        Ok(ProviderAccount {
-            subject: self.subject,
-            email,
-            password_hash: PasswordHash(self.password_hash),
-            password_version: self.password_version,
-            created_at: UnixMillis(self.created_at_ms),
+impl FromRow for ProviderAccount {
+    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        let email: String = row.get("email")?;
+        let what = "the address of an account of the identity provider";
+        Ok(Self {
+            subject: row.get("subject")?,
+            email: email.parse().map_err(|error| corrupt(what, error))?,
+            password_hash: PasswordHash(row.get("password_hash")?),
+            password_version: row.get("password_version")?,
+            created_at: UnixMillis(row.get("created_at_ms")?),
         })
     }
 }
@@ -43,97 +28,98 @@ const WITH_SUBJECT: &str = "SELECT * FROM provider_accounts WHERE subject = $1";
 const SET_PASSWORD: &str = "UPDATE provider_accounts SET password_hash = $2, password_version = password_version + 1 \
     WHERE email = $1 RETURNING *";
 
-for_both_stores! {
-    impl ProviderAccounts {
-        async fn create_provider_account(&self, new: NewProviderAccount) -> Result<ProviderAccount, StoreError> {
-            let created = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
-                sqlx::query_as(CREATE)
-                    .bind(new.subject.as_str())
-                    .bind(new.email.as_str())
-                    .bind(new.password_hash.0.as_str())
-                    .bind(new.at.0)
-                    .fetch_all(&mut *connection)
-            });
-            let taken = || StoreError::EmailTaken(new.email.clone());
-            let rows: Vec<StoredProviderAccount> = created.map_err(|error| explain_unless_taken(&error, taken))?;
-            match rows.into_iter().next() {
-                Some(row) => row.into_account(),
-                None => Err(StoreError::Unavailable("the account was not given back".to_owned())),
-            }
-        }
+fn create(new: &NewProviderAccount) -> Query<'_> {
+    query(CREATE)
+        .bind(new.subject.as_str())
+        .bind(new.email.as_str())
+        .bind(new.password_hash.0.as_str())
+        .bind(new.at.0)
+}
 
-        async fn provider_account_with_email(&self, email: &EmailAddress) -> Result<Option<ProviderAccount>, StoreError> {
-            let found = sqlx::query_as(WITH_EMAIL).bind(email.as_str()).fetch_optional(&self.reader);
-            answer(found).await?.map(StoredProviderAccount::into_account).transpose()
-        }
+fn set_password<'q>(email: &'q EmailAddress, password_hash: &'q PasswordHash) -> Query<'q> {
+    query(SET_PASSWORD).bind(email.as_str()).bind(password_hash.0.as_str())
+}
 
-        async fn provider_account(&self, subject: &str) -> Result<Option<ProviderAccount>, StoreError> {
-            let found = sqlx::query_as(WITH_SUBJECT).bind(subject).fetch_optional(&self.reader);
-            answer(found).await?.map(StoredProviderAccount::into_account).transpose()
-        }
+/// Whether the proof was there with this code; it is gone now.
+async fn take_proof(conn: &mut Conn<'_>, token: &TokenHash, code: &TokenHash) -> Result<bool, sqlx::Error> {
+    Ok(proofs::take(token, code).execute(conn).await? > 0)
+}
 
-        async fn create_proven_account(
-            &self,
-            token: TokenHash,
-            code: TokenHash,
-            new: NewProviderAccount,
-        ) -> Result<Option<ProviderAccount>, StoreError> {
-            let created = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| async {
-                let mut transaction = connection.begin_with(Self::BEGIN).await?;
-                let taken = sqlx::query(mailbox_proofs::TAKE).bind(token.0.as_slice()).bind(code.0.as_slice());
-                if taken.execute(&mut *transaction).await?.rows_affected() == 0 {
+#[async_trait::async_trait]
+impl<S: HasDb> ProviderAccounts for S {
+    async fn create_provider_account(&self, new: NewProviderAccount) -> Result<ProviderAccount, StoreError> {
+        let created: Result<Vec<ProviderAccount>, _> =
+            self.db().write_returning(create(&new), COMMAND_WAIT).await;
+        let taken = || StoreError::EmailTaken(new.email.clone());
+        let created = created.map_err(|error| explain_unless_taken(&error, taken))?;
+        created
+            .into_iter()
+            .next()
+            .ok_or_else(|| StoreError::Unavailable("the account was not given back".to_owned()))
+    }
+
+    async fn provider_account_with_email(
+        &self,
+        email: &EmailAddress,
+    ) -> Result<Option<ProviderAccount>, StoreError> {
+        Ok(self.db().fetch_optional(query(WITH_EMAIL).bind(email.as_str())).await?)
+    }
+
+    async fn provider_account(&self, subject: &str) -> Result<Option<ProviderAccount>, StoreError> {
+        Ok(self.db().fetch_optional(query(WITH_SUBJECT).bind(subject)).await?)
+    }
+
+    async fn create_proven_account(
+        &self,
+        token: TokenHash,
+        code: TokenHash,
+        new: NewProviderAccount,
+    ) -> Result<Option<ProviderAccount>, StoreError> {
+        let created = self.db().run(&(token, code, new), |conn, (token, code, new)| {
+            Box::pin(async move {
+                if !take_proof(conn, token, code).await? {
                     return Ok(None);
                 }
-                let created = sqlx::query_as(CREATE)
-                    .bind(new.subject.as_str())
-                    .bind(new.email.as_str())
-                    .bind(new.password_hash.0.as_str())
-                    .bind(new.at.0);
-                let created: StoredProviderAccount = created.fetch_one(&mut *transaction).await?;
-                sqlx::query(mailbox_proofs::DESTROY).bind(new.email.as_str()).execute(&mut *transaction).await?;
-                transaction.commit().await.map(|()| Some(created))
-            });
-            let taken = || StoreError::EmailTaken(new.email.clone());
-            let created: Option<StoredProviderAccount> =
-                created.map_err(|error| explain_unless_taken(&error, taken))?;
-            created.map(StoredProviderAccount::into_account).transpose()
-        }
+                let created = create(new).fetch_one(conn).await.map_err(|error| {
+                    match is_unique_violation(&error) {
+                        true => TxError::Rejected(StoreError::EmailTaken(new.email.clone())),
+                        false => error.into(),
+                    }
+                })?;
+                proofs::delete_of_mailbox(&new.email).execute(conn).await?;
+                Ok(Some(created))
+            })
+        });
+        created.await
+    }
 
-        async fn set_proven_password(
-            &self,
-            token: TokenHash,
-            code: TokenHash,
-            email: &EmailAddress,
-            password_hash: &PasswordHash,
-        ) -> Result<Option<ProviderAccount>, StoreError> {
-            let changed = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| async {
-                let mut transaction = connection.begin_with(Self::BEGIN).await?;
-                let taken = sqlx::query(mailbox_proofs::TAKE).bind(token.0.as_slice()).bind(code.0.as_slice());
-                if taken.execute(&mut *transaction).await?.rows_affected() == 0 {
+    async fn set_proven_password(
+        &self,
+        token: TokenHash,
+        code: TokenHash,
+        email: &EmailAddress,
+        password_hash: &PasswordHash,
+    ) -> Result<Option<ProviderAccount>, StoreError> {
+        let args = (token, code, email, password_hash);
+        let changed = self.db().run(&args, |conn, (token, code, email, password_hash)| {
+            Box::pin(async move {
+                if !take_proof(conn, token, code).await? {
                     return Ok(None);
                 }
-                let changed = sqlx::query_as(SET_PASSWORD).bind(email.as_str()).bind(password_hash.0.as_str());
-                let changed: Option<StoredProviderAccount> = changed.fetch_optional(&mut *transaction).await?;
-                sqlx::query(mailbox_proofs::DESTROY).bind(email.as_str()).execute(&mut *transaction).await?;
-                transaction.commit().await.map(|()| changed)
-            });
-            let changed: Option<StoredProviderAccount> = changed.map_err(|error| explain(&error))?;
-            changed.map(StoredProviderAccount::into_account).transpose()
-        }
+                let changed = set_password(email, password_hash).fetch_optional(conn).await?;
+                proofs::delete_of_mailbox(email).execute(conn).await?;
+                Ok(changed)
+            })
+        });
+        changed.await
+    }
 
-        async fn set_password(
-            &self,
-            email: &EmailAddress,
-            password_hash: &PasswordHash,
-        ) -> Result<Option<ProviderAccount>, StoreError> {
-            let changed = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
-                sqlx::query_as(SET_PASSWORD)
-                    .bind(email.as_str())
-                    .bind(password_hash.0.as_str())
-                    .fetch_all(&mut *connection)
-            });
-            let rows: Vec<StoredProviderAccount> = changed.map_err(|error| explain(&error))?;
-            rows.into_iter().next().map(StoredProviderAccount::into_account).transpose()
-        }
+    async fn set_password(
+        &self,
+        email: &EmailAddress,
+        password_hash: &PasswordHash,
+    ) -> Result<Option<ProviderAccount>, StoreError> {
+        let changed = self.db().write_returning(set_password(email, password_hash), COMMAND_WAIT).await?;
+        Ok(changed.into_iter().next())
     }
 }

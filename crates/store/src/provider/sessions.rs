@@ -1,17 +1,21 @@
-//! The queries about browsers' sessions with the identity provider. Whether one is alive is read anew for every request.
+//! The queries about browsers' sessions with the identity provider. Whether one is alive is read again for every request.
 
-use crate::db::both::{for_both_stores, stored_row};
-use crate::db::error_codes::{answer, explain};
-use crate::db::retry::{COMMAND_PATIENCE, patiently};
-use crate::provider::accounts::StoredProviderAccount;
-use crate::{NewProviderSession, ProviderSession, ProviderSessions, StoreError};
+use crate::db::{COMMAND_WAIT, FromRow, HasDb, Row, query};
+use crate::{NewProviderSession, ProviderAccount, ProviderSession, ProviderSessions, StoreError};
 use chancery_domain::{SessionTimes, TokenHash, UnixMillis};
 
-stored_row! {
-    struct StoredProviderSession {
-        started_at_ms: i64,
-        last_used_at_ms: i64,
-        ..account: StoredProviderAccount,
+struct StoredSession {
+    session: ProviderSession,
+    last_used_at: UnixMillis,
+}
+
+impl FromRow for StoredSession {
+    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        let started_at = UnixMillis(row.get("started_at_ms")?);
+        Ok(Self {
+            session: ProviderSession { account: ProviderAccount::from_row(row)?, started_at },
+            last_used_at: UnixMillis(row.get("last_used_at_ms")?),
+        })
     }
 }
 
@@ -30,77 +34,59 @@ const TOUCH: &str = "UPDATE provider_sessions SET last_used_at_ms = $2 \
 const END: &str = "DELETE FROM provider_sessions WHERE token_hash = $1";
 const END_ALL: &str = "DELETE FROM provider_sessions WHERE subject = $1";
 /// Those that a new password ended go when their time is over, like all others.
-const FORGET: &str = "DELETE FROM provider_sessions WHERE token_hash IN \
+const DELETE_EXPIRED: &str = "DELETE FROM provider_sessions WHERE token_hash IN \
     (SELECT token_hash FROM provider_sessions WHERE started_at_ms <= $1 OR last_used_at_ms <= $2 LIMIT $3)";
 
-for_both_stores! {
-    impl ProviderSessions {
-        async fn start_provider_session(&self, new: NewProviderSession) -> Result<(), StoreError> {
-            let started = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
-                sqlx::query(START)
-                    .bind(new.token.0.as_slice())
-                    .bind(new.subject.as_str())
-                    .bind(new.password_version)
-                    .bind(new.at.0)
-                    .execute(&mut *connection)
-            });
-            started.map(|_| ()).map_err(|error| explain(&error))
-        }
+#[async_trait::async_trait]
+impl<S: HasDb> ProviderSessions for S {
+    async fn start_provider_session(&self, new: NewProviderSession) -> Result<(), StoreError> {
+        let start = query(START)
+            .bind(new.token.0.as_slice())
+            .bind(new.subject.as_str())
+            .bind(new.password_version)
+            .bind(new.at.0);
+        self.db().execute(start, COMMAND_WAIT).await?;
+        Ok(())
+    }
 
-        async fn provider_session(
-            &self,
-            token: TokenHash,
-            times: SessionTimes,
-            now: UnixMillis,
-        ) -> Result<Option<ProviderSession>, StoreError> {
-            let (oldest_start, oldest_use) = times.oldest_alive(now);
-            let found = sqlx::query_as(ALIVE).bind(token.0.as_slice()).bind(oldest_start.0).bind(oldest_use.0);
-            let found: Option<StoredProviderSession> = answer(found.fetch_optional(&self.reader)).await?;
-            let Some(found) = found else { return Ok(None) };
-            if found.last_used_at_ms + TOUCH_PAUSE_MS <= now.0 {
-                let touched = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
-                    sqlx::query(TOUCH)
-                        .bind(token.0.as_slice())
-                        .bind(now.0)
-                        .bind(oldest_start.0)
-                        .bind(oldest_use.0)
-                        .execute(&mut *connection)
-                });
-                touched.map_err(|error| explain(&error))?;
-            }
-            let started_at = UnixMillis(found.started_at_ms);
-            Ok(Some(ProviderSession { account: found.account.into_account()?, started_at }))
+    async fn provider_session(
+        &self,
+        token: TokenHash,
+        times: SessionTimes,
+        now: UnixMillis,
+    ) -> Result<Option<ProviderSession>, StoreError> {
+        let (oldest_start, oldest_use) = times.oldest_alive(now);
+        let find = query(ALIVE).bind(token.0.as_slice()).bind(oldest_start.0).bind(oldest_use.0);
+        let found: Option<StoredSession> = self.db().fetch_optional(find).await?;
+        let Some(StoredSession { session, last_used_at }) = found else { return Ok(None) };
+        if last_used_at.0 + TOUCH_PAUSE_MS <= now.0 {
+            let touch = query(TOUCH)
+                .bind(token.0.as_slice())
+                .bind(now.0)
+                .bind(oldest_start.0)
+                .bind(oldest_use.0);
+            self.db().execute(touch, COMMAND_WAIT).await?;
         }
+        Ok(Some(session))
+    }
 
-        async fn end_provider_session(&self, token: TokenHash) -> Result<bool, StoreError> {
-            let ended = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
-                sqlx::query(END).bind(token.0.as_slice()).execute(&mut *connection)
-            });
-            ended.map(|done| done.rows_affected() > 0).map_err(|error| explain(&error))
-        }
+    async fn end_provider_session(&self, token: TokenHash) -> Result<bool, StoreError> {
+        Ok(self.db().execute(query(END).bind(token.0.as_slice()), COMMAND_WAIT).await? > 0)
+    }
 
-        async fn end_provider_sessions_of(&self, subject: &str) -> Result<u64, StoreError> {
-            let ended = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
-                sqlx::query(END_ALL).bind(subject).execute(&mut *connection)
-            });
-            ended.map(|done| done.rows_affected()).map_err(|error| explain(&error))
-        }
+    async fn end_provider_sessions_of(&self, subject: &str) -> Result<u64, StoreError> {
+        Ok(self.db().execute(query(END_ALL).bind(subject), COMMAND_WAIT).await?)
+    }
 
-        async fn forget_ended_provider_sessions(
-            &self,
-            times: SessionTimes,
-            now: UnixMillis,
-            limit: u32,
-        ) -> Result<u64, StoreError> {
-            let (oldest_start, oldest_use) = times.oldest_alive(now);
-            let forgotten = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
-                sqlx::query(FORGET)
-                    .bind(oldest_start.0)
-                    .bind(oldest_use.0)
-                    .bind(i64::from(limit))
-                    .execute(&mut *connection)
-            });
-            forgotten.map(|done| done.rows_affected()).map_err(|error| explain(&error))
-        }
+    async fn forget_ended_provider_sessions(
+        &self,
+        times: SessionTimes,
+        now: UnixMillis,
+        limit: u32,
+    ) -> Result<u64, StoreError> {
+        let (oldest_start, oldest_use) = times.oldest_alive(now);
+        let delete =
+            query(DELETE_EXPIRED).bind(oldest_start.0).bind(oldest_use.0).bind(i64::from(limit));
+        Ok(self.db().execute(delete, COMMAND_WAIT).await?)
     }
 }

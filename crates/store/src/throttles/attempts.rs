@@ -1,26 +1,18 @@
 //! The queries that count attempts. Counting is one statement, so that however many come at once, each gets a number of
-//! its own and no two get the last one that is allowed. Past the bound nothing is written: refusing must cost less than
-//! asking. A count that lies farther ahead than it could, made while a clock was wrong, is over.
+//! its own and no two get the last one that is allowed. Past the bound nothing is written: denying must cost less than
+//! asking. A count that lies farther ahead than it could, created while a clock was wrong, is over.
 
-use crate::db::both::{for_both_stores, stored_row};
-use crate::db::error_codes::{answer, explain};
-use crate::db::retry::{COMMAND_PATIENCE, patiently};
+use crate::db::{COMMAND_WAIT, FromRow, HasDb, Row, query};
 use crate::{Attempt, Attempts, Counted, StoreError};
 use chancery_domain::{TokenHash, UnixMillis};
 
-stored_row! {
-    struct StoredAttempts {
-        attempts: i64,
-        forgotten_at_ms: i64,
-    }
-}
-
-impl StoredAttempts {
-    fn into_counted(self) -> Counted {
-        Counted {
-            attempts: u32::try_from(self.attempts).unwrap_or(u32::MAX),
-            forgotten_at: UnixMillis(self.forgotten_at_ms),
-        }
+impl FromRow for Counted {
+    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        let attempts: i64 = row.get("attempts")?;
+        Ok(Self {
+            attempts: u32::try_from(attempts).unwrap_or(u32::MAX),
+            forgotten_at: UnixMillis(row.get("forgotten_at_ms")?),
+        })
     }
 }
 
@@ -37,76 +29,66 @@ const COUNT: &str = "INSERT INTO attempts AS a (key_hash, attempts, forgotten_at
 const FIND: &str = "SELECT attempts, forgotten_at_ms FROM attempts \
     WHERE key_hash = $1 AND forgotten_at_ms > $2 AND forgotten_at_ms <= $3";
 const TAKE_BACK: &str = "UPDATE attempts SET attempts = attempts - 1 WHERE key_hash = $1 AND attempts > 0";
-const FORGET_KEY: &str = "DELETE FROM attempts WHERE key_hash = $1";
-const FORGET_OLD: &str = "DELETE FROM attempts WHERE key_hash IN \
+const DELETE_KEY: &str = "DELETE FROM attempts WHERE key_hash = $1";
+const DELETE_EXPIRED: &str = "DELETE FROM attempts WHERE key_hash IN \
     (SELECT key_hash FROM attempts WHERE forgotten_at_ms <= $1 LIMIT $2) AND forgotten_at_ms <= $1";
 
-for_both_stores! {
-    impl Attempts {
-        async fn count_attempt(
-            &self,
-            key: TokenHash,
-            most: u32,
-            now: UnixMillis,
-            forgotten_at: UnixMillis,
-        ) -> Result<Attempt, StoreError> {
-            if let Some(counted) = self.attempts(key, now, forgotten_at).await?
-                && counted.attempts >= most
-            {
-                return Ok(Attempt::Over(counted));
-            }
-            let counted = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
-                sqlx::query_as(COUNT)
-                    .bind(key.0.as_slice())
-                    .bind(now.0)
-                    .bind(forgotten_at.0)
-                    .bind(i64::from(most))
-                    .bind(forgotten_at.0.saturating_add(CLOCK_SKEW_MS))
-                    .fetch_all(&mut *connection)
-            });
-            let rows: Vec<StoredAttempts> = counted.map_err(|error| explain(&error))?;
-            match rows.into_iter().next() {
-                Some(row) => Ok(Attempt::Within(row.into_counted())),
-                // Others took the last ones meanwhile. Should their count be gone already, the next one may try.
-                None => {
-                    let counted = self.attempts(key, now, forgotten_at).await?;
-                    Ok(Attempt::Over(counted.unwrap_or(Counted { attempts: most, forgotten_at: now })))
-                }
+#[async_trait::async_trait]
+impl<S: HasDb> Attempts for S {
+    async fn count_attempt(
+        &self,
+        key: TokenHash,
+        most: u32,
+        now: UnixMillis,
+        forgotten_at: UnixMillis,
+    ) -> Result<Attempt, StoreError> {
+        if let Some(counted) = self.attempts(key, now, forgotten_at).await?
+            && counted.attempts >= most
+        {
+            return Ok(Attempt::Over(counted));
+        }
+        let count = query(COUNT)
+            .bind(key.0.as_slice())
+            .bind(now.0)
+            .bind(forgotten_at.0)
+            .bind(i64::from(most))
+            .bind(forgotten_at.0.saturating_add(CLOCK_SKEW_MS));
+        let counted: Vec<Counted> = self.db().write_returning(count, COMMAND_WAIT).await?;
+        match counted.into_iter().next() {
+            Some(counted) => Ok(Attempt::Within(counted)),
+            // Others took the last ones meanwhile. Should their count be gone already, the next one may try.
+            None => {
+                let counted = self.attempts(key, now, forgotten_at).await?;
+                Ok(Attempt::Over(counted.unwrap_or(Counted { attempts: most, forgotten_at: now })))
             }
         }
+    }
 
-        async fn attempts(
-            &self,
-            key: TokenHash,
-            now: UnixMillis,
-            forgotten_at: UnixMillis,
-        ) -> Result<Option<Counted>, StoreError> {
-            let found = sqlx::query_as(FIND)
-                .bind(key.0.as_slice())
-                .bind(now.0)
-                .bind(forgotten_at.0.saturating_add(CLOCK_SKEW_MS));
-            Ok(answer(found.fetch_optional(&self.reader)).await?.map(StoredAttempts::into_counted))
-        }
+    async fn attempts(
+        &self,
+        key: TokenHash,
+        now: UnixMillis,
+        forgotten_at: UnixMillis,
+    ) -> Result<Option<Counted>, StoreError> {
+        let find = query(FIND)
+            .bind(key.0.as_slice())
+            .bind(now.0)
+            .bind(forgotten_at.0.saturating_add(CLOCK_SKEW_MS));
+        Ok(self.db().fetch_optional(find).await?)
+    }
 
-        async fn take_back_attempt(&self, key: TokenHash) -> Result<(), StoreError> {
-            let taken = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
-                sqlx::query(TAKE_BACK).bind(key.0.as_slice()).execute(&mut *connection)
-            });
-            taken.map(|_| ()).map_err(|error| explain(&error))
-        }
+    async fn take_back_attempt(&self, key: TokenHash) -> Result<(), StoreError> {
+        self.db().execute(query(TAKE_BACK).bind(key.0.as_slice()), COMMAND_WAIT).await?;
+        Ok(())
+    }
 
-        async fn forget_attempts(&self, key: TokenHash) -> Result<(), StoreError> {
-            let forgotten = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
-                sqlx::query(FORGET_KEY).bind(key.0.as_slice()).execute(&mut *connection)
-            });
-            forgotten.map(|_| ()).map_err(|error| explain(&error))
-        }
+    async fn forget_attempts(&self, key: TokenHash) -> Result<(), StoreError> {
+        self.db().execute(query(DELETE_KEY).bind(key.0.as_slice()), COMMAND_WAIT).await?;
+        Ok(())
+    }
 
-        async fn forget_old_attempts(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError> {
-            let forgotten = patiently!(COMMAND_PATIENCE, self.writer().await?, |connection| {
-                sqlx::query(FORGET_OLD).bind(now.0).bind(i64::from(limit)).execute(&mut *connection)
-            });
-            forgotten.map(|done| done.rows_affected()).map_err(|error| explain(&error))
-        }
+    async fn forget_old_attempts(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError> {
+        let delete = query(DELETE_EXPIRED).bind(now.0).bind(i64::from(limit));
+        Ok(self.db().execute(delete, COMMAND_WAIT).await?)
     }
 }
