@@ -229,11 +229,11 @@ pub struct AccountRecord {
 /// What can be done with accounts and keys. Keys are named by their public part, as pages and commands name them.
 #[derive(Clone, Debug)]
 pub enum AccountDeed {
-    Make(crate::NewAccount),
+    Make(NewAccount),
     SetLimits { account: AccountId, change: LimitsChange },
     SetBilling { account: AccountId, change: BillingChange },
     Close(AccountId),
-    MakeKey(crate::NewKey),
+    MakeKey(NewKey),
     LabelKey { key: KeyPrefix, label: String },
     AttachKey { key: KeyPrefix, account: AccountId },
     RevokeKey(KeyPrefix),

@@ -9,7 +9,9 @@ use super::conn::{Conn, Dialect};
 use super::query::Query;
 use super::row::FromRow;
 use super::tx::{Tx, TxError};
-use crate::db::error_codes::{is_undone, with_long_timeout, with_timeout, with_timeout_of};
+use crate::db::error_codes::{
+    STATEMENT_TIMEOUT, is_undone, with_long_timeout, with_timeout, with_timeout_of,
+};
 use crate::db::retry::Patience;
 use crate::db::sqlite::SqliteConnector;
 use crate::db::write_slot::WriteSlot;
@@ -91,6 +93,13 @@ impl Pool {
         match self {
             Self::Sqlite(pool) => pool.is_closed(),
             Self::Postgres(pool) => pool.is_closed(),
+        }
+    }
+
+    async fn close(&self) {
+        match self {
+            Self::Sqlite(pool) => pool.close().await,
+            Self::Postgres(pool) => pool.close().await,
         }
     }
 
@@ -279,6 +288,13 @@ impl Db {
                 return Err(busy.into());
             }
         }
+    }
+
+    /// No call can be made any more. A sum that takes minutes has nothing to lose, so it does not hold up the end.
+    pub(crate) async fn close_reads(&self) {
+        let long_reads = tokio::time::timeout(STATEMENT_TIMEOUT, self.long_reads.close());
+        // What still runs after that ends with its connection.
+        let ((), _) = tokio::join!(self.reads.close(), long_reads);
     }
 
     async fn writer(&self) -> Result<Lent<'_>, sqlx::Error> {

@@ -18,6 +18,7 @@ pub(crate) mod tables;
 pub(crate) mod transaction;
 mod tx;
 pub(crate) mod url;
+pub(crate) mod values;
 pub(crate) mod write_slot;
 
 pub(crate) use conn::{Conn, Dialect};

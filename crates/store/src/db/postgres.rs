@@ -1,16 +1,17 @@
 //! Opens a PostgreSQL database that several nodes may share. Every wait is bounded: a server that is gone is an error
 //! within seconds, never a hang.
 
-use crate::accounts::spending_queue::SpendingTurns;
+use crate::accounts::spending::HasSpendingQueue;
+use crate::accounts::spending_queue::SpendingQueue;
 use crate::audit::step::{AuditedSteps, DecisionTurns, HasAudit};
 use crate::db::error_codes::{LONG_STATEMENT_TIMEOUT, STATEMENT_TIMEOUT, explain};
 use crate::db::url::Place;
 use crate::db::write_slot::{Connector, WriteSlot};
 use crate::db::{Conn, Db, HasDb, Pool, Writers, migrate};
-use crate::leases::lease::Lease;
+use crate::leases::lease::{HasLease, Lease};
 use crate::ledger::months::LedgerMonths;
 use crate::ledger::postgres::PostgresLedger;
-use crate::ledger::writer::LedgerWriter;
+use crate::ledger::writer::{HasLedger, LedgerWriter};
 use crate::{DatabaseUrl, StoreError};
 use chancery_domain::{OsRandomness, SystemClock, WriterId};
 use sqlx::pool::PoolConnection;
@@ -62,7 +63,7 @@ pub struct PostgresStore {
     pub(crate) ledger: LedgerWriter,
     pub(crate) months: Arc<LedgerMonths>,
     pub(crate) lease: Lease,
-    pub(crate) spending_turns: SpendingTurns,
+    pub(crate) spending_queue: SpendingQueue,
     pub(crate) decision_turns: Arc<DecisionTurns>,
     pub(crate) audited: AuditedSteps,
 }
@@ -109,7 +110,7 @@ impl PostgresStore {
         let months = Arc::new(LedgerMonths::default());
         let database = PostgresLedger::new(Arc::clone(&write_slot), Arc::clone(&months));
         let ledger = LedgerWriter::start(writer, database, SystemClock);
-        let (lease, spending_turns) = (Lease::of(writer), SpendingTurns::of(MAX_RESERVING));
+        let (lease, spending_queue) = (Lease::new(db.clone(), writer), SpendingQueue::new(MAX_RESERVING));
         let decision_turns = Arc::new(DecisionTurns::default());
         let audited = AuditedSteps::new(db.clone(), writer, Arc::clone(&decision_turns));
         Ok(Self {
@@ -120,7 +121,7 @@ impl PostgresStore {
             ledger,
             months,
             lease,
-            spending_turns,
+            spending_queue,
             decision_turns,
             audited,
         })
@@ -145,6 +146,28 @@ impl HasAudit for PostgresStore {
 impl HasDb for PostgresStore {
     fn db(&self) -> &Db {
         &self.db
+    }
+}
+
+impl HasLease for PostgresStore {
+    fn lease(&self) -> &Lease {
+        &self.lease
+    }
+}
+
+impl HasSpendingQueue for PostgresStore {
+    fn spending_queue(&self) -> &SpendingQueue {
+        &self.spending_queue
+    }
+}
+
+impl HasLedger for PostgresStore {
+    fn ledger(&self) -> &LedgerWriter {
+        &self.ledger
+    }
+
+    async fn close_write_slot(&self) {
+        self.write_slot.close().await;
     }
 }
 

@@ -2,14 +2,15 @@
 //! Readers never wait for the writer (WAL), and a commit is on the disk when it returns (`synchronous=FULL`).
 
 use crate::StoreError;
-use crate::accounts::spending_queue::SpendingTurns;
+use crate::accounts::spending::HasSpendingQueue;
+use crate::accounts::spending_queue::SpendingQueue;
 use crate::audit::step::{AuditedSteps, DecisionTurns, HasAudit};
 use crate::db::error_codes::{ANSWER_TIMEOUT, STATEMENT_TIMEOUT, closed, explain, explain_opening, is_busy};
 use crate::db::write_slot::{Connector, WriteSlot};
 use crate::db::{Conn, Db, HasDb, Pool, Writers, migrate};
-use crate::leases::lease::Lease;
+use crate::leases::lease::{HasLease, Lease};
 use crate::ledger::sqlite::SqliteLedger;
-use crate::ledger::writer::LedgerWriter;
+use crate::ledger::writer::{HasLedger, LedgerWriter};
 use chancery_domain::{OsRandomness, SystemClock, WriterId};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, SqliteConnection, SqlitePool};
@@ -41,7 +42,7 @@ pub struct SqliteStore {
     pub(crate) write_slot: Arc<WriteSlot<SqliteConnector>>,
     pub(crate) ledger: LedgerWriter,
     pub(crate) lease: Lease,
-    pub(crate) spending_turns: SpendingTurns,
+    pub(crate) spending_queue: SpendingQueue,
     pub(crate) decision_turns: Arc<DecisionTurns>,
     pub(crate) audited: AuditedSteps,
 }
@@ -78,7 +79,7 @@ impl SqliteStore {
         );
         let writer = WriterId::draw(&OsRandomness);
         let ledger = LedgerWriter::start(writer, SqliteLedger::new(Arc::clone(&write_slot)), SystemClock);
-        let (lease, spending_turns) = (Lease::of(writer), SpendingTurns::of(MAX_RESERVING));
+        let (lease, spending_queue) = (Lease::new(db.clone(), writer), SpendingQueue::new(MAX_RESERVING));
         let decision_turns = Arc::new(DecisionTurns::default());
         let audited = AuditedSteps::new(db.clone(), writer, Arc::clone(&decision_turns));
         Ok(Self {
@@ -88,7 +89,7 @@ impl SqliteStore {
             write_slot,
             ledger,
             lease,
-            spending_turns,
+            spending_queue,
             decision_turns,
             audited,
         })
@@ -116,6 +117,28 @@ impl HasAudit for SqliteStore {
 impl HasDb for SqliteStore {
     fn db(&self) -> &Db {
         &self.db
+    }
+}
+
+impl HasLease for SqliteStore {
+    fn lease(&self) -> &Lease {
+        &self.lease
+    }
+}
+
+impl HasSpendingQueue for SqliteStore {
+    fn spending_queue(&self) -> &SpendingQueue {
+        &self.spending_queue
+    }
+}
+
+impl HasLedger for SqliteStore {
+    fn ledger(&self) -> &LedgerWriter {
+        &self.ledger
+    }
+
+    async fn close_write_slot(&self) {
+        self.write_slot.close().await;
     }
 }
 

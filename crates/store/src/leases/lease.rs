@@ -1,10 +1,8 @@
 //! How a process says that it lives, so that what it holds for its requests can be taken by others once it does not.
 
-use crate::accounts::spending::FORGET_DEAD_RESERVATIONS;
-use crate::db::both::for_both_stores;
-use crate::db::error_codes::{STATEMENT_TIMEOUT, explain};
-use crate::db::retry::patiently;
-use crate::{Leases, StoreError};
+use crate::StoreError;
+use crate::db::error_codes::STATEMENT_TIMEOUT;
+use crate::db::{Db, HasDb, query};
 use chancery_domain::{UnixMillis, WriterId};
 use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard};
@@ -18,18 +16,51 @@ const FRESH_MS: i64 = LEASE_MS * 2 / 3;
 
 const _: () = assert!(STATEMENT_TIMEOUT.as_millis() as i64 <= LEASE_MS / 3);
 
-/// A dead process's lease is kept for this long, for the sake of those who look into what happened.
-const KEEP_DEAD_MS: i64 = 86_400_000;
-
 pub(crate) struct Lease {
+    db: Db,
     pub(crate) writer: WriterId,
     /// Until when others take this process for alive; `None` where it never said so.
     alive_until: Mutex<Option<UnixMillis>>,
 }
 
+const RENEW: &str = "INSERT INTO writer_leases (writer_id, alive_until_ms) VALUES ($1, $2) \
+    ON CONFLICT (writer_id) DO UPDATE SET alive_until_ms = excluded.alive_until_ms";
+const GIVE_UP: &str = "DELETE FROM writer_leases WHERE writer_id = $1";
+
 impl Lease {
-    pub(crate) fn of(writer: WriterId) -> Self {
-        Self { writer, alive_until: Mutex::new(None) }
+    pub(crate) fn new(db: Db, writer: WriterId) -> Self {
+        Self { db, writer, alive_until: Mutex::new(None) }
+    }
+
+    /// Writes only when it is time to.
+    pub(crate) async fn renew(&self, now: UnixMillis) -> Result<(), StoreError> {
+        let mut alive_until = self.alive_until().await?;
+        if is_fresh(*alive_until, now) {
+            return Ok(());
+        }
+        let until = UnixMillis(now.0 + LEASE_MS);
+        self.db.execute(query(RENEW).bind(self.writer.0).bind(until.0), STATEMENT_TIMEOUT).await?;
+        *alive_until = Some(until);
+        Ok(())
+    }
+
+    /// Where this process has a lease.
+    pub(crate) async fn renew_if_taken(&self, now: UnixMillis) -> Result<(), StoreError> {
+        let is_taken = self.alive_until().await?.is_some();
+        if is_taken { self.renew(now).await } else { Ok(()) }
+    }
+
+    /// The end of a process's life that it knows of itself; whatever it still holds is free at once.
+    pub(crate) async fn give_up(&self) {
+        let given_up = async {
+            if self.alive_until().await?.take().is_some() {
+                self.db.execute(query(GIVE_UP).bind(self.writer.0), STATEMENT_TIMEOUT).await?;
+            }
+            Ok::<(), StoreError>(())
+        };
+        if let Err(error) = given_up.await {
+            tracing::warn!(%error, "what this process held is free only in a few seconds");
+        }
     }
 
     /// Whoever waits longer than one try may take learns nothing from making the next: the database does not answer.
@@ -46,70 +77,10 @@ fn is_fresh(alive_until: Option<UnixMillis>, now: UnixMillis) -> bool {
     alive_until.is_some_and(|until| (FRESH_MS..=LEASE_MS).contains(&(until.0 - now.0)))
 }
 
-const RENEW: &str = "INSERT INTO writer_leases (writer_id, alive_until_ms) VALUES ($1, $2) \
-    ON CONFLICT (writer_id) DO UPDATE SET alive_until_ms = excluded.alive_until_ms";
-const GIVE_UP: &str = "DELETE FROM writer_leases WHERE writer_id = $1";
-const FORGET_OLD: &str = "DELETE FROM writer_leases WHERE alive_until_ms < $1";
-
-for_both_stores! {
-    impl Leases {
-        async fn renew_lease(&self, now: UnixMillis) -> Result<(), StoreError> {
-            let mut alive_until = self.lease.alive_until().await?;
-            if is_fresh(*alive_until, now) {
-                return Ok(());
-            }
-            let until = UnixMillis(now.0 + LEASE_MS);
-            let renewed = patiently!(STATEMENT_TIMEOUT, self.writer().await?, |connection| {
-                sqlx::query(RENEW).bind(self.lease.writer.0).bind(until.0).execute(&mut *connection)
-            });
-            renewed.map_err(|error| explain(&error))?;
-            *alive_until = Some(until);
-            Ok(())
-        }
-
-        async fn forget_dead(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError> {
-            // Where the machine was paused or its clock was set, this process would be the first that it finds dead.
-            let holds_something = self.lease.alive_until().await?.is_some();
-            if holds_something {
-                self.renew_lease(now).await?;
-            }
-            let forgotten = patiently!(STATEMENT_TIMEOUT, self.writer().await?, |connection| {
-                sqlx::query(FORGET_DEAD_RESERVATIONS).bind(now.0).bind(i64::from(limit)).execute(&mut *connection)
-            });
-            let forgotten = forgotten.map_err(|error| explain(&error))?.rows_affected();
-            let old = patiently!(STATEMENT_TIMEOUT, self.writer().await?, |connection| {
-                sqlx::query(FORGET_OLD).bind(now.0 - KEEP_DEAD_MS).execute(&mut *connection)
-            });
-            old.map_err(|error| explain(&error))?;
-            Ok(forgotten)
-        }
-    }
+/// A store with a lease. Goes with the two stores, like `HasDb`.
+pub(crate) trait HasLease: HasDb {
+    fn lease(&self) -> &Lease;
 }
-
-/// The end of a process's life that it knows of itself; whatever it still holds is free at once.
-macro_rules! give_up_lease {
-    ($store:ty) => {
-        impl $store {
-            pub(crate) async fn give_up_lease(&self) {
-                let given_up = async {
-                    if self.lease.alive_until().await?.take().is_none() {
-                        return Ok(());
-                    }
-                    let outcome = patiently!(STATEMENT_TIMEOUT, self.writer().await?, |connection| {
-                        sqlx::query(GIVE_UP).bind(self.lease.writer.0).execute(&mut *connection)
-                    });
-                    outcome.map(|_| ()).map_err(|error| explain(&error))
-                };
-                if let Err(error) = given_up.await {
-                    tracing::warn!(%error, "what this process held is free only in a few seconds");
-                }
-            }
-        }
-    };
-}
-
-give_up_lease!(crate::db::sqlite::SqliteStore);
-give_up_lease!(crate::db::postgres::PostgresStore);
 
 #[cfg(test)]
 mod tests {
@@ -133,8 +104,8 @@ mod tests {
         let hanging = store.lease.alive_until.lock().await;
         tokio::time::pause();
         let (renewing, giving_up) = tokio::join!(
-            tokio::time::timeout(STATEMENT_TIMEOUT * 2, store.renew_lease(UnixMillis(0))),
-            tokio::time::timeout(STATEMENT_TIMEOUT * 2, store.give_up_lease()),
+            tokio::time::timeout(STATEMENT_TIMEOUT * 2, store.lease.renew(UnixMillis(0))),
+            tokio::time::timeout(STATEMENT_TIMEOUT * 2, store.lease.give_up()),
         );
         assert!(matches!(renewing, Ok(Err(StoreError::Unavailable(_)))), "{renewing:?}");
         giving_up.unwrap();

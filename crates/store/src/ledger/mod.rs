@@ -1,6 +1,8 @@
 //! The ledger: settled requests, their hash chains, the sums by day, and what is read from them.
 
 pub(crate) mod batch;
+pub(crate) mod chains;
+pub(crate) mod day_sums;
 pub(crate) mod months;
 pub(crate) mod postgres;
 pub(crate) mod queries;

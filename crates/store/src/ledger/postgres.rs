@@ -1,12 +1,13 @@
 //! How PostgreSQL takes a batch: one statement, and so one round trip and one transaction, with a list for every column.
 
 use crate::KeptReply;
+use crate::db::Conn;
 use crate::db::error_codes::{is_unique_violation, undone_because, within_time};
 use crate::db::postgres::PostgresConnector;
 use crate::db::write_slot::WriteSlot;
 use crate::ledger::batch::{Batch, DaySum, stored_count};
+use crate::ledger::chains::{read_head, read_row};
 use crate::ledger::months::LedgerMonths;
-use crate::ledger::queries::{HEAD, STORED, StoredHead, StoredUsageRow};
 use crate::ledger::writer::{Appended, LedgerDatabase};
 use async_trait::async_trait;
 use chancery_domain::{ChainHead, RequestId, UsageRow, WriterId};
@@ -85,11 +86,11 @@ impl LedgerDatabase for PostgresLedger {
     const LEAVES_GAPS: bool = false;
 
     async fn head(&self, writer: WriterId) -> Result<ChainHead, sqlx::Error> {
-        let outcome: Result<Option<StoredHead>, _> = {
+        let outcome = {
             let mut connection = self.slot.hold().await?;
-            within_time(sqlx::query_as(HEAD).bind(writer.0).fetch_optional(&mut *connection)).await
+            within_time(read_head(&mut Conn::from(&mut *connection), writer)).await
         };
-        StoredHead::or_start(self.slot.unless_broken(outcome).await?)
+        Ok(self.slot.unless_broken(outcome).await?.unwrap_or_default())
     }
 
     async fn append(&self, batch: &Batch<'_>) -> Result<Appended, sqlx::Error> {
@@ -159,10 +160,10 @@ impl LedgerDatabase for PostgresLedger {
         }
     }
 
-    async fn stored(&self, request: &RequestId) -> Result<Option<StoredUsageRow>, sqlx::Error> {
+    async fn stored(&self, request: &RequestId) -> Result<Option<UsageRow>, sqlx::Error> {
         let outcome = {
             let mut connection = self.slot.hold().await?;
-            within_time(sqlx::query_as(STORED).bind(request.as_str()).fetch_optional(&mut *connection)).await
+            within_time(read_row(&mut Conn::from(&mut *connection), request)).await
         };
         self.slot.unless_broken(outcome).await
     }

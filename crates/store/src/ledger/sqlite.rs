@@ -2,16 +2,17 @@
 //! for every value.
 
 use crate::accounts::spending::RELEASE;
+use crate::db::Conn;
 use crate::db::error_codes::STATEMENT_TIMEOUT;
 use crate::db::retry::patiently;
 use crate::db::sqlite::SqliteConnector;
 use crate::db::write_slot::WriteSlot;
 use crate::idempotency::keys::FINISH;
 use crate::ledger::batch::{Batch, DaySum, LinkedRow, stored_count};
-use crate::ledger::queries::{HEAD, SET_HEAD, STORED, StoredHead, StoredUsageRow};
+use crate::ledger::chains::{SET_HEAD, read_head, read_row};
 use crate::ledger::writer::{Appended, LedgerDatabase, MAX_BATCH};
 use async_trait::async_trait;
-use chancery_domain::{ChainHead, RequestId, WriterId};
+use chancery_domain::{ChainHead, RequestId, UsageRow, WriterId};
 use sqlx::{AssertSqlSafe, SqliteConnection};
 use std::sync::Arc;
 
@@ -170,11 +171,10 @@ impl LedgerDatabase for SqliteLedger {
     const LEAVES_GAPS: bool = true;
 
     async fn head(&self, writer: WriterId) -> Result<ChainHead, sqlx::Error> {
-        let outcome: Result<Option<StoredHead>, _> =
-            patiently!(STATEMENT_TIMEOUT, self.slot.hold().await?, |connection| {
-                sqlx::query_as(HEAD).bind(writer.0).fetch_optional(&mut *connection)
-            });
-        StoredHead::or_start(self.slot.unless_broken(outcome).await?)
+        let outcome = patiently!(STATEMENT_TIMEOUT, self.slot.hold().await?, |connection| async {
+            read_head(&mut Conn::from(&mut *connection), writer).await
+        });
+        Ok(self.slot.unless_broken(outcome).await?.unwrap_or_default())
     }
 
     async fn append(&self, batch: &Batch<'_>) -> Result<Appended, sqlx::Error> {
@@ -184,9 +184,9 @@ impl LedgerDatabase for SqliteLedger {
         self.slot.unless_broken(outcome).await
     }
 
-    async fn stored(&self, request: &RequestId) -> Result<Option<StoredUsageRow>, sqlx::Error> {
-        let outcome = patiently!(STATEMENT_TIMEOUT, self.slot.hold().await?, |connection| {
-            sqlx::query_as(STORED).bind(request.as_str()).fetch_optional(&mut *connection)
+    async fn stored(&self, request: &RequestId) -> Result<Option<UsageRow>, sqlx::Error> {
+        let outcome = patiently!(STATEMENT_TIMEOUT, self.slot.hold().await?, |connection| async {
+            read_row(&mut Conn::from(&mut *connection), request).await
         });
         self.slot.unless_broken(outcome).await
     }

@@ -18,8 +18,8 @@
 //! 7. Where other processes get their turn to write only between two commits, the writer leaves gaps (`gaps`).
 
 use crate::db::error_codes::{closed, explain, is_connection_lost, is_the_rows_fault, is_worth_repeating};
+use crate::leases::lease::HasLease;
 use crate::ledger::batch::Batch;
-use crate::ledger::queries::StoredUsageRow;
 use crate::ledger::write_gaps::Gaps;
 use crate::{Settlement, StoreError};
 use async_trait::async_trait;
@@ -39,6 +39,14 @@ const MAX_QUEUE: usize = 4096;
 /// How often rows are written again because the chain's end, or another row, was not what it had been just before.
 /// Only another process that uses the same writer's number could make it more than one.
 const MAX_TRIES: u32 = 4;
+
+/// A store with a ledger. Goes with the two stores, like `HasDb`.
+pub(crate) trait HasLedger: HasLease {
+    fn ledger(&self) -> &LedgerWriter;
+
+    /// Of the connection that the ledger writes with.
+    fn close_write_slot(&self) -> impl Future<Output = ()> + Send;
+}
 
 /// A settlement with the caller who waits for it.
 struct Waiting {
@@ -287,7 +295,7 @@ impl<D: LedgerDatabase, C: Clock> Batches<D, C> {
             }
             outcome => outcome,
         };
-        match stored.map_err(|error| explain(&error))?.map(StoredUsageRow::into_usage_row).transpose()? {
+        match stored.map_err(|error| explain(&error))? {
             Some(stored) if stored == *row => Ok(true),
             Some(_) => Err(StoreError::RequestAlreadyBilled(row.request_id.clone())),
             None => Ok(false),
@@ -337,7 +345,7 @@ pub(crate) trait LedgerDatabase: Send + Sync + 'static {
     /// Adds rows, sums and the chain's end in one transaction, or changes nothing.
     async fn append(&self, batch: &Batch<'_>) -> Result<Appended, sqlx::Error>;
 
-    async fn stored(&self, request: &RequestId) -> Result<Option<StoredUsageRow>, sqlx::Error>;
+    async fn stored(&self, request: &RequestId) -> Result<Option<UsageRow>, sqlx::Error>;
 }
 
 #[cfg(test)]
@@ -407,24 +415,12 @@ mod tests {
             }
         }
 
-        async fn stored(&self, request: &RequestId) -> Result<Option<StoredUsageRow>, sqlx::Error> {
+        async fn stored(&self, request: &RequestId) -> Result<Option<UsageRow>, sqlx::Error> {
             let still_lost = |looks: u64| looks.checked_sub(1);
             if self.lost_looks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, still_lost).is_ok() {
                 return Err(lost());
             }
-            Ok(self.rows.lock().await.get(request.as_str()).map(|row| StoredUsageRow {
-                request_id: row.request_id.to_string(),
-                account_id: row.account.0,
-                key_id: row.key.0,
-                model: row.model.clone(),
-                input_tokens: row.input_tokens.into(),
-                output_tokens: row.output_tokens.into(),
-                input_price_nanos: row.prices.input.nanos_per_token(),
-                output_price_nanos: row.prices.output.nanos_per_token(),
-                cost_nanos: row.cost.0,
-                at_ms: row.at.0,
-                ended: row.ended.as_str().to_owned(),
-            }))
+            Ok(self.rows.lock().await.get(request.as_str()).cloned())
         }
     }
 

@@ -8,7 +8,7 @@ use crate::db::url::Place;
 use crate::db::write_slot::Connector;
 use crate::ledger::months::ids_of;
 use crate::{DatabaseUrl, Health, LimitsKept, ServingLock, SqliteStore, Store, StoreError};
-use chancery_domain::{Day, Month};
+use chancery_domain::Month;
 use sqlx::sqlite::{SqliteRow, SqliteValueRef};
 use sqlx::{AssertSqlSafe, ConnectOptions, Decode, Row, Sqlite, SqliteConnection, ValueRef};
 use std::collections::BTreeSet;
@@ -87,7 +87,7 @@ impl MoveSource {
             sqlx::query_scalar("SELECT DISTINCT day FROM usage_days").fetch_all(&mut self.held).await?;
         let mut possible = BTreeSet::new();
         for day in days {
-            let month = Month::of(crate::ledger::queries::day(day).map(Day::start)?);
+            let month = Month::of(crate::db::values::day(day)?.start());
             possible.extend([month.previous(), month]);
         }
         let mut months = Vec::new();
