@@ -4,7 +4,6 @@
 use crate::StoreError;
 use crate::audit::types::ChainedAuditRow;
 use crate::clients::rows::count;
-use crate::db::both::for_both_connections;
 use crate::db::{Conn, Dialect, FromRow, Row, Statement, TxError, corrupt, query};
 use crate::ledger::batch::stored_count;
 use chancery_domain::{
@@ -102,19 +101,5 @@ pub(crate) async fn link(conn: &mut Conn<'_>, writer: WriterId, rows: &[AuditRow
     match moved {
         1 => Ok(()),
         _ => Err(StoreError::Unavailable("the end of the audit's chain has moved".to_owned()).into()),
-    }
-}
-
-/// For steps that do not run on `Conn` yet.
-#[async_trait::async_trait]
-pub(crate) trait AuditChain {
-    async fn link(&mut self, writer: WriterId, rows: &[AuditRow]) -> Result<(), TxError>;
-}
-
-for_both_connections! {
-    impl AuditChain {
-        async fn link(&mut self, writer: WriterId, rows: &[AuditRow]) -> Result<(), TxError> {
-            link(&mut Conn::from(&mut *self), writer, rows).await
-        }
     }
 }

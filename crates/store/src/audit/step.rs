@@ -15,9 +15,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard};
 
-/// How often PostgreSQL may undo one step because of what other nodes did at the same time.
-pub(crate) const MAX_UNDONE: u32 = 5;
-
 #[derive(Default)]
 pub(crate) struct DecisionTurns(Mutex<()>);
 
@@ -27,8 +24,6 @@ impl DecisionTurns {
         turn.map_err(|_| StoreError::Unavailable("too many wait for a record; try again soon".to_owned()))
     }
 }
-
-pub(crate) use crate::db::TxError as Stopped;
 
 /// The only way to change or read what needs a permit: the decision is linked into this process's chain in the transaction that
 /// does what it allows.
@@ -130,69 +125,3 @@ impl AuditedSteps {
 pub(crate) trait HasAudit: HasDb {
     fn audited(&self) -> &AuditedSteps;
 }
-
-/// Takes a step in a transaction of its own, which is all there is of it or nothing. Gives what the step gives. The step may
-/// run several times.
-macro_rules! decided {
-    ($store:expr, |$transaction:ident| $step:expr) => {{
-        let _turn = $store.decision_turns.take().await?;
-        let mut undone = 0;
-        let outcome = loop {
-            let outcome = crate::db::retry::patiently!(
-                crate::db::retry::COMMAND_PATIENCE,
-                $store.writer().await?,
-                |connection| async {
-                    let mut $transaction =
-                        sqlx::Connection::begin_with(&mut *connection, Self::BEGIN).await?;
-                    match $step.await {
-                        Ok(done) => $transaction.commit().await.map(|()| Ok(done)),
-                        Err(crate::audit::step::Stopped::Rejected(error)) => {
-                            $transaction.rollback().await.map(|()| Err(error))
-                        }
-                        Err(crate::audit::step::Stopped::Database(error)) => Err(error),
-                    }
-                }
-            );
-            match outcome {
-                Err(error)
-                    if crate::db::error_codes::is_undone(&error)
-                        && undone < crate::audit::step::MAX_UNDONE =>
-                {
-                    undone += 1;
-                }
-                outcome => break outcome,
-            }
-        };
-        outcome.map_err(|error| crate::db::error_codes::explain(&error))?
-    }};
-}
-
-/// Notes a decision that is only about reading.
-macro_rules! note {
-    ($store:expr, $permit:expr) => {{
-        let row = [$permit.to_audit_row()];
-        let noted: Result<(), StoreError> =
-            crate::audit::step::decided!($store, |transaction| transaction.link($store.lease.writer, &row));
-        noted?
-    }};
-}
-
-/// Reads several things as they are at one moment.
-macro_rules! reading {
-    ($pool:expr, $answer:ident, |$moment:ident| $read:expr) => {{
-        let read = async {
-            let mut connection = $pool.acquire().await?;
-            let mut $moment = sqlx::Connection::begin_with(&mut *connection, Self::BEGIN_READING).await?;
-            match $read.await {
-                Ok(found) => $moment.commit().await.map(|()| Ok(found)),
-                Err(crate::audit::step::Stopped::Rejected(error)) => {
-                    $moment.rollback().await.map(|()| Err(error))
-                }
-                Err(crate::audit::step::Stopped::Database(error)) => Err(error),
-            }
-        };
-        $answer(read).await?
-    }};
-}
-
-pub(crate) use {decided, note, reading};

@@ -1,7 +1,6 @@
 //! What all aggregates share: connections, statements, rows and transactions over SQLite and PostgreSQL. An aggregate writes
 //! its SQL once, with `$1` parameters, and never names a driver's type.
 
-pub(crate) mod both;
 mod conn;
 mod database;
 pub(crate) mod error_codes;
@@ -15,7 +14,6 @@ pub(crate) mod serving_lock;
 pub(crate) mod sqlite;
 mod statement;
 pub(crate) mod tables;
-pub(crate) mod transaction;
 mod tx;
 pub(crate) mod url;
 pub(crate) mod values;

@@ -37,24 +37,3 @@ impl Patience {
         }
     }
 }
-
-/// Takes the connection, runs the statement and lets the connection go; and again while the lock is another process's.
-/// It is let go between two tries, so that the ledger and the commands of one process do not wait for each other.
-/// Gives a `Result<_, sqlx::Error>`. A macro, for the type of a closure cannot say that its future is `Send`.
-macro_rules! patiently {
-    ($limit:expr, $turn:expr, |$connection:ident| $statement:expr) => {{
-        let mut patience = crate::db::retry::Patience::of($limit);
-        loop {
-            let outcome = {
-                let mut $connection = $turn;
-                crate::db::error_codes::within_time($statement).await
-            };
-            match outcome {
-                Err(error) if patience.allows_another_try(&error).await => {}
-                outcome => break outcome,
-            }
-        }
-    }};
-}
-
-pub(crate) use patiently;

@@ -5,7 +5,6 @@ pub(crate) mod chains;
 pub(crate) mod day_sums;
 pub(crate) mod months;
 pub(crate) mod postgres;
-pub(crate) mod queries;
 pub(crate) mod reports;
 pub(crate) mod sqlite;
 pub(crate) mod types;

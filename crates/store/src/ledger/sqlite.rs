@@ -3,8 +3,8 @@
 
 use crate::accounts::spending::RELEASE;
 use crate::db::Conn;
-use crate::db::error_codes::STATEMENT_TIMEOUT;
-use crate::db::retry::patiently;
+use crate::db::error_codes::{STATEMENT_TIMEOUT, with_timeout};
+use crate::db::retry::Patience;
 use crate::db::sqlite::SqliteConnector;
 use crate::db::write_slot::WriteSlot;
 use crate::idempotency::keys::FINISH;
@@ -12,6 +12,7 @@ use crate::ledger::batch::{Batch, DaySum, LinkedRow, stored_count};
 use crate::ledger::chains::{SET_HEAD, read_head, read_row};
 use crate::ledger::writer::{Appended, LedgerDatabase, MAX_BATCH};
 use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use chancery_domain::{ChainHead, RequestId, UsageRow, WriterId};
 use sqlx::{AssertSqlSafe, SqliteConnection};
 use std::sync::Arc;
@@ -171,24 +172,43 @@ impl LedgerDatabase for SqliteLedger {
     const LEAVES_GAPS: bool = true;
 
     async fn head(&self, writer: WriterId) -> Result<ChainHead, sqlx::Error> {
-        let outcome = patiently!(STATEMENT_TIMEOUT, self.slot.hold().await?, |connection| async {
-            read_head(&mut Conn::from(&mut *connection), writer).await
+        let head = self.with_retry(&writer, |connection, writer| {
+            Box::pin(async move { read_head(&mut Conn::from(connection), *writer).await })
         });
-        Ok(self.slot.unless_broken(outcome).await?.unwrap_or_default())
+        Ok(head.await?.unwrap_or_default())
     }
 
     async fn append(&self, batch: &Batch<'_>) -> Result<Appended, sqlx::Error> {
-        let outcome = patiently!(STATEMENT_TIMEOUT, self.slot.hold().await?, |connection| {
-            self.append_in_one_transaction(&mut connection, batch)
+        let appended = self.with_retry(&(self, batch), |connection, (ledger, batch)| {
+            Box::pin(ledger.append_in_one_transaction(connection, batch))
         });
-        self.slot.unless_broken(outcome).await
+        appended.await
     }
 
     async fn stored(&self, request: &RequestId) -> Result<Option<UsageRow>, sqlx::Error> {
-        let outcome = patiently!(STATEMENT_TIMEOUT, self.slot.hold().await?, |connection| async {
-            read_row(&mut Conn::from(&mut *connection), request).await
+        let stored = self.with_retry(request, |connection, request| {
+            Box::pin(async move { read_row(&mut Conn::from(connection), request).await })
         });
-        self.slot.unless_broken(outcome).await
+        stored.await
+    }
+}
+
+impl SqliteLedger {
+    /// Takes the connection, runs the step and lets the connection go; and again while the lock is another process's. It is let go
+    /// in between, so that the ledger and the commands of one process do not wait for each other.
+    async fn with_retry<A: Sync + ?Sized, T>(
+        &self,
+        args: &A,
+        step: impl for<'t> Fn(&'t mut SqliteConnection, &'t A) -> BoxFuture<'t, Result<T, sqlx::Error>> + Send + Sync,
+    ) -> Result<T, sqlx::Error> {
+        let mut patience = Patience::of(STATEMENT_TIMEOUT);
+        loop {
+            let outcome = with_timeout(step(&mut *self.slot.hold().await?, args)).await;
+            match outcome {
+                Err(error) if patience.allows_another_try(&error).await => {}
+                outcome => return self.slot.unless_broken(outcome).await,
+            }
+        }
     }
 }
 
