@@ -1,112 +1,76 @@
 //! Where accounts, keys and the ledger are kept: SQLite for one machine, PostgreSQL for many, behind the same traits.
 //! Each method is one atomic step named after what happens; no transaction and no SQL leaves this crate.
 
-mod account_deeds;
-mod account_desk;
-mod account_history;
 mod accounts;
-mod attempts;
 mod audit;
-mod audit_chain;
-mod billing_traits;
-mod both;
-mod client_changes;
-mod client_list;
-mod client_looks;
-mod client_records;
-mod client_rows;
-mod client_traits;
-mod client_words;
+mod billing;
 mod clients;
-mod decided;
-mod entries;
+mod db;
 mod error;
-mod failure;
-mod gaps;
-mod grants;
-mod health;
 mod idempotency;
-mod invoice_issue;
-mod invoice_list;
-mod invoice_months;
-mod invoice_rows;
-mod invoices;
-mod keys;
-mod lease;
+mod leases;
 mod ledger;
-mod ledger_batch;
-mod ledger_months;
-mod ledger_postgres;
-mod ledger_sqlite;
-mod ledger_writer;
-mod mailbox_proofs;
-mod migrations;
-mod moving;
-mod new_clients;
-mod patience;
 mod people;
-mod postgres;
-mod provider_accounts;
-mod provider_sessions;
-mod provider_traits;
-mod serving_lock;
-mod sessions;
-mod shared_secrets;
-mod sign_ins;
-mod signing_keys;
-mod slot;
-mod spending;
-mod spending_turns;
-mod sqlite;
-mod team;
+mod provider;
+mod secrets;
+mod throttles;
 mod traits;
-mod transaction;
-mod url;
-mod usage;
-mod usage_reports;
+mod transfer;
 
-pub use billing_traits::{
-    ACCOUNTS_PER_PAGE, ACTIVITY_LINES_AT_ONCE, AccountChoice, AccountDeed, AccountDesk, AccountDone,
-    AccountEvent, AccountEventId, AccountOverview, AccountPage, AccountQuery, AccountRecord, AccountSubject,
-    AccountUsage, BillingChange, BillingContact, CreditOrder, INVOICES_PER_PAGE, InvoicePage, InvoiceQuery,
-    InvoiceRecord, InvoiceSums, Invoices, IssueOrder, Issued, KeyUsage, KeyUse, ListedInvoice,
-    MAX_ACCOUNT_EVENTS, MAX_ACCOUNTS_OFFERED, MAX_KEYS_LISTED, MAX_USAGE_LINES, MonthToBill, PaymentDeed,
-    PeakDay, RefusedDay, RefusedOnDay, Render, UnbilledMonth, UsageMonth, UsageReport, UsageReports,
+pub use accounts::types::{
+    ACCOUNTS_PER_PAGE, AccountChoice, AccountDeed, AccountDesk, AccountDone, AccountEvent, AccountEventId,
+    AccountOverview, AccountPage, AccountQuery, AccountRecord, AccountSubject, Accounts, BillingChange,
+    BillingContact, CapChange, KeyOwner, KeyUse, Keys, LimitsChange, MAX_ACCOUNT_EVENTS,
+    MAX_ACCOUNTS_OFFERED, MAX_KEYS_LISTED, NewAccount, NewKey, Reserved, Spending, SpendingReservation,
 };
-pub use client_traits::{
-    AUDIT_ROWS_PER_PAGE, Audit, AuditLine, AuditPlace, AuditQuery, AuditTurn, CLIENTS_PER_PAGE,
-    ChainedAuditRow, Changed, ClientChange, ClientLine, ClientOrder, ClientPage, ClientQuery, ClientRecord,
+pub use audit::types::{
+    AUDIT_ROWS_PER_PAGE, Audit, AuditLine, AuditPlace, AuditQuery, AuditTurn, ChainedAuditRow,
+};
+pub use billing::types::{
+    CreditOrder, INVOICES_PER_PAGE, InvoicePage, InvoiceQuery, InvoiceRecord, InvoiceSums, Invoices,
+    IssueOrder, Issued, ListedInvoice, MonthToBill, PaymentDeed, Render, UnbilledMonth,
+};
+pub use clients::entries::MAX_ENTRIES_PER_CLIENT;
+pub use clients::types::{
+    CLIENTS_PER_PAGE, Changed, ClientChange, ClientLine, ClientOrder, ClientPage, ClientQuery, ClientRecord,
     ClientRecords, ClientVersion, ENTRIES_PER_PAGE, EntriesWanted, EntryChange, EntryCounts, EntryPlace,
-    EntryVersion, Look, MAX_LOOKS, MAX_VERSIONS_AT_ONCE, NewClient, NewEntry, Ownership, TeamMember,
-    VersionsWanted,
+    EntryVersion, Look, MAX_LOOKS, MAX_VERSIONS_AT_ONCE, NewClient, NewEntry, Ownership, VersionsWanted,
 };
-pub use entries::MAX_ENTRIES_PER_CLIENT;
+pub use db::health::Health;
 pub use error::StoreError;
-pub use keys::{KeyLabelError, MAX_KEY_LABEL_CHARS, key_label};
-pub use lease::LEASE;
-pub use moving::{MoveSource, MoveStep, MoveTarget, MovedTable, Steps};
-pub use postgres::PostgresStore;
-pub use provider_traits::{
-    Attempt, Attempts, CodePresented, Consent, ConsentQuestion, Counted, Grant, Grants, MailboxProof,
-    MailboxProofs, NewCode, NewProviderAccount, NewProviderSession, PasswordHash, ProofPurpose,
-    ProviderAccount, ProviderAccounts, ProviderSession, ProviderSessions, Redeemed, SigningKey, SigningKeys,
+pub use idempotency::types::{Claim, Claimed, FinishedReply, IdempotencyKeys, KeptKey, KeyHolder};
+pub use leases::types::Leases;
+pub use ledger::types::{
+    ACTIVITY_LINES_AT_ONCE, AccountUsage, ChainedRow, KeptReply, KeyUsage, Ledger, MAX_USAGE_LINES, Months,
+    PeakDay, RefusedDay, RefusedOnDay, Settlement, UsageMonth, UsageReport, UsageReports,
 };
-pub use serving_lock::{LimitsKept, ServingLock, ServingWatch};
-pub use sessions::MAX_SESSIONS_PER_PERSON;
-pub use sign_ins::{
+pub use people::types::{
+    Arrival, CodeSending, CodeTry, HalfSignIn, MailedCode, NewSession, People, RemovedPerson, Sessions,
+    SignIn, SignIns, SignedIn, TeamMember,
+};
+pub use provider::types::{
+    CodePresented, Consent, ConsentQuestion, Grant, Grants, MailboxProof, MailboxProofs, NewCode,
+    NewProviderAccount, NewProviderSession, PasswordHash, ProofPurpose, ProviderAccount, ProviderAccounts,
+    ProviderSession, ProviderSessions, Redeemed, SigningKey, SigningKeys,
+};
+pub use secrets::types::SharedSecrets;
+pub use throttles::types::{Attempt, Attempts, Counted};
+pub use traits::Store;
+
+pub use accounts::keys::{KeyLabelError, MAX_KEY_LABEL_CHARS, key_label};
+pub use db::postgres::PostgresStore;
+pub use db::serving_lock::{LimitsKept, ServingLock, ServingWatch};
+pub use db::sqlite::SqliteStore;
+pub use db::url::DatabaseUrl;
+pub use leases::lease::LEASE;
+pub use ledger::usage::{DayUsage, UsageBy, UsageByError, UsageGroup, UsageQuery, UsageSum, UsageTotals};
+pub use people::email_codes::{
     CODE_PAUSE, CODE_TRIES_MEMORY, CODES_MEMORY, FAILED_LETTER_PAUSE, MAX_CODE_TRIES,
     MAX_CODE_TRIES_PER_MAILBOX, MAX_CODES_PER_IDENTITY, MAX_CODES_PER_MAILBOX, MAX_CODES_PER_SIGN_IN,
-    MAX_SIGN_INS,
 };
-pub use sqlite::SqliteStore;
-pub use traits::{
-    Accounts, Arrival, CapChange, ChainedRow, Claim, Claimed, CodeSending, CodeTry, FinishedReply,
-    HalfSignIn, Health, IdempotencyKeys, KeptKey, KeptReply, KeyHolder, KeyOwner, Keys, Leases, Ledger,
-    LimitsChange, MailedCode, Months, NewAccount, NewKey, NewSession, People, RemovedPerson, Reserved,
-    Sessions, Settlement, SharedSecrets, SignIn, SignIns, SignedIn, Spending, SpendingReservation, Store,
-};
-pub use url::DatabaseUrl;
-pub use usage::{DayUsage, UsageBy, UsageByError, UsageGroup, UsageQuery, UsageSum, UsageTotals};
+pub use people::sessions::MAX_SESSIONS_PER_PERSON;
+pub use people::sign_ins::MAX_SIGN_INS;
+pub use transfer::{MoveSource, MoveStep, MoveTarget, MovedTable, Steps};
 
 use std::sync::Arc;
 
@@ -114,8 +78,8 @@ use std::sync::Arc;
 /// tokio runtime, for it starts the task that writes the ledger. Call `Health::close` before the runtime ends.
 pub async fn open(url: &DatabaseUrl) -> Result<Arc<dyn Store>, StoreError> {
     Ok(match &url.0 {
-        url::Place::Sqlite(file) => Arc::new(SqliteStore::open(file).await?),
-        url::Place::Postgres(_) => Arc::new(PostgresStore::open(url).await?),
+        db::url::Place::Sqlite(file) => Arc::new(SqliteStore::open(file).await?),
+        db::url::Place::Postgres(_) => Arc::new(PostgresStore::open(url).await?),
     })
 }
 
@@ -124,7 +88,7 @@ pub async fn open(url: &DatabaseUrl) -> Result<Arc<dyn Store>, StoreError> {
 /// was ever used. An older schema is still brought up to date.
 pub async fn open_existing(url: &DatabaseUrl) -> Result<Arc<dyn Store>, StoreError> {
     Ok(match &url.0 {
-        url::Place::Sqlite(file) => Arc::new(SqliteStore::open_existing(file).await?),
-        url::Place::Postgres(_) => Arc::new(PostgresStore::open_existing(url).await?),
+        db::url::Place::Sqlite(file) => Arc::new(SqliteStore::open_existing(file).await?),
+        db::url::Place::Postgres(_) => Arc::new(PostgresStore::open_existing(url).await?),
     })
 }

@@ -1,0 +1,92 @@
+//! What can be done with keys, each a step of a transaction that locks what it changes, so that the line in the history tells
+//! what truly was before. Whoever locks a key and an account takes the key first.
+
+use crate::accounts::accounts::{self, lock_for_read};
+use crate::accounts::history::{self, About, add_event};
+use crate::accounts::keys::{self, check_label, why_not_on_account};
+use crate::db::error_codes::is_unique_violation;
+use crate::db::{Conn, TxError, query};
+use crate::{AccountDone, AccountEventId, AccountSubject, NewKey, StoreError};
+use chancery_domain::{Account, AccountId, AccountState, Asked, Key, KeyPrefix, KeyState};
+
+const SET_LABEL: &str = "UPDATE api_keys SET label = $2 WHERE id = $1";
+
+fn done(key: Key, event: Option<AccountEventId>) -> AccountDone {
+    AccountDone { subject: AccountSubject::Key(key), event }
+}
+
+pub(crate) async fn create(conn: &mut Conn<'_>, asked: &Asked, new: &NewKey) -> Result<AccountDone, TxError> {
+    check_label(&new.label)?;
+    if let Some(account) = new.account {
+        let found = lock_for_read(conn, account).await?;
+        if !found.as_ref().is_some_and(|account| account.state == AccountState::Open) {
+            return Err(why_not_on_account(found, account).into());
+        }
+    }
+    let key: Key =
+        keys::insert(new).fetch_one(conn).await.map_err(|error| match is_unique_violation(&error) {
+            true => TxError::Rejected(StoreError::KeyPrefixTaken(new.prefix.clone())),
+            false => error.into(),
+        })?;
+    let event = add_event(conn, asked, About::key(&key), history::key_created(&key)).await?;
+    Ok(done(key, Some(event)))
+}
+
+pub(crate) async fn set_label(
+    conn: &mut Conn<'_>,
+    asked: &Asked,
+    key: &KeyPrefix,
+    label: &str,
+) -> Result<AccountDone, TxError> {
+    check_label(label)?;
+    let key = keys::lock(conn, key).await?;
+    let Some(line) = history::key_labelled(&key, label) else { return Ok(done(key, None)) };
+    query(SET_LABEL).bind(key.id.0).bind(label).execute(conn).await?;
+    let event = add_event(conn, asked, About::key(&key), line).await?;
+    Ok(done(Key { label: label.to_owned(), ..key }, Some(event)))
+}
+
+pub(crate) async fn attach(
+    conn: &mut Conn<'_>,
+    asked: &Asked,
+    key: &KeyPrefix,
+    to: AccountId,
+) -> Result<AccountDone, TxError> {
+    let key = keys::lock(conn, key).await?;
+    if let KeyState::Revoked { .. } = key.state {
+        return Err(StoreError::KeyRevoked(key.prefix).into());
+    }
+    let found = lock_for_read(conn, to).await?;
+    let to = match (found, keys::attach(key.id, to).execute(conn).await?) {
+        (Some(account), 1) => account,
+        (found, _) => return Err(why_not_on_account(found, to).into()),
+    };
+    if key.account == Some(to.id) {
+        return Ok(done(key, None));
+    }
+    let from: Option<Account> = match key.account {
+        None => None,
+        Some(from) => Some(query(accounts::WITH_ID).bind(from.0).fetch_one(conn).await?),
+    };
+    if from.is_some() {
+        add_event(conn, asked, About::key(&key), history::key_gone(&key, &to.name)).await?;
+    }
+    let line = history::key_attached(&key, from.as_ref().map(|from| &from.name));
+    let key = Key { account: Some(to.id), ..key };
+    let event = add_event(conn, asked, About::key(&key), line).await?;
+    Ok(done(key, Some(event)))
+}
+
+pub(crate) async fn revoke(
+    conn: &mut Conn<'_>,
+    asked: &Asked,
+    key: &KeyPrefix,
+) -> Result<AccountDone, TxError> {
+    let key = keys::lock(conn, key).await?;
+    if let KeyState::Revoked { .. } = key.state {
+        return Ok(done(key, None));
+    }
+    keys::revoke(key.id, asked.at).execute(conn).await?;
+    let event = add_event(conn, asked, About::key(&key), history::key_revoked(&key)).await?;
+    Ok(done(Key { state: KeyState::Revoked { at: asked.at }, ..key }, Some(event)))
+}

@@ -1,0 +1,155 @@
+//! Billing accounts and keys for those who manage them: what the pages read, each right after its decision and as it was at
+//! one moment. Sums come from those by day, never from the ledger's rows. The changes themselves are in `changes`.
+
+use crate::accounts::{accounts, changes, history};
+use crate::audit::step::HasAudit;
+use crate::db::{Conn, FromRow, Row, Statement, TxError, query, values};
+use crate::{
+    ACCOUNTS_PER_PAGE, AccountChoice, AccountDeed, AccountDesk, AccountDone, AccountOverview, AccountPage,
+    AccountQuery, AccountRecord, KeyUse, MAX_ACCOUNTS_OFFERED, MAX_KEYS_LISTED, StoreError, UsageTotals,
+};
+use chancery_domain::{Account, AccountId, AccountName, Key, Month};
+use chancery_policy::{ManageAccounts, Permit, ReadAccounts};
+use std::collections::HashMap;
+
+/// Without the month's sums.
+impl FromRow for AccountOverview {
+    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        let (active_keys, month) = (row.count("active_keys")?, UsageTotals::default());
+        Ok(Self { account: Account::from_row(row)?, active_keys, month })
+    }
+}
+
+impl FromRow for KeyUse {
+    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        let last_day: Option<i64> = row.get("last_day")?;
+        Ok(Self { key: Key::from_row(row)?, last_used: last_day.map(values::day).transpose()? })
+    }
+}
+
+impl FromRow for AccountChoice {
+    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        Ok(Self { id: AccountId(row.get("id")?), name: AccountName::from_stored(row.get("name")?) })
+    }
+}
+
+impl FromRow for (AccountId, UsageTotals) {
+    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        Ok((AccountId(row.get("account_id")?), UsageTotals::from_row(row)?))
+    }
+}
+
+/// Closed ones last. Truth sorts after falsehood in both databases.
+const PAGE: &str = "SELECT a.*, (SELECT COUNT(*) FROM api_keys k \
+        WHERE k.account_id = a.id AND k.revoked_at_ms IS NULL) AS active_keys \
+    FROM accounts a ORDER BY (a.closed_at_ms IS NOT NULL), a.name LIMIT $1 OFFSET $2";
+const TOTAL: &str = "SELECT COUNT(*) FROM accounts";
+const OPEN: &str = "SELECT id, name FROM accounts WHERE closed_at_ms IS NULL ORDER BY name LIMIT $1";
+
+/// The last use of a key is the last entry of an index, however much it has used.
+const KEYS: &str = "SELECT k.*, (SELECT MAX(u.day) FROM usage_days u WHERE u.key_id = k.id) AS last_day FROM api_keys k \
+    WHERE k.account_id = $2 ORDER BY (k.revoked_at_ms IS NOT NULL), k.created_at_ms DESC, k.id DESC LIMIT $1";
+const KEYS_TOTAL: &str = "SELECT COUNT(*) FROM api_keys WHERE account_id = $1";
+const UNATTACHED: &str = "SELECT k.*, (SELECT MAX(u.day) FROM usage_days u WHERE u.key_id = k.id) AS last_day FROM api_keys k \
+    WHERE k.account_id IS NULL ORDER BY (k.revoked_at_ms IS NOT NULL), k.created_at_ms DESC, k.id DESC LIMIT $1";
+const UNATTACHED_TOTAL: &str = "SELECT COUNT(*) FROM api_keys WHERE account_id IS NULL";
+const UNATTACHED_ACTIVE: &str = "SELECT k.*, (SELECT MAX(u.day) FROM usage_days u WHERE u.key_id = k.id) AS last_day FROM api_keys k \
+    WHERE k.account_id IS NULL AND k.revoked_at_ms IS NULL \
+    ORDER BY (k.revoked_at_ms IS NOT NULL), k.created_at_ms DESC, k.id DESC LIMIT $1";
+
+async fn page(conn: &mut Conn<'_>, page: AccountQuery) -> Result<AccountPage, TxError> {
+    let offset = i64::from(page.page.saturating_sub(1)) * i64::from(ACCOUNTS_PER_PAGE);
+    let read = query(PAGE).bind(i64::from(ACCOUNTS_PER_PAGE)).bind(offset);
+    let mut accounts: Vec<AccountOverview> = read.fetch_all(conn).await?;
+    let ids: Vec<AccountId> = accounts.iter().map(|overview| overview.account.id).collect();
+    let sums = sums(conn, &ids, page.month).await?;
+    for overview in &mut accounts {
+        overview.month = sums.get(&overview.account.id).copied().unwrap_or_default();
+    }
+    Ok(AccountPage {
+        accounts,
+        total: query(TOTAL).fetch_one(conn).await?,
+        unattached: query(UNATTACHED).bind(i64::from(MAX_KEYS_LISTED)).fetch_all(conn).await?,
+        unattached_total: query(UNATTACHED_TOTAL).fetch_one(conn).await?,
+        events: history::events(conn, None).await?,
+        open_accounts: open_accounts(conn).await?,
+    })
+}
+
+async fn record(conn: &mut Conn<'_>, id: AccountId, month: Month) -> Result<Option<AccountRecord>, TxError> {
+    let account: Option<Account> = query(accounts::WITH_ID).bind(id.0).fetch_optional(conn).await?;
+    let Some(account) = account else { return Ok(None) };
+    Ok(Some(AccountRecord {
+        account,
+        billing: query(changes::BILLING).bind(id.0).fetch_one(conn).await?,
+        keys: query(KEYS).bind(i64::from(MAX_KEYS_LISTED)).bind(id.0).fetch_all(conn).await?,
+        keys_total: query(KEYS_TOTAL).bind(id.0).fetch_one(conn).await?,
+        month: sums(conn, &[id], month).await?.remove(&id).unwrap_or_default(),
+        events: history::events(conn, Some(id)).await?,
+        unattached: query(UNATTACHED_ACTIVE).bind(i64::from(MAX_KEYS_LISTED)).fetch_all(conn).await?,
+        open_accounts: open_accounts(conn).await?,
+    }))
+}
+
+async fn sums(
+    conn: &mut Conn<'_>,
+    accounts: &[AccountId],
+    month: Month,
+) -> Result<HashMap<AccountId, UsageTotals>, sqlx::Error> {
+    if accounts.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let mut sum = Statement::new(
+        "SELECT account_id, CAST(SUM(requests) AS BIGINT) AS requests, \
+         CAST(SUM(input_tokens) AS BIGINT) AS input_tokens, CAST(SUM(output_tokens) AS BIGINT) AS output_tokens, \
+         CAST(SUM(cost_nanos) AS BIGINT) AS cost_nanos FROM usage_days WHERE day >= ",
+    );
+    sum.push_bind(i64::from(month.first_day().0))
+        .push(" AND day <= ")
+        .push_bind(i64::from(month.last_day().0));
+    sum.push(" AND account_id IN ").push_list(accounts.iter().map(|account| account.0));
+    sum.push(" GROUP BY account_id");
+    let sums = sum.build().persistent(accounts.len() == 1).fetch_all(conn).await?;
+    Ok(sums.into_iter().collect())
+}
+
+async fn open_accounts(conn: &mut Conn<'_>) -> Result<Vec<AccountChoice>, sqlx::Error> {
+    query(OPEN).bind(i64::from(MAX_ACCOUNTS_OFFERED)).fetch_all(conn).await
+}
+
+#[async_trait::async_trait]
+impl<S: HasAudit> AccountDesk for S {
+    async fn read_accounts(
+        &self,
+        permit: Permit<ReadAccounts>,
+        query: AccountQuery,
+    ) -> Result<AccountPage, StoreError> {
+        self.audited().record(&[permit.to_audit_row()]).await?;
+        self.db().snapshot(&query, |conn, query| Box::pin(page(conn, *query))).await
+    }
+
+    async fn read_account(
+        &self,
+        permit: Permit<ReadAccounts>,
+        account: AccountId,
+        month: Month,
+    ) -> Result<Option<AccountRecord>, StoreError> {
+        self.audited().record(&[permit.to_audit_row()]).await?;
+        let args = (account, month);
+        let read =
+            self.db().snapshot(&args, |conn, (account, month)| Box::pin(record(conn, *account, *month)));
+        read.await
+    }
+
+    async fn do_with_account(
+        &self,
+        permit: Permit<ManageAccounts>,
+        deed: AccountDeed,
+    ) -> Result<AccountDone, StoreError> {
+        let (decision, args) = ([permit.to_audit_row()], (permit.asked(), &deed));
+        let changed = self
+            .audited()
+            .run(&decision, &args, |conn, (asked, change)| Box::pin(changes::apply(conn, asked, change)));
+        changed.await
+    }
+}

@@ -1,0 +1,336 @@
+//! How invoices and credit notes are issued, and what becomes of them.
+//!
+//! 1. Whoever issues something holds the numbers first, so that documents come one after the other, on all nodes: two who issue
+//!    one month make one invoice, and there is no gap between two numbers.
+//! 2. For an invoice the account's month is held next. Who settles into it at this moment is done before, or waits until the
+//!    invoice is there and is then refused by the database. Who settles into other months never waits.
+//! 3. The document is made while all this is held. Where that fails, nothing has happened.
+
+use crate::billing::months::{self, billed_by, buyer};
+use crate::billing::rows::{
+    self, CREDIT_NOTE, INVOICE, PART, TOKENS, add_lines_and_events, invalid, stored_change, stored_number,
+};
+use crate::db::{Conn, Dialect, Statement, TxError, query};
+use crate::ledger::batch::stored_count;
+use crate::{CreditOrder, InvoiceRecord, IssueOrder, Issued, PaymentDeed, Render, StoreError};
+use chancery_domain::{
+    Asked, Bill, Credited, Day, Invoice, InvoiceDeed, InvoiceKind, InvoiceNumber, InvoiceState, InvoiceTerms,
+    LineItem, ModelUsage, Month, Nanos, UnixMillis,
+};
+use sha2::{Digest, Sha256};
+
+/// Lines that one statement adds.
+const MAX_LINES_AT_ONCE: usize = 500;
+
+const NEXT_SERIAL: &str = "UPDATE invoice_serials SET serial = serial + 1 WHERE year = $1 RETURNING serial";
+const FIRST_SERIAL: &str = "INSERT INTO invoice_serials (year, serial) VALUES ($1, 1)";
+const LAST_ISSUED: &str = "SELECT issued_at_ms FROM invoices ORDER BY year DESC, serial DESC LIMIT 1";
+const ADD_INVOICE: &str = "INSERT INTO invoices (year, serial, kind, of_year, of_serial, reason, account_id, month, \
+    issued_at_ms, due_day, currency, seller_name, letterhead, payment, buyer_name, buyer_address, buyer_email, \
+    tax_name, tax_rate_ppm, subtotal_minor, tax_minor, total_minor, exact_nanos, document_hash, state) VALUES \
+    ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25)";
+const ADD_DOCUMENT: &str = "INSERT INTO invoice_documents (year, serial, pdf) VALUES ($1, $2, $3)";
+const ADD_EVENT: &str = "INSERT INTO invoice_events (year, serial, deed, note_year, note_serial, by_id, at_ms) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7)";
+const SET_BILLED: &str = "UPDATE account_months SET invoice_year = $3, invoice_serial = $4 \
+    WHERE account_id = $1 AND month = $2 AND invoice_year IS NULL";
+const SET_UNBILLED: &str = "UPDATE account_months SET invoice_year = NULL, invoice_serial = NULL \
+    WHERE account_id = $1 AND month = $2 AND invoice_year = $3 AND invoice_serial = $4";
+const SET_CREDITED: &str = "UPDATE invoices SET state = $3, credited_subtotal = $4, credited_total = $5 \
+    WHERE year = $1 AND serial = $2";
+const SET_STATE: &str = "UPDATE invoices SET state = $3 WHERE year = $1 AND serial = $2";
+
+const LOCK_NUMBERS: &str = "LOCK TABLE invoice_serials IN SHARE ROW EXCLUSIVE MODE";
+/// Of the account $1 and the month $2. The trigger `invoiced_usage_is_closed` shares it.
+const LOCK_USAGE: &str = "SELECT pg_advisory_xact_lock($2::bigint::integer, usage_lock($1::bigint))";
+const LOCK_INVOICE: &str = "SELECT * FROM invoices WHERE year = $1 AND serial = $2 FOR NO KEY UPDATE";
+
+/// SQLite has one writer anyway.
+async fn lock_numbers(conn: &mut Conn<'_>) -> Result<(), sqlx::Error> {
+    match conn.dialect() {
+        Dialect::Sqlite => Ok(()),
+        Dialect::Postgres => query(LOCK_NUMBERS).execute(conn).await.map(|_| ()),
+    }
+}
+
+pub(crate) async fn issue(
+    conn: &mut Conn<'_>,
+    asked: &Asked,
+    order: &IssueOrder,
+    render: Render<'_>,
+) -> Result<Issued, TxError> {
+    let IssueOrder { account, month, terms } = order;
+    lock_numbers(conn).await?;
+    let Some(buyer) = buyer(conn, *account).await? else {
+        return Err(StoreError::NoSuchAccountId(*account).into());
+    };
+    if let Some(number) = billed_by(conn, *account, *month).await? {
+        return Ok(Issued::Already(number));
+    }
+    if asked.at < month.can_be_issued_from() {
+        return Err(StoreError::MonthStillOpen { month: *month }.into());
+    }
+    if conn.dialect() == Dialect::Postgres {
+        query(LOCK_USAGE).bind(account.0).bind(i64::from(month.number())).execute(conn).await?;
+    }
+    let bill = bill_of(&months::usage(*account, *month).fetch_all(conn).await?, terms)?;
+    if bill.lines.is_empty() {
+        return Err(StoreError::NothingToBill { account: buyer.name, month: *month }.into());
+    }
+    let issued_at = issue_time(conn, asked).await?;
+    let number = next_number(conn, issued_at).await?;
+    let invoice = Invoice {
+        number,
+        kind: InvoiceKind::Invoice,
+        month: *month,
+        issued_at,
+        due: Day(Day::of(issued_at).0.saturating_add(i32::from(terms.payment_days))),
+        seller: terms.seller.clone(),
+        buyer,
+        bill,
+    };
+    add_invoice(conn, asked, &invoice, render).await?;
+    let set_billed = query(SET_BILLED)
+        .bind(account.0)
+        .bind(i64::from(month.number()))
+        .bind(i64::from(number.year))
+        .bind(i64::from(number.serial));
+    match set_billed.execute(conn).await? {
+        1 => Ok(Issued::New(number)),
+        _ => Err(invalid("what an account has used in a month", format!("missing for {month}")).into()),
+    }
+}
+
+pub(crate) async fn credit(
+    conn: &mut Conn<'_>,
+    asked: &Asked,
+    order: &CreditOrder,
+    render: Render<'_>,
+) -> Result<InvoiceNumber, TxError> {
+    let number = order.invoice;
+    lock_numbers(conn).await?;
+    let mut record = [lock_invoice(conn, number).await?];
+    let (state, before) = (record[0].state, record[0].credited);
+    if state == InvoiceState::Void {
+        return Err(nothing_left(number).into());
+    }
+    if before != order.credited_before {
+        return Err(StoreError::CreditedMeanwhile(number).into());
+    }
+    add_lines_and_events(conn, &mut record).await?;
+    let [InvoiceRecord { invoice, .. }] = record;
+    let (bill, credited) = invoice
+        .bill
+        .credited(order.amount, before)
+        .map_err(|why| StoreError::CreditRefused { number, why })?;
+    let account = invoice.buyer.account;
+    let Some(buyer) = buyer(conn, account).await? else {
+        return Err(StoreError::NoSuchAccountId(account).into());
+    };
+    let issued_at = issue_time(conn, asked).await?;
+    let note = Invoice {
+        number: next_number(conn, issued_at).await?,
+        kind: InvoiceKind::CreditNote { of: number, reason: order.reason.clone() },
+        month: invoice.month,
+        issued_at,
+        // Nobody has to pay it.
+        due: Day::of(issued_at),
+        seller: order.terms.seller.clone(),
+        buyer,
+        bill,
+    };
+    add_invoice(conn, asked, &note, render).await?;
+    let is_void = is_all_of(&invoice.bill, credited);
+    let state = if is_void { InvoiceState::Void } else { state };
+    let set_credited = query(SET_CREDITED)
+        .bind(i64::from(number.year))
+        .bind(i64::from(number.serial))
+        .bind(state.as_str())
+        .bind(credited.subtotal.0)
+        .bind(credited.total.0);
+    set_credited.execute(conn).await?;
+    if is_void {
+        let set_unbilled = query(SET_UNBILLED)
+            .bind(account.0)
+            .bind(i64::from(invoice.month.number()))
+            .bind(i64::from(number.year))
+            .bind(i64::from(number.serial));
+        set_unbilled.execute(conn).await?;
+    }
+    let change = if is_void { InvoiceDeed::Voided } else { InvoiceDeed::Credited };
+    add_event(conn, asked, issued_at, number, change(note.number)).await?;
+    Ok(note.number)
+}
+
+pub(crate) async fn record_payment(
+    conn: &mut Conn<'_>,
+    asked: &Asked,
+    number: InvoiceNumber,
+    change: PaymentDeed,
+) -> Result<InvoiceState, TxError> {
+    let record = lock_invoice(conn, number).await?;
+    let (after, change) = match change {
+        PaymentDeed::Paid => (InvoiceState::Paid, InvoiceDeed::Paid),
+        PaymentDeed::TakenBack => (InvoiceState::Issued, InvoiceDeed::PaymentTakenBack),
+    };
+    match record.state {
+        InvoiceState::Void => return Err(StoreError::InvoiceIsVoid(number).into()),
+        state if state == after => return Ok(state),
+        _ => {}
+    }
+    let (year, serial) = (i64::from(number.year), i64::from(number.serial));
+    query(SET_STATE).bind(year).bind(serial).bind(after.as_str()).execute(conn).await?;
+    add_event(conn, asked, asked.at, number, change).await?;
+    Ok(after)
+}
+
+/// The invoice without lines and events, locked until the transaction ends. `NoSuchInvoice` for a credit note too.
+async fn lock_invoice(conn: &mut Conn<'_>, number: InvoiceNumber) -> Result<InvoiceRecord, TxError> {
+    let lock = query(match conn.dialect() {
+        Dialect::Sqlite => rows::ONE,
+        Dialect::Postgres => LOCK_INVOICE,
+    });
+    let lock = lock.bind(i64::from(number.year)).bind(i64::from(number.serial));
+    match lock.fetch_optional::<InvoiceRecord>(conn).await? {
+        Some(record) if record.invoice.kind == InvoiceKind::Invoice => Ok(record),
+        _ => Err(StoreError::NoSuchInvoice(number).into()),
+    }
+}
+
+/// When what is issued now is issued: never before the last document, or numbers and dates would run against each other
+/// where two clocks differ. While the numbers are locked.
+async fn issue_time(conn: &mut Conn<'_>, asked: &Asked) -> Result<UnixMillis, sqlx::Error> {
+    let last: Option<i64> = query(LAST_ISSUED).fetch_optional(conn).await?;
+    Ok(last.map_or(asked.at, |last| asked.at.max(UnixMillis(last))))
+}
+
+/// While the numbers are locked.
+async fn next_number(conn: &mut Conn<'_>, at: UnixMillis) -> Result<InvoiceNumber, sqlx::Error> {
+    let year = i64::from(Month::of(at).year());
+    let next: Option<i64> = query(NEXT_SERIAL).bind(year).fetch_optional(conn).await?;
+    if next.is_none() {
+        query(FIRST_SERIAL).bind(year).execute(conn).await?;
+    }
+    stored_number(year, next.unwrap_or(1))
+}
+
+/// Renders the document and stores it with its figures.
+async fn add_invoice(
+    conn: &mut Conn<'_>,
+    asked: &Asked,
+    invoice: &Invoice,
+    render: Render<'_>,
+) -> Result<(), TxError> {
+    let Invoice { number, kind, month, issued_at, due, seller, buyer, bill } = invoice;
+    let (year, serial) = (i64::from(number.year), i64::from(number.serial));
+    let document = render(invoice).map_err(|why| StoreError::DocumentFailed { number: *number, why })?;
+    let (kind, of, reason) = match kind {
+        InvoiceKind::Invoice => (INVOICE, None, ""),
+        InvoiceKind::CreditNote { of, reason } => (CREDIT_NOTE, Some(of), reason.as_str()),
+    };
+    let tax = bill.tax.as_ref();
+    let add = query(ADD_INVOICE)
+        .bind(year)
+        .bind(serial)
+        .bind(kind)
+        .bind(of.map(|of| i64::from(of.year)))
+        .bind(of.map(|of| i64::from(of.serial)))
+        .bind(reason)
+        .bind(buyer.account.0)
+        .bind(i64::from(month.number()))
+        .bind(issued_at.0)
+        .bind(i64::from(due.0))
+        .bind(bill.currency.as_str())
+        .bind(seller.name.as_str())
+        .bind(seller.letterhead.as_str())
+        .bind(seller.payment.as_str())
+        .bind(buyer.name.as_str())
+        .bind(buyer.address.as_str())
+        .bind(buyer.email.as_str())
+        .bind(tax.map(|tax| tax.name.as_str()))
+        .bind(tax.map(|tax| i64::from(tax.rate.ppm())))
+        .bind(bill.subtotal.0)
+        .bind(tax.map_or(0, |tax| tax.amount.0))
+        .bind(bill.total.0)
+        .bind(bill.exact.0)
+        .bind(Sha256::digest(&document).to_vec())
+        .bind(InvoiceState::Issued.as_str());
+    add.execute(conn).await?;
+    add_lines(conn, *number, bill).await?;
+    query(ADD_DOCUMENT).bind(year).bind(serial).bind(document).execute(conn).await?;
+    Ok(add_event(conn, asked, *issued_at, *number, InvoiceDeed::Issued).await?)
+}
+
+async fn add_lines(conn: &mut Conn<'_>, number: InvoiceNumber, bill: &Bill) -> Result<(), sqlx::Error> {
+    let mut place: i64 = 0;
+    for lines in bill.lines.chunks(MAX_LINES_AT_ONCE) {
+        let mut add = Statement::new(
+            "INSERT INTO invoice_lines \
+             (year, serial, place, item, model, direction, tokens, price_nanos, exact_nanos, amount_minor) ",
+        );
+        add.push_values(lines, |line| {
+            let (item, model, direction, tokens, price) = match &line.item {
+                LineItem::Part => (PART, "", "", 0, 0),
+                LineItem::Tokens { model, direction, tokens, price } => {
+                    (TOKENS, model.as_str(), direction.as_str(), *tokens, price.nanos_per_token())
+                }
+            };
+            place += 1;
+            [
+                i64::from(number.year).into(),
+                i64::from(number.serial).into(),
+                (place - 1).into(),
+                item.into(),
+                model.into(),
+                direction.into(),
+                stored_count(tokens).into(),
+                price.into(),
+                line.exact.0.into(),
+                line.amount.0.into(),
+            ]
+        });
+        add.build().persistent(false).execute(conn).await?;
+    }
+    Ok(())
+}
+
+async fn add_event(
+    conn: &mut Conn<'_>,
+    asked: &Asked,
+    at: UnixMillis,
+    number: InvoiceNumber,
+    change: InvoiceDeed,
+) -> Result<(), sqlx::Error> {
+    let (change, note) = stored_change(change);
+    let add = query(ADD_EVENT)
+        .bind(i64::from(number.year))
+        .bind(i64::from(number.serial))
+        .bind(change)
+        .bind(note.map(|note| i64::from(note.year)))
+        .bind(note.map(|note| i64::from(note.serial)))
+        .bind(asked.by.person().map(|person| person.0))
+        .bind(at.0);
+    add.execute(conn).await.map(|_| ())
+}
+
+/// The ledger's rows cost their tokens times their prices, and so must what was summed of them.
+fn bill_of(usage: &[ModelUsage], terms: &InvoiceTerms) -> Result<Bill, StoreError> {
+    let bill = Bill::of(usage, terms).map_err(|_| StoreError::SumTooLarge)?;
+    let cost = usage.iter().try_fold(Nanos(0), |sum, usage| sum.checked_add(usage.cost));
+    match cost {
+        Ok(cost) if cost == bill.exact => Ok(bill),
+        Ok(cost) => {
+            let why = format!("tokens and prices make {}, but the costs are {cost}", bill.exact);
+            Err(StoreError::Corrupt { what: "what an account has used in a month", why })
+        }
+        Err(_) => Err(StoreError::SumTooLarge),
+    }
+}
+
+fn is_all_of(bill: &Bill, credited: Credited) -> bool {
+    credited == Credited { subtotal: bill.subtotal, total: bill.total }
+}
+
+fn nothing_left(number: InvoiceNumber) -> StoreError {
+    StoreError::CreditRefused { number, why: chancery_domain::CreditError::MoreThanIsLeft }
+}

@@ -1,0 +1,8 @@
+//! Invoices and credit notes.
+
+pub(crate) mod invoices;
+pub(crate) mod issue;
+pub(crate) mod list;
+pub(crate) mod months;
+pub(crate) mod rows;
+pub(crate) mod types;

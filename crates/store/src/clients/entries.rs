@@ -1,0 +1,319 @@
+//! The entries of a record: read in pages, added, changed and archived. What lists show of them is counted on the client with
+//! every change.
+
+use crate::StoreError;
+pub(crate) use crate::clients::rows::changed_by;
+use crate::clients::rows::{NO_ENTRY_MS, person_ref};
+use crate::clients::types::{
+    Changed, ENTRIES_PER_PAGE, EntriesWanted, EntryChange, EntryCounts, EntryPlace, NewEntry,
+};
+use crate::clients::versions::add_entry_version;
+use crate::db::{Conn, FromRow, Query, Row, Statement, corrupt, query};
+use crate::ledger::batch::stored_count;
+use chancery_domain::{
+    Asked, ClientId, ClientName, Entry, EntryId, EntryKind, EntryText, EntryTitle, PersonId, UnixMillis,
+    Version,
+};
+use std::collections::HashMap;
+
+/// Entries of one client, archived ones included: some three a day for years.
+pub const MAX_ENTRIES_PER_CLIENT: u64 = 5000;
+
+/// Rows that one statement adds or reads.
+const MAX_ROWS_AT_ONCE: usize = 500;
+
+const SELECT_ENTRIES: &str = "SELECT e.id, e.client_id, e.kind, e.at_ms, e.author_id, p.email AS author_email, \
+    e.is_open, e.version, e.archived_at_ms, e.title, e.text \
+    FROM entries e JOIN people p ON p.id = e.author_id WHERE e.client_id ";
+
+impl FromRow for Entry {
+    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        let kind: String = row.get("kind")?;
+        let kind =
+            kind.parse().map_err(|error| corrupt("an entry's kind", format!("{error}, and not {kind:?}")))?;
+        Ok(Self {
+            id: EntryId(row.get("id")?),
+            client: ClientId(row.get("client_id")?),
+            kind,
+            at: UnixMillis(row.get("at_ms")?),
+            author: person_ref(row.get("author_id")?, &row.get::<String>("author_email")?)?,
+            title: EntryTitle::from_stored(row.get("title")?),
+            text: EntryText::from_stored(row.get("text")?),
+            is_open: row.get("is_open")?,
+            version: Version(row.get("version")?),
+            archived_at: row.get::<Option<i64>>("archived_at_ms")?.map(UnixMillis),
+        })
+    }
+}
+
+const UPDATE: &str = "UPDATE entries SET at_ms = $2, is_open = $3, version = $4, archived_at_ms = $5, is_archived = $6, \
+    title = $7, text = $8 WHERE id = $1";
+
+/// An archived entry counts only as that.
+const RECOUNT: &str = "UPDATE clients SET (last_entry_at_ms, meeting_notes, billing_disputes, draft_letters, \
+    open_disputes, open_letters, archived_entries) = (SELECT \
+    COALESCE(MAX(at_ms) FILTER (WHERE NOT is_archived), $2), \
+    COUNT(*) FILTER (WHERE NOT is_archived AND kind = 'meeting_note'), \
+    COUNT(*) FILTER (WHERE NOT is_archived AND kind = 'billing_dispute'), \
+    COUNT(*) FILTER (WHERE NOT is_archived AND kind = 'draft_letter'), \
+    COUNT(*) FILTER (WHERE NOT is_archived AND kind = 'billing_dispute' AND is_open), \
+    COUNT(*) FILTER (WHERE NOT is_archived AND kind = 'draft_letter' AND is_open), \
+    COUNT(*) FILTER (WHERE is_archived) FROM entries WHERE client_id = $1) WHERE id = $1";
+
+/// What is counted of a client's entries, of one that is new: the same as `RECOUNT` does.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct NewEntryCounts {
+    pub(crate) last_at_ms: Option<i64>,
+    pub(crate) meeting_notes: i64,
+    pub(crate) billing_disputes: i64,
+    pub(crate) draft_letters: i64,
+    pub(crate) open_disputes: i64,
+    pub(crate) open_letters: i64,
+    pub(crate) archived_entries: i64,
+}
+
+impl NewEntryCounts {
+    pub(crate) fn of(entries: &[NewEntry]) -> Self {
+        let mut counts = Self::default();
+        for entry in entries {
+            if entry.is_archived {
+                counts.archived_entries += 1;
+                continue;
+            }
+            counts.last_at_ms = counts.last_at_ms.max(Some(entry.at.0));
+            let open = i64::from(is_open(entry));
+            match entry.kind {
+                EntryKind::MeetingNote => counts.meeting_notes += 1,
+                EntryKind::BillingDispute => {
+                    counts.billing_disputes += 1;
+                    counts.open_disputes += open;
+                }
+                EntryKind::DraftLetter => {
+                    counts.draft_letters += 1;
+                    counts.open_letters += open;
+                }
+            }
+        }
+        counts
+    }
+}
+
+fn is_open(new: &NewEntry) -> bool {
+    new.is_open && new.kind.can_be_open()
+}
+
+/// Rejects a record that would have too many.
+pub(crate) fn leave_room_for(client: &ClientName, there: u64, new: usize) -> Result<(), StoreError> {
+    match there + new as u64 <= MAX_ENTRIES_PER_CLIENT {
+        true => Ok(()),
+        false => Err(StoreError::TooManyEntries { client: client.clone(), max: MAX_ENTRIES_PER_CLIENT }),
+    }
+}
+
+/// How many entries there are, archived ones included.
+pub(crate) fn all_entries(counts: &EntryCounts) -> u64 {
+    counts.meeting_notes + counts.billing_disputes + counts.draft_letters + counts.archived
+}
+
+/// Entries on a page, and whether there are more.
+pub(crate) type EntryPage = (Vec<Entry>, bool);
+
+/// How many of the wanted entries there are on a page.
+fn page_size(wanted: &EntriesWanted) -> u64 {
+    match wanted {
+        EntriesWanted::Page { .. } => u64::from(ENTRIES_PER_PAGE),
+        EntriesWanted::All => MAX_ENTRIES_PER_CLIENT,
+    }
+}
+
+/// Reads a page and one entry more. With an owner: of a client that is no longer theirs there are none.
+pub(crate) fn select_page(
+    client: ClientId,
+    wanted: &EntriesWanted,
+    owner: Option<PersonId>,
+) -> Query<'static> {
+    let (kind, is_archived, after) = match wanted {
+        EntriesWanted::Page { kind, is_archived, after } => (*kind, *is_archived, *after),
+        EntriesWanted::All => (None, false, None),
+    };
+    let mut read = Statement::new(SELECT_ENTRIES);
+    read.push("= ").push_bind(client.0).push(" AND e.is_archived = ").push_bind(is_archived);
+    if let Some(owner) = owner {
+        read.push(" AND EXISTS (SELECT 1 FROM clients c WHERE c.id = e.client_id AND c.owner_id = ");
+        read.push_bind(owner.0).push(")");
+    }
+    if let Some(kind) = kind {
+        read.push(" AND e.kind = ").push_bind(kind.as_str());
+    }
+    if let Some(EntryPlace { at, id }) = after {
+        read.push(" AND (e.at_ms, e.id) < (").push_bind(at.0).push(", ").push_bind(id.0).push(")");
+    }
+    read.push(" ORDER BY e.at_ms DESC, e.id DESC LIMIT ").push_bind(stored_count(page_size(wanted) + 1));
+    read.build()
+}
+
+/// The page out of what `select_page` gave.
+pub(crate) fn into_page(wanted: &EntriesWanted, mut entries: Vec<Entry>) -> EntryPage {
+    let has_more = entries.len() as u64 > page_size(wanted);
+    if has_more {
+        entries.pop();
+    }
+    (entries, has_more)
+}
+
+/// All of each, archived ones included, newest first.
+pub(crate) async fn entries_of_each(
+    conn: &mut Conn<'_>,
+    clients: &[ClientId],
+) -> Result<HashMap<ClientId, Vec<Entry>>, sqlx::Error> {
+    let mut found: HashMap<ClientId, Vec<Entry>> = HashMap::new();
+    for clients in clients.chunks(MAX_ROWS_AT_ONCE) {
+        let mut read = Statement::new(SELECT_ENTRIES);
+        read.push("IN ").push_list(clients.iter().map(|client| client.0));
+        read.push(" ORDER BY e.client_id, e.at_ms DESC, e.id DESC");
+        for entry in read.build().persistent(false).fetch_all::<Entry>(conn).await? {
+            found.entry(entry.client).or_default().push(entry);
+        }
+    }
+    Ok(found)
+}
+
+pub(crate) async fn find_entry(
+    conn: &mut Conn<'_>,
+    client: ClientId,
+    entry: EntryId,
+) -> Result<Option<Entry>, sqlx::Error> {
+    let mut read = Statement::new(SELECT_ENTRIES);
+    read.push("= ").push_bind(client.0).push(" AND e.id = ").push_bind(entry.0);
+    read.build().fetch_optional(conn).await
+}
+
+/// Those of the given ones that are this client's and not archived, newest first.
+pub(crate) async fn entries_among(
+    conn: &mut Conn<'_>,
+    client: ClientId,
+    among: &[EntryId],
+) -> Result<Vec<Entry>, sqlx::Error> {
+    let mut found: Vec<Entry> = Vec::new();
+    for among in among.chunks(MAX_ROWS_AT_ONCE) {
+        let mut read = Statement::new(SELECT_ENTRIES);
+        read.push("= ").push_bind(client.0).push(" AND e.is_archived = ").push_bind(false);
+        read.push(" AND e.id IN ").push_list(among.iter().map(|entry| entry.0));
+        found.extend(read.build().persistent(false).fetch_all::<Entry>(conn).await?);
+    }
+    found.sort_by_key(|entry| std::cmp::Reverse((entry.at, entry.id)));
+    // Whoever is named twice is there once.
+    found.dedup_by_key(|entry| entry.id);
+    Ok(found)
+}
+
+/// Adds entries whose numbers are drawn, with their first versions.
+pub(crate) async fn insert_entries(
+    conn: &mut Conn<'_>,
+    asked: &Asked,
+    entries: &[(EntryId, ClientId, &NewEntry)],
+) -> Result<(), sqlx::Error> {
+    let by = asked.by.person().map(|person| person.0);
+    for entries in entries.chunks(MAX_ROWS_AT_ONCE) {
+        let mut add = Statement::new(
+            "INSERT INTO entries (id, client_id, kind, at_ms, author_id, is_open, version, archived_at_ms, \
+             is_archived, title, text) ",
+        );
+        add.push_values(entries, |(id, client, new)| {
+            [
+                id.0.into(),
+                client.0.into(),
+                new.kind.as_str().into(),
+                new.at.0.into(),
+                new.author.0.into(),
+                is_open(new).into(),
+                Version::FIRST.0.into(),
+                new.is_archived.then_some(asked.at.0).into(),
+                new.is_archived.into(),
+                new.title.as_str().into(),
+                new.text.as_str().into(),
+            ]
+        });
+        add.build().persistent(entries.len() == 1).execute(conn).await?;
+        let mut add_versions = Statement::new(
+            "INSERT INTO entry_versions \
+             (entry_id, version, at_ms, is_open, is_archived, by_id, changed_at_ms, title, text) ",
+        );
+        add_versions.push_values(entries, |(id, _, new)| {
+            [
+                id.0.into(),
+                Version::FIRST.0.into(),
+                new.at.0.into(),
+                is_open(new).into(),
+                new.is_archived.into(),
+                by.into(),
+                asked.at.0.into(),
+                new.title.as_str().into(),
+                new.text.as_str().into(),
+            ]
+        });
+        add_versions.build().persistent(entries.len() == 1).execute(conn).await?;
+    }
+    Ok(())
+}
+
+/// Changes what is different, if the version is still the one that was seen.
+pub(crate) async fn change_entry(
+    conn: &mut Conn<'_>,
+    asked: &Asked,
+    client: ClientId,
+    change: &EntryChange,
+) -> Result<Changed<Entry>, sqlx::Error> {
+    let Some(now) = find_entry(conn, client, change.entry).await? else { return Ok(Changed::Gone) };
+    if now.version != change.version {
+        return Ok(Changed::Conflict(now));
+    }
+    let wanted = Entry {
+        title: change.title.clone(),
+        text: change.text.clone(),
+        at: change.at.unwrap_or(now.at),
+        is_open: change.is_open && now.kind.can_be_open(),
+        ..now.clone()
+    };
+    match wanted == now {
+        true => Ok(Changed::Saved(now)),
+        false => save_entry(conn, asked, wanted).await,
+    }
+}
+
+pub(crate) async fn archive_entry(
+    conn: &mut Conn<'_>,
+    asked: &Asked,
+    client: ClientId,
+    entry: EntryId,
+    is_archived: bool,
+) -> Result<Changed<Entry>, sqlx::Error> {
+    let Some(now) = find_entry(conn, client, entry).await? else { return Ok(Changed::Gone) };
+    if now.archived_at.is_some() == is_archived {
+        return Ok(Changed::Saved(now));
+    }
+    save_entry(conn, asked, Entry { archived_at: is_archived.then_some(asked.at), ..now }).await
+}
+
+/// Writes an entry as it is from now on, as its next version, and counts again.
+async fn save_entry(conn: &mut Conn<'_>, asked: &Asked, entry: Entry) -> Result<Changed<Entry>, sqlx::Error> {
+    let entry = Entry { version: entry.version.next(), ..entry };
+    let update = query(UPDATE)
+        .bind(entry.id.0)
+        .bind(entry.at.0)
+        .bind(entry.is_open)
+        .bind(entry.version.0)
+        .bind(entry.archived_at.map(|at| at.0))
+        .bind(entry.archived_at.is_some())
+        .bind(entry.title.as_str())
+        .bind(entry.text.as_str());
+    update.execute(conn).await?;
+    add_entry_version(conn, asked, entry.id).await?;
+    recount_entries(conn, entry.client).await?;
+    Ok(Changed::Saved(entry))
+}
+
+pub(crate) async fn recount_entries(conn: &mut Conn<'_>, client: ClientId) -> Result<(), sqlx::Error> {
+    query(RECOUNT).bind(client.0).bind(NO_ENTRY_MS).execute(conn).await?;
+    Ok(())
+}

@@ -1,0 +1,32 @@
+//! What all aggregates share: connections, statements, rows and transactions over SQLite and PostgreSQL. An aggregate writes
+//! its SQL once, with `$1` parameters, and never names a driver's type.
+
+mod conn;
+mod database;
+pub(crate) mod error_codes;
+pub(crate) mod health;
+pub(crate) mod migrate;
+pub(crate) mod postgres;
+mod query;
+pub(crate) mod retry;
+mod row;
+pub(crate) mod serving_lock;
+pub(crate) mod sqlite;
+mod statement;
+pub(crate) mod tables;
+mod tx;
+pub(crate) mod url;
+pub(crate) mod values;
+pub(crate) mod write_slot;
+
+pub(crate) use conn::{Conn, Dialect};
+pub(crate) use database::{COMMAND_WAIT, Db, Pool, Step, StepFuture, Writers};
+pub(crate) use query::{Query, Value, query};
+pub(crate) use row::{Corrupt, FromRow, Row, corrupt};
+pub(crate) use statement::Statement;
+pub(crate) use tx::TxError;
+
+/// A store that has an open database. Goes with the two stores, once every aggregate runs on `Db`.
+pub(crate) trait HasDb: Send + Sync + 'static {
+    fn db(&self) -> &Db;
+}

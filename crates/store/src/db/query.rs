@@ -1,0 +1,191 @@
+//! A statement with its parameters. It can be run more than once, because a busy or deadlocked database asks for that.
+
+use super::conn::Conn;
+use super::row::{FromRow, Row};
+use sqlx::postgres::PgArguments;
+use sqlx::sqlite::SqliteArguments;
+use sqlx::{Arguments, AssertSqlSafe, SqlSafeStr, SqlStr};
+use std::borrow::Cow;
+
+/// A fixed text. A text that is put together at run time is a `Statement`.
+pub(crate) fn query<'q>(sql: &'static str) -> Query<'q> {
+    Query { sql: SqlStr::from_static(sql), values: Vec::new(), is_persistent: true }
+}
+
+pub(crate) struct Query<'q> {
+    sql: SqlStr,
+    values: Vec<Value<'q>>,
+    is_persistent: bool,
+}
+
+/// A NULL keeps its type, which PostgreSQL needs to know.
+pub(crate) enum Value<'q> {
+    Integer(Option<i64>),
+    Boolean(Option<bool>),
+    Text(Option<Cow<'q, str>>),
+    Bytes(Option<Cow<'q, [u8]>>),
+}
+
+impl<'q> Query<'q> {
+    pub(super) fn built(sql: String, values: Vec<Value<'q>>) -> Self {
+        Self { sql: AssertSqlSafe(sql).into_sql_str(), values, is_persistent: true }
+    }
+
+    pub(crate) fn bind(mut self, value: impl Into<Value<'q>>) -> Self {
+        self.values.push(value.into());
+        self
+    }
+
+    /// Whether the connection keeps the prepared statement. Not for texts that differ from one call to the next.
+    pub(crate) fn persistent(mut self, is_persistent: bool) -> Self {
+        self.is_persistent = is_persistent;
+        self
+    }
+
+    /// Gives the number of rows that it changed.
+    pub(crate) async fn execute(&self, conn: &mut Conn<'_>) -> Result<u64, sqlx::Error> {
+        match conn {
+            Conn::Sqlite(conn) => {
+                let query = sqlx::query_with(self.sql.clone(), self.sqlite_arguments()?);
+                let done = query.persistent(self.is_persistent).execute(&mut **conn).await?;
+                Ok(done.rows_affected())
+            }
+            Conn::Postgres(conn) => {
+                let query = sqlx::query_with(self.sql.clone(), self.postgres_arguments()?);
+                let done = query.persistent(self.is_persistent).execute(&mut **conn).await?;
+                Ok(done.rows_affected())
+            }
+        }
+    }
+
+    pub(crate) async fn rows(&self, conn: &mut Conn<'_>) -> Result<Vec<Row>, sqlx::Error> {
+        match conn {
+            Conn::Sqlite(conn) => {
+                let query = sqlx::query_with(self.sql.clone(), self.sqlite_arguments()?);
+                let rows = query.persistent(self.is_persistent).fetch_all(&mut **conn).await?;
+                Ok(rows.into_iter().map(Row::Sqlite).collect())
+            }
+            Conn::Postgres(conn) => {
+                let query = sqlx::query_with(self.sql.clone(), self.postgres_arguments()?);
+                let rows = query.persistent(self.is_persistent).fetch_all(&mut **conn).await?;
+                Ok(rows.into_iter().map(Row::Postgres).collect())
+            }
+        }
+    }
+
+    pub(crate) async fn fetch_all<T: FromRow>(&self, conn: &mut Conn<'_>) -> Result<Vec<T>, sqlx::Error> {
+        self.rows(conn).await?.iter().map(T::read).collect()
+    }
+
+    pub(crate) async fn fetch_optional<T: FromRow>(
+        &self,
+        conn: &mut Conn<'_>,
+    ) -> Result<Option<T>, sqlx::Error> {
+        let row = match conn {
+            Conn::Sqlite(conn) => {
+                let query = sqlx::query_with(self.sql.clone(), self.sqlite_arguments()?);
+                let row = query.persistent(self.is_persistent).fetch_optional(&mut **conn).await?;
+                row.map(Row::Sqlite)
+            }
+            Conn::Postgres(conn) => {
+                let query = sqlx::query_with(self.sql.clone(), self.postgres_arguments()?);
+                let row = query.persistent(self.is_persistent).fetch_optional(&mut **conn).await?;
+                row.map(Row::Postgres)
+            }
+        };
+        row.as_ref().map(T::read).transpose()
+    }
+
+    pub(crate) async fn fetch_one<T: FromRow>(&self, conn: &mut Conn<'_>) -> Result<T, sqlx::Error> {
+        self.fetch_optional(conn).await?.ok_or(sqlx::Error::RowNotFound)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn sql(&self) -> &str {
+        self.sql.as_str()
+    }
+
+    fn sqlite_arguments(&self) -> Result<SqliteArguments, sqlx::Error> {
+        let mut arguments = SqliteArguments::default();
+        arguments.reserve(self.values.len(), 0);
+        for value in &self.values {
+            let added = match value {
+                Value::Integer(value) => Arguments::add(&mut arguments, *value),
+                Value::Boolean(value) => Arguments::add(&mut arguments, *value),
+                Value::Text(value) => Arguments::add(&mut arguments, value.as_deref()),
+                Value::Bytes(value) => Arguments::add(&mut arguments, value.as_deref()),
+            };
+            added.map_err(sqlx::Error::Encode)?;
+        }
+        Ok(arguments)
+    }
+
+    fn postgres_arguments(&self) -> Result<PgArguments, sqlx::Error> {
+        let mut arguments = PgArguments::default();
+        arguments.reserve(self.values.len(), 0);
+        for value in &self.values {
+            let added = match value {
+                Value::Integer(value) => Arguments::add(&mut arguments, *value),
+                Value::Boolean(value) => Arguments::add(&mut arguments, *value),
+                Value::Text(value) => Arguments::add(&mut arguments, value.as_deref()),
+                Value::Bytes(value) => Arguments::add(&mut arguments, value.as_deref()),
+            };
+            added.map_err(sqlx::Error::Encode)?;
+        }
+        Ok(arguments)
+    }
+}
+
+impl From<i64> for Value<'_> {
+    fn from(value: i64) -> Self {
+        Self::Integer(Some(value))
+    }
+}
+
+impl From<Option<i64>> for Value<'_> {
+    fn from(value: Option<i64>) -> Self {
+        Self::Integer(value)
+    }
+}
+
+impl From<bool> for Value<'_> {
+    fn from(value: bool) -> Self {
+        Self::Boolean(Some(value))
+    }
+}
+
+impl<'q> From<&'q str> for Value<'q> {
+    fn from(value: &'q str) -> Self {
+        Self::Text(Some(Cow::Borrowed(value)))
+    }
+}
+
+impl<'q> From<Option<&'q str>> for Value<'q> {
+    fn from(value: Option<&'q str>) -> Self {
+        Self::Text(value.map(Cow::Borrowed))
+    }
+}
+
+impl From<String> for Value<'_> {
+    fn from(value: String) -> Self {
+        Self::Text(Some(Cow::Owned(value)))
+    }
+}
+
+impl<'q> From<&'q [u8]> for Value<'q> {
+    fn from(value: &'q [u8]) -> Self {
+        Self::Bytes(Some(Cow::Borrowed(value)))
+    }
+}
+
+impl<'q> From<Option<&'q [u8]>> for Value<'q> {
+    fn from(value: Option<&'q [u8]>) -> Self {
+        Self::Bytes(value.map(Cow::Borrowed))
+    }
+}
+
+impl From<Vec<u8>> for Value<'_> {
+    fn from(value: Vec<u8>) -> Self {
+        Self::Bytes(Some(Cow::Owned(value)))
+    }
+}

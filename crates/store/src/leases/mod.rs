@@ -1,0 +1,5 @@
+//! Which processes are alive.
+
+pub(crate) mod lease;
+pub(crate) mod orphans;
+pub(crate) mod types;

@@ -1,0 +1,30 @@
+//! Deletes what processes held that are dead, so that it does not count any more.
+
+use crate::accounts::spending::DELETE_ORPHANED;
+use crate::db::error_codes::STATEMENT_TIMEOUT;
+use crate::db::query;
+use crate::leases::lease::HasLease;
+use crate::{Leases, StoreError};
+use chancery_domain::UnixMillis;
+
+/// A dead process's lease is retained for this long, for the sake of those who look into what happened.
+const RETAIN_EXPIRED_MS: i64 = 86_400_000;
+
+const DELETE_EXPIRED: &str = "DELETE FROM writer_leases WHERE alive_until_ms < $1";
+
+#[async_trait::async_trait]
+impl<S: HasLease> Leases for S {
+    async fn renew_lease(&self, now: UnixMillis) -> Result<(), StoreError> {
+        self.lease().renew(now).await
+    }
+
+    async fn forget_dead(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError> {
+        // Where the machine was paused or its clock was set, this process would be the first that it finds dead.
+        self.lease().renew_if_taken(now).await?;
+        let orphaned = query(DELETE_ORPHANED).bind(now.0).bind(i64::from(limit));
+        let deleted = self.db().execute(orphaned, STATEMENT_TIMEOUT).await?;
+        let expired = query(DELETE_EXPIRED).bind(now.0 - RETAIN_EXPIRED_MS);
+        self.db().execute(expired, STATEMENT_TIMEOUT).await?;
+        Ok(deleted)
+    }
+}

@@ -1,0 +1,170 @@
+//! How PostgreSQL takes a batch: one statement, and so one round trip and one transaction, with a list for every column.
+
+use crate::KeptReply;
+use crate::db::Conn;
+use crate::db::error_codes::{is_unique_violation, undone_because, within_time};
+use crate::db::postgres::PostgresConnector;
+use crate::db::write_slot::WriteSlot;
+use crate::ledger::batch::{Batch, DaySum, stored_count};
+use crate::ledger::chains::{read_head, read_row};
+use crate::ledger::months::LedgerMonths;
+use crate::ledger::writer::{Appended, LedgerDatabase};
+use async_trait::async_trait;
+use chancery_domain::{ChainHead, RequestId, UsageRow, WriterId};
+use std::sync::Arc;
+
+/// A request that is there already breaks the statement. So does `undo_settlement`, where the chain's stored end is not
+/// the one that these rows follow, or where something that a request had set aside or claimed is gone.
+macro_rules! append {
+    ($also:literal, $undone_also:literal) => {
+        concat!(
+            "WITH head AS ( \
+                INSERT INTO ledger_writers (id, row_count, head) VALUES ($1, $4, $5) \
+                ON CONFLICT (id) DO UPDATE SET row_count = excluded.row_count, head = excluded.head \
+                WHERE ledger_writers.row_count = $2 AND ledger_writers.head = $3 \
+                RETURNING 1 \
+            ), added AS ( \
+                INSERT INTO ledger (writer_id, request_id, account_id, key_id, model, input_tokens, output_tokens, \
+                    input_price_nanos, output_price_nanos, cost_nanos, at_ms, ended, place, hash) \
+                SELECT $1, * FROM unnest($6::text[], $7::bigint[], $8::bigint[], $9::text[], $10::bigint[], \
+                    $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::text[], \
+                    $17::bigint[], $18::bytea[]) \
+            ), summed AS ( \
+                INSERT INTO usage_days AS d \
+                    (account_id, day, key_id, model, input_price_nanos, output_price_nanos, \
+                    requests, input_tokens, output_tokens, cost_nanos) \
+                SELECT * FROM unnest($19::bigint[], $20::bigint[], $21::bigint[], $22::text[], \
+                    $23::bigint[], $24::bigint[], $25::bigint[], $26::bigint[], $27::bigint[], $28::bigint[]) \
+                ON CONFLICT (account_id, day, key_id, model, input_price_nanos, output_price_nanos) DO UPDATE SET \
+                    requests = d.requests + excluded.requests, input_tokens = d.input_tokens + excluded.input_tokens, \
+                    output_tokens = d.output_tokens + excluded.output_tokens, \
+                    cost_nanos = d.cost_nanos + excluded.cost_nanos \
+            ), released AS ( \
+                DELETE FROM spending_reservations WHERE request_id = ANY($29::text[]) RETURNING 1 \
+            )",
+            $also,
+            " SELECT CASE \
+                WHEN NOT EXISTS (SELECT 1 FROM head) THEN undo_settlement('end_moved') \
+                WHEN (SELECT COUNT(*) FROM released) <> cardinality($29::text[]) \
+                    THEN undo_settlement('reservation_gone') ",
+            $undone_also,
+            " ELSE 0 END"
+        )
+    };
+}
+
+const APPEND: &str = append!("", "");
+
+/// A statement apart, so that batches without such replies, which most are, do not look for their keys.
+const APPEND_AND_KEEP: &str = append!(
+    ", kept AS ( \
+        UPDATE idempotency_keys k \
+        SET writer_id = NULL, output_text = r.output_text, cached_tokens = r.cached_tokens, \
+            expires_at_ms = r.expires_at_ms \
+        FROM unnest($30::bigint[], $31::text[], $32::text[], $33::bytea[], $34::bigint[], $35::bigint[]) \
+            AS r (account_id, idempotency_key, request_id, output_text, cached_tokens, expires_at_ms) \
+        WHERE k.account_id = r.account_id AND k.idempotency_key = r.idempotency_key \
+            AND k.request_id = r.request_id AND k.writer_id IS NOT NULL \
+        RETURNING 1 \
+    )",
+    "WHEN (SELECT COUNT(*) FROM kept) <> cardinality($31::text[]) THEN undo_settlement('claim_gone')"
+);
+
+pub(crate) struct PostgresLedger {
+    slot: Arc<WriteSlot<PostgresConnector>>,
+    months: Arc<LedgerMonths>,
+}
+
+impl PostgresLedger {
+    pub(crate) fn new(slot: Arc<WriteSlot<PostgresConnector>>, months: Arc<LedgerMonths>) -> Self {
+        Self { slot, months }
+    }
+}
+
+#[async_trait]
+impl LedgerDatabase for PostgresLedger {
+    const LEAVES_GAPS: bool = false;
+
+    async fn head(&self, writer: WriterId) -> Result<ChainHead, sqlx::Error> {
+        let outcome = {
+            let mut connection = self.slot.hold().await?;
+            within_time(read_head(&mut Conn::from(&mut *connection), writer)).await
+        };
+        Ok(self.slot.unless_broken(outcome).await?.unwrap_or_default())
+    }
+
+    async fn append(&self, batch: &Batch<'_>) -> Result<Appended, sqlx::Error> {
+        let rows = || batch.rows.iter().map(|linked| linked.row);
+        let texts = |column: fn(&UsageRow) -> &str| rows().map(column).collect::<Vec<_>>();
+        let numbers = |column: fn(&UsageRow) -> i64| rows().map(column).collect::<Vec<_>>();
+        let sums = |column: fn(&DaySum<'_>) -> i64| batch.sums.iter().map(column).collect::<Vec<_>>();
+        let kept = |column: fn(&KeptReply) -> i64| {
+            batch.kept.iter().map(|(_, kept)| column(kept)).collect::<Vec<_>>()
+        };
+        let outcome: Result<_, sqlx::Error> = async {
+            let mut connection = self.slot.hold().await?;
+            self.months.cover(&mut connection, batch).await?;
+            let append = sqlx::query(if batch.kept.is_empty() { APPEND } else { APPEND_AND_KEEP })
+                .bind(batch.writer.0)
+                .bind(stored_count(batch.before.rows))
+                .bind(batch.before.hash.0.as_slice())
+                .bind(stored_count(batch.after.rows))
+                .bind(batch.after.hash.0.as_slice())
+                .bind(texts(|row| row.request_id.as_str()))
+                .bind(numbers(|row| row.account.0))
+                .bind(numbers(|row| row.key.0))
+                .bind(texts(|row| row.model.as_str()))
+                .bind(numbers(|row| i64::from(row.input_tokens)))
+                .bind(numbers(|row| i64::from(row.output_tokens)))
+                .bind(numbers(|row| row.prices.input.nanos_per_token()))
+                .bind(numbers(|row| row.prices.output.nanos_per_token()))
+                .bind(numbers(|row| row.cost.0))
+                .bind(numbers(|row| row.at.0))
+                .bind(texts(|row| row.ended.as_str()))
+                .bind(batch.rows.iter().map(|linked| stored_count(linked.place)).collect::<Vec<_>>())
+                .bind(batch.rows.iter().map(|linked| linked.hash.0.as_slice()).collect::<Vec<_>>())
+                .bind(sums(|sum| sum.account.0))
+                .bind(sums(|sum| i64::from(sum.day.0)))
+                .bind(sums(|sum| sum.key.0))
+                .bind(batch.sums.iter().map(|sum| sum.model).collect::<Vec<_>>())
+                .bind(sums(|sum| sum.prices.input.nanos_per_token()))
+                .bind(sums(|sum| sum.prices.output.nanos_per_token()))
+                .bind(sums(|sum| sum.requests))
+                .bind(sums(|sum| sum.input_tokens))
+                .bind(sums(|sum| sum.output_tokens))
+                .bind(sums(|sum| sum.cost.0))
+                .bind(batch.reserved.as_slice());
+            let append = match batch.kept.is_empty() {
+                true => append,
+                false => append
+                    .bind(batch.kept.iter().map(|(row, _)| row.account.0).collect::<Vec<_>>())
+                    .bind(batch.kept.iter().map(|(_, kept)| kept.key.as_str()).collect::<Vec<_>>())
+                    .bind(batch.kept.iter().map(|(row, _)| row.request_id.as_str()).collect::<Vec<_>>())
+                    .bind(batch.kept.iter().map(|(_, kept)| kept.output_text.as_bytes()).collect::<Vec<_>>())
+                    .bind(kept(|kept| i64::from(kept.cached_tokens)))
+                    .bind(kept(|kept| kept.expires_at.0)),
+            };
+            within_time(append.execute(&mut *connection)).await
+        }
+        .await;
+        match outcome {
+            Ok(_) => Ok(Appended::All),
+            // The sums and the chain's end are changed where they are there, so it is a row that is there.
+            Err(error) if is_unique_violation(&error) => Ok(Appended::NoneSinceOneIsThere),
+            Err(error) => match undone_because(&error) {
+                Some("end_moved") => Ok(Appended::NoneSinceTheEndMoved),
+                Some("reservation_gone") => Ok(Appended::NoneSinceItsReservationIsGone),
+                Some("claim_gone") => Ok(Appended::NoneSinceItsClaimIsGone),
+                _ => self.slot.unless_broken(Err(error)).await,
+            },
+        }
+    }
+
+    async fn stored(&self, request: &RequestId) -> Result<Option<UsageRow>, sqlx::Error> {
+        let outcome = {
+            let mut connection = self.slot.hold().await?;
+            within_time(read_row(&mut Conn::from(&mut *connection), request)).await
+        };
+        self.slot.unless_broken(outcome).await
+    }
+}

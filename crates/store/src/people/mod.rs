@@ -1,0 +1,8 @@
+//! The portal's people: roles, sessions and sign-ins.
+
+pub(crate) mod email_codes;
+pub(crate) mod roles;
+pub(crate) mod sessions;
+pub(crate) mod sign_ins;
+pub(crate) mod team;
+pub(crate) mod types;

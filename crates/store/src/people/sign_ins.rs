@@ -1,0 +1,123 @@
+//! The queries about sign-ins under way. What counts for their codes is in `email_codes`.
+
+use super::email_codes;
+use crate::db::{COMMAND_WAIT, FromRow, HasDb, Row, query};
+use crate::{CodeSending, CodeTry, HalfSignIn, SignIn, SignIns, StoreError};
+use chancery_domain::{TokenHash, UnixMillis};
+
+/// Sign-ins under way that are worth keeping. Anybody can begin one, so the oldest go when there are more.
+pub const MAX_SIGN_INS: u32 = 100_000;
+
+impl FromRow for SignIn {
+    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        Ok(Self {
+            state: row.get("state")?,
+            nonce: row.get("nonce")?,
+            pkce_verifier: row.get("pkce_verifier")?,
+            return_to: email_codes::return_path(row)?,
+            expires_at: UnixMillis(row.get("expires_at_ms")?),
+        })
+    }
+}
+
+const BEGIN: &str = "INSERT INTO sign_ins (token_hash, state, nonce, pkce_verifier, return_to, expires_at_ms) \
+    VALUES ($1, $2, $3, $4, $5, $6)";
+const TAKE: &str = "DELETE FROM sign_ins WHERE token_hash = $1 RETURNING state, nonce, pkce_verifier, return_to, expires_at_ms";
+const DELETE_EXPIRED: &str = "DELETE FROM sign_ins WHERE token_hash IN \
+    (SELECT token_hash FROM sign_ins WHERE expires_at_ms <= $1 LIMIT $2)";
+const DELETE_TOO_MANY: &str = "DELETE FROM sign_ins WHERE token_hash IN \
+    (SELECT token_hash FROM sign_ins ORDER BY expires_at_ms DESC LIMIT $2 OFFSET $1)";
+
+#[async_trait::async_trait]
+impl<S: HasDb> SignIns for S {
+    async fn begin_sign_in(&self, token: TokenHash, sign_in: SignIn) -> Result<(), StoreError> {
+        let begin = query(BEGIN)
+            .bind(token.0.as_slice())
+            .bind(sign_in.state.as_str())
+            .bind(sign_in.nonce.as_str())
+            .bind(sign_in.pkce_verifier.as_str())
+            .bind(sign_in.return_to.as_str())
+            .bind(sign_in.expires_at.0);
+        self.db().execute(begin, COMMAND_WAIT).await?;
+        Ok(())
+    }
+
+    async fn take_sign_in(&self, token: TokenHash, now: UnixMillis) -> Result<Option<SignIn>, StoreError> {
+        let take = query(TAKE).bind(token.0.as_slice());
+        let taken: Vec<SignIn> = self.db().write_returning(take, COMMAND_WAIT).await?;
+        Ok(taken.into_iter().next().filter(|sign_in| sign_in.expires_at > now))
+    }
+
+    async fn half_sign_in(
+        &self,
+        token: TokenHash,
+        now: UnixMillis,
+    ) -> Result<Option<HalfSignIn>, StoreError> {
+        Ok(self.db().fetch_optional(email_codes::find(&token, now)).await?)
+    }
+
+    async fn begin_half_sign_in(
+        &self,
+        token: TokenHash,
+        half: HalfSignIn,
+        now: UnixMillis,
+    ) -> Result<CodeSending, StoreError> {
+        let args = (token, half, now);
+        let begun = self.db().run(&args, |conn, (token, half, now)| {
+            Box::pin(async move { Ok(email_codes::begin(conn, token, half, *now).await?) })
+        });
+        begun.await
+    }
+
+    async fn may_send_code(&self, token: TokenHash, now: UnixMillis) -> Result<CodeSending, StoreError> {
+        let args = (token, now);
+        let counted = self.db().run(&args, |conn, (token, now)| {
+            Box::pin(async move { Ok(email_codes::next_email(conn, token, *now).await?) })
+        });
+        counted.await
+    }
+
+    async fn code_was_sent(
+        &self,
+        token: TokenHash,
+        hash: TokenHash,
+        expires_at: UnixMillis,
+        now: UnixMillis,
+    ) -> Result<bool, StoreError> {
+        let sent = email_codes::sent(&token, &hash, expires_at, now);
+        Ok(self.db().execute(sent, COMMAND_WAIT).await? > 0)
+    }
+
+    async fn code_was_not_sent(&self, token: TokenHash, now: UnixMillis) -> Result<(), StoreError> {
+        let args = (token, now);
+        let refunded = self.db().run(&args, |conn, (token, now)| {
+            Box::pin(async move { Ok(email_codes::refund_email(conn, token, *now).await?) })
+        });
+        refunded.await
+    }
+
+    async fn try_code(
+        &self,
+        token: TokenHash,
+        typed: TokenHash,
+        now: UnixMillis,
+    ) -> Result<CodeTry, StoreError> {
+        let args = (token, typed, now);
+        let tried = self.db().run(&args, |conn, (token, typed, now)| {
+            Box::pin(async move { Ok(email_codes::try_code(conn, token, typed, *now).await?) })
+        });
+        tried.await
+    }
+
+    async fn forget_old_sign_ins(&self, now: UnixMillis, limit: u32, keep: u32) -> Result<u64, StoreError> {
+        let mut deleted = 0;
+        let expired = [DELETE_EXPIRED, email_codes::DELETE_EXPIRED, email_codes::DELETE_COUNTS];
+        for (sql, bound) in
+            expired.map(|sql| (sql, now.0)).into_iter().chain([(DELETE_TOO_MANY, i64::from(keep))])
+        {
+            let delete = query(sql).bind(bound).bind(i64::from(limit));
+            deleted += self.db().execute(delete, COMMAND_WAIT).await?;
+        }
+        Ok(deleted)
+    }
+}

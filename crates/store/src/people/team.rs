@@ -1,0 +1,52 @@
+//! Everybody of the firm as the team's page shows them: their clients and the sessions that are alive.
+
+use super::roles::KnownPerson;
+use crate::TeamMember;
+use crate::db::{Conn, FromRow, Row, corrupt, query};
+use chancery_domain::{SessionTimes, UnixMillis};
+
+/// Sessions of those who were removed open nothing. The parameters: not archived, archived, and from when on a session must
+/// have started and been used.
+const MEMBERS: &str = "SELECT p.id, p.issuer, p.subject, p.email, p.role, p.joined_at_ms, p.removed_at_ms, \
+    COALESCE((SELECT k.clients FROM client_counts k WHERE k.owner_id = p.id AND k.is_archived = $1), 0) AS clients, \
+    COALESCE((SELECT k.clients FROM client_counts k WHERE k.owner_id = p.id AND k.is_archived = $2), 0) \
+        AS archived_clients, \
+    COUNT(s.id) AS sessions, MAX(s.last_used_at_ms) AS session_used_at_ms \
+    FROM people p LEFT JOIN sessions s ON s.person_id = p.id AND p.removed_at_ms IS NULL \
+        AND s.started_at_ms > $3 AND s.last_used_at_ms > $4 \
+    GROUP BY p.id, p.issuer, p.subject, p.email, p.role, p.joined_at_ms, p.removed_at_ms";
+
+impl FromRow for TeamMember {
+    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        let count = |column| {
+            let stored: i64 = row.get(column)?;
+            u64::try_from(stored).map_err(|_| corrupt("a count", format!("{stored} is negative")))
+        };
+        let KnownPerson { person, removed_at } = KnownPerson::from_row(row)?;
+        let last_used_at: Option<i64> = row.get("session_used_at_ms")?;
+        Ok(Self {
+            person,
+            removed_at,
+            clients: count("clients")?,
+            archived_clients: count("archived_clients")?,
+            sessions: count("sessions")?,
+            last_used_at: last_used_at.map(UnixMillis),
+        })
+    }
+}
+
+/// Everybody who was not removed, by address, then those who were.
+pub(crate) async fn members(
+    conn: &mut Conn<'_>,
+    times: SessionTimes,
+    now: UnixMillis,
+) -> Result<Vec<TeamMember>, sqlx::Error> {
+    let (oldest_start, oldest_use) = times.oldest_alive(now);
+    let find = query(MEMBERS).bind(false).bind(true).bind(oldest_start.0).bind(oldest_use.0);
+    let mut members: Vec<TeamMember> = find.fetch_all(conn).await?;
+    // Sorted here, because the databases would not sort addresses alike.
+    members.sort_by_cached_key(|member| {
+        (member.removed_at.is_some(), member.person.email.clone(), member.person.id)
+    });
+    Ok(members)
+}

@@ -1,0 +1,125 @@
+//! The queries about the identity provider's accounts.
+
+use super::proofs;
+use crate::db::error_codes::{explain_unless_taken, is_unique_violation};
+use crate::db::{COMMAND_WAIT, Conn, FromRow, HasDb, Query, Row, TxError, corrupt, query};
+use crate::{NewProviderAccount, PasswordHash, ProviderAccount, ProviderAccounts, StoreError};
+use chancery_domain::{EmailAddress, TokenHash, UnixMillis};
+
+impl FromRow for ProviderAccount {
+    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        let email: String = row.get("email")?;
+        let what = "the address of an account of the identity provider";
+        Ok(Self {
+            subject: row.get("subject")?,
+            email: email.parse().map_err(|error| corrupt(what, error))?,
+            password_hash: PasswordHash(row.get("password_hash")?),
+            password_version: row.get("password_version")?,
+            created_at: UnixMillis(row.get("created_at_ms")?),
+        })
+    }
+}
+
+const CREATE: &str = "INSERT INTO provider_accounts (subject, email, password_hash, created_at_ms) VALUES ($1, $2, $3, $4) \
+    RETURNING *";
+const WITH_EMAIL: &str = "SELECT * FROM provider_accounts WHERE email = $1";
+const WITH_SUBJECT: &str = "SELECT * FROM provider_accounts WHERE subject = $1";
+/// A session is alive only with its account's version, so this ends them all.
+const SET_PASSWORD: &str = "UPDATE provider_accounts SET password_hash = $2, password_version = password_version + 1 \
+    WHERE email = $1 RETURNING *";
+
+fn create(new: &NewProviderAccount) -> Query<'_> {
+    query(CREATE)
+        .bind(new.subject.as_str())
+        .bind(new.email.as_str())
+        .bind(new.password_hash.0.as_str())
+        .bind(new.at.0)
+}
+
+fn set_password<'q>(email: &'q EmailAddress, password_hash: &'q PasswordHash) -> Query<'q> {
+    query(SET_PASSWORD).bind(email.as_str()).bind(password_hash.0.as_str())
+}
+
+/// Whether the proof was there with this code; it is gone now.
+async fn take_proof(conn: &mut Conn<'_>, token: &TokenHash, code: &TokenHash) -> Result<bool, sqlx::Error> {
+    Ok(proofs::take(token, code).execute(conn).await? > 0)
+}
+
+#[async_trait::async_trait]
+impl<S: HasDb> ProviderAccounts for S {
+    async fn create_provider_account(&self, new: NewProviderAccount) -> Result<ProviderAccount, StoreError> {
+        let created: Result<Vec<ProviderAccount>, _> =
+            self.db().write_returning(create(&new), COMMAND_WAIT).await;
+        let taken = || StoreError::EmailTaken(new.email.clone());
+        let created = created.map_err(|error| explain_unless_taken(&error, taken))?;
+        created
+            .into_iter()
+            .next()
+            .ok_or_else(|| StoreError::Unavailable("the account was not given back".to_owned()))
+    }
+
+    async fn provider_account_with_email(
+        &self,
+        email: &EmailAddress,
+    ) -> Result<Option<ProviderAccount>, StoreError> {
+        Ok(self.db().fetch_optional(query(WITH_EMAIL).bind(email.as_str())).await?)
+    }
+
+    async fn provider_account(&self, subject: &str) -> Result<Option<ProviderAccount>, StoreError> {
+        Ok(self.db().fetch_optional(query(WITH_SUBJECT).bind(subject)).await?)
+    }
+
+    async fn create_proven_account(
+        &self,
+        token: TokenHash,
+        code: TokenHash,
+        new: NewProviderAccount,
+    ) -> Result<Option<ProviderAccount>, StoreError> {
+        let args = (token, code, new);
+        let created = self.db().run(&args, |conn, (token, code, new)| {
+            Box::pin(async move {
+                if !take_proof(conn, token, code).await? {
+                    return Ok(None);
+                }
+                let created =
+                    create(new).fetch_one(conn).await.map_err(|error| match is_unique_violation(&error) {
+                        true => TxError::Rejected(StoreError::EmailTaken(new.email.clone())),
+                        false => error.into(),
+                    })?;
+                proofs::delete_of_mailbox(&new.email).execute(conn).await?;
+                Ok(Some(created))
+            })
+        });
+        created.await
+    }
+
+    async fn set_proven_password(
+        &self,
+        token: TokenHash,
+        code: TokenHash,
+        email: &EmailAddress,
+        password_hash: &PasswordHash,
+    ) -> Result<Option<ProviderAccount>, StoreError> {
+        let args = (token, code, email, password_hash);
+        let changed = self.db().run(&args, |conn, (token, code, email, password_hash)| {
+            Box::pin(async move {
+                if !take_proof(conn, token, code).await? {
+                    return Ok(None);
+                }
+                let changed = set_password(email, password_hash).fetch_optional(conn).await?;
+                proofs::delete_of_mailbox(email).execute(conn).await?;
+                Ok(changed)
+            })
+        });
+        changed.await
+    }
+
+    async fn set_password(
+        &self,
+        email: &EmailAddress,
+        password_hash: &PasswordHash,
+    ) -> Result<Option<ProviderAccount>, StoreError> {
+        let changed = self.db().write_returning(set_password(email, password_hash), COMMAND_WAIT).await?;
+        Ok(changed.into_iter().next())
+    }
+}

@@ -1,0 +1,92 @@
+//! The queries about mailboxes that are being proved to the identity provider.
+
+use crate::db::{COMMAND_WAIT, FromRow, HasDb, Query, Row, corrupt, query};
+use crate::{MailboxProof, MailboxProofs, MailedCode, PasswordHash, ProofPurpose, StoreError};
+use chancery_domain::{EmailAddress, LocalPath, TokenHash, UnixMillis};
+
+impl FromRow for MailboxProof {
+    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        let (email, return_to): (String, String) = (row.get("email")?, row.get("return_to")?);
+        // The table's own rule: a password is there when, and only when, somebody signs up.
+        let purpose = match row.get("password_hash")? {
+            Some(hash) => ProofPurpose::SignUp(PasswordHash(hash)),
+            None => ProofPurpose::NewPassword,
+        };
+        Ok(Self {
+            purpose,
+            email: email.parse().map_err(|error| corrupt("an address", error))?,
+            return_to: LocalPath::parse(&return_to)
+                .ok_or_else(|| corrupt("a proof's return path", format!("{return_to:?} is none")))?,
+            code: MailedCode::from_row(row)?,
+        })
+    }
+}
+
+const BEGIN: &str = "INSERT INTO mailbox_proofs (token_hash, purpose, email, password_hash, return_to, code_hash, \
+    code_expires_at_ms, codes_sent, last_sent_at_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+const FIND: &str = "SELECT email, password_hash, return_to, code_hash, code_expires_at_ms, codes_sent, last_sent_at_ms \
+    FROM mailbox_proofs WHERE token_hash = $1 AND code_expires_at_ms > $2";
+const NEW_CODE: &str = "UPDATE mailbox_proofs SET code_hash = $2, code_expires_at_ms = $3, codes_sent = codes_sent + 1, \
+    last_sent_at_ms = $4 WHERE token_hash = $1 AND codes_sent = $5";
+const TAKE: &str = "DELETE FROM mailbox_proofs WHERE token_hash = $1 AND code_hash = $2";
+const DELETE_OF_MAILBOX: &str = "DELETE FROM mailbox_proofs WHERE email = $1";
+const DELETE_EXPIRED: &str = "DELETE FROM mailbox_proofs WHERE token_hash IN \
+    (SELECT token_hash FROM mailbox_proofs WHERE code_expires_at_ms <= $1 LIMIT $2)";
+
+/// Deletes one row where the proof is still there with this code.
+pub(super) fn take<'q>(token: &'q TokenHash, code: &'q TokenHash) -> Query<'q> {
+    query(TAKE).bind(token.0.as_slice()).bind(code.0.as_slice())
+}
+
+pub(super) fn delete_of_mailbox(email: &EmailAddress) -> Query<'_> {
+    query(DELETE_OF_MAILBOX).bind(email.as_str())
+}
+
+#[async_trait::async_trait]
+impl<S: HasDb> MailboxProofs for S {
+    async fn begin_proof(&self, token: TokenHash, proof: MailboxProof) -> Result<(), StoreError> {
+        let (purpose, password_hash) = match &proof.purpose {
+            ProofPurpose::SignUp(hash) => ("sign_up", Some(hash.0.as_str())),
+            ProofPurpose::NewPassword => ("new_password", None),
+        };
+        let begin = query(BEGIN)
+            .bind(token.0.as_slice())
+            .bind(purpose)
+            .bind(proof.email.as_str())
+            .bind(password_hash)
+            .bind(proof.return_to.as_str())
+            .bind(proof.code.hash.0.as_slice())
+            .bind(proof.code.expires_at.0)
+            .bind(i64::from(proof.code.sent))
+            .bind(proof.code.sent_at.0);
+        self.db().execute(begin, COMMAND_WAIT).await?;
+        Ok(())
+    }
+
+    async fn proof(&self, token: TokenHash, now: UnixMillis) -> Result<Option<MailboxProof>, StoreError> {
+        Ok(self.db().fetch_optional(query(FIND).bind(token.0.as_slice()).bind(now.0)).await?)
+    }
+
+    async fn replace_proof_code(&self, token: TokenHash, new: MailedCode) -> Result<bool, StoreError> {
+        let replace = query(NEW_CODE)
+            .bind(token.0.as_slice())
+            .bind(new.hash.0.as_slice())
+            .bind(new.expires_at.0)
+            .bind(new.sent_at.0)
+            .bind(i64::from(new.sent) - 1);
+        Ok(self.db().execute(replace, COMMAND_WAIT).await? > 0)
+    }
+
+    async fn take_proof(&self, token: TokenHash, code: TokenHash) -> Result<bool, StoreError> {
+        Ok(self.db().execute(take(&token, &code), COMMAND_WAIT).await? > 0)
+    }
+
+    async fn destroy_proofs(&self, email: &EmailAddress) -> Result<u64, StoreError> {
+        Ok(self.db().execute(delete_of_mailbox(email), COMMAND_WAIT).await?)
+    }
+
+    async fn forget_old_proofs(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError> {
+        let delete = query(DELETE_EXPIRED).bind(now.0).bind(i64::from(limit));
+        Ok(self.db().execute(delete, COMMAND_WAIT).await?)
+    }
+}

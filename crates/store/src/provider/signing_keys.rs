@@ -1,0 +1,64 @@
+//! The queries about the identity provider's signing keys. Which key is due when, the provider says; here a generation is
+//! created once.
+
+use crate::db::{COMMAND_WAIT, FromRow, HasDb, Row, query};
+use crate::{SigningKey, SigningKeys, StoreError};
+use chancery_domain::UnixMillis;
+use std::fmt;
+
+impl FromRow for SigningKey {
+    const NAMED_BY: Option<&'static str> = Some("key_id");
+
+    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        Ok(Self {
+            generation: row.get("generation")?,
+            key_id: row.get("key_id")?,
+            private_key: row.get("private_key")?,
+            signs_from: UnixMillis(row.get("signs_from_ms")?),
+            signs_until: UnixMillis(row.get("signs_until_ms")?),
+            published_until: UnixMillis(row.get("published_until_ms")?),
+        })
+    }
+}
+
+/// Leaves the private key out of logs.
+impl fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SigningKey")
+            .field("generation", &self.generation)
+            .field("key_id", &self.key_id)
+            .field("signs_from", &self.signs_from)
+            .field("signs_until", &self.signs_until)
+            .field("published_until", &self.published_until)
+            .finish_non_exhaustive()
+    }
+}
+
+const LIST: &str = "SELECT generation, key_id, private_key, signs_from_ms, signs_until_ms, published_until_ms \
+    FROM signing_keys ORDER BY generation";
+const ADD: &str = "INSERT INTO signing_keys \
+    (generation, key_id, private_key, signs_from_ms, signs_until_ms, published_until_ms) \
+    VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (generation) DO NOTHING";
+const DELETE_EXPIRED: &str = "DELETE FROM signing_keys WHERE published_until_ms <= $1";
+
+#[async_trait::async_trait]
+impl<S: HasDb> SigningKeys for S {
+    async fn signing_keys(&self) -> Result<Vec<SigningKey>, StoreError> {
+        Ok(self.db().fetch_all(query(LIST)).await?)
+    }
+
+    async fn add_signing_key(&self, key: SigningKey) -> Result<bool, StoreError> {
+        let add = query(ADD)
+            .bind(key.generation)
+            .bind(key.key_id.as_str())
+            .bind(key.private_key.as_slice())
+            .bind(key.signs_from.0)
+            .bind(key.signs_until.0)
+            .bind(key.published_until.0);
+        Ok(self.db().execute(add, COMMAND_WAIT).await? > 0)
+    }
+
+    async fn forget_old_signing_keys(&self, now: UnixMillis) -> Result<u64, StoreError> {
+        Ok(self.db().execute(query(DELETE_EXPIRED).bind(now.0), COMMAND_WAIT).await?)
+    }
+}

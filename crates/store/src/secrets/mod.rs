@@ -1,0 +1,4 @@
+//! Secrets that all nodes share.
+
+pub(crate) mod shared;
+pub(crate) mod types;

@@ -1,0 +1,4 @@
+//! Counted attempts.
+
+pub(crate) mod attempts;
+pub(crate) mod types;
