@@ -111,6 +111,13 @@ class Macros(Case):
             self.assertEqual(len(self.macros(body)), 1, body)
 
 
+    def test_functions_in_a_call(self):
+        root = self.files(rows="macro_rules! both { ($($m:tt)*) => { $($m)* } }\nboth! { fn f() {} }\nboth!(a);\nvec![fn_x];")
+        self.assertEqual(
+            list(check_structure.check_macros(root)), ["crates/store/src/rows.rs:2: a call of macro both has functions inside"]
+        )
+
+
 class Lengths(Case):
     def test_tests_are_not_counted_and_a_reason_helps(self):
         long, tests = "fn f() {}\n" * 501, "#[cfg(test)]\nmod tests {\n" + "// one\n" * 500 + "}\n"
