@@ -5,6 +5,7 @@
 )]
 
 pub mod cpu;
+pub mod paired_times;
 pub mod people;
 pub mod portal;
 pub mod soak;

@@ -22,6 +22,8 @@ pub struct Firm {
     pub consultant: SignedIn,
     /// The first consultant's first client, which is there at every size.
     pub record: ClientId,
+    /// The other consultant's first client, which the first may not read.
+    pub record_of_another: ClientId,
     clients: u64,
 }
 
@@ -34,7 +36,8 @@ impl Firm {
         let (partner, consultant) = (sign_in(&*store, &ruth).await, sign_in(&*store, &maya).await);
         let owners = [maya, omar];
         let policy = Policy::load().unwrap();
-        Self { store, policy, owners, partner, consultant, record: ClientId(0), clients: 0 }
+        let (record, record_of_another) = (ClientId(0), ClientId(0));
+        Self { store, policy, owners, partner, consultant, record, record_of_another, clients: 0 }
     }
 
     pub async fn grow_to(&mut self, size: u64) {
@@ -49,7 +52,7 @@ impl Firm {
             });
             let ids = self.store.import_clients(permitted.collect(), &|_| {}).await.unwrap();
             if self.clients == 0 {
-                self.record = ids[0];
+                (self.record, self.record_of_another) = (ids[0], ids[1]);
             }
             self.clients = until;
         }

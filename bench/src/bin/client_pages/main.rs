@@ -1,5 +1,6 @@
 //! What the portal's pages cost when a firm grows: the list, its searches and a record, asked for over HTTP by somebody who is
 //! signed in, at 100 and at 100,000 clients; and what a permitted read of a record costs beside a handler that only reads the row.
+//! And whether the time of a denial tells that there is such a client (`--denied` for that alone).
 //!
 //!     make bench-portal
 //!     target/release/client_pages --chancery target/release/chancery --postgres postgres://postgres@localhost/postgres
@@ -12,6 +13,7 @@
 )]
 
 mod bare;
+mod denied;
 mod firm;
 
 use chancery_bench::people::SignedIn;
@@ -37,6 +39,9 @@ struct Options {
     /// A PostgreSQL server to measure on too, by the address of a database there
     #[arg(long)]
     postgres: Option<String>,
+    /// Only compare the time of denials
+    #[arg(long)]
+    denied: bool,
     /// Be the bare handler for this database
     #[arg(long, hide = true)]
     bare: Option<String>,
@@ -54,6 +59,10 @@ async fn main() -> ExitCode {
         bare::serve(url).await;
         return ExitCode::SUCCESS;
     }
+    let denied = denied::compare(&options.chancery).await;
+    if options.denied {
+        return ended(denied.as_slice());
+    }
     let folder = tempfile::tempdir().unwrap();
     let sqlite = format!("sqlite:{}", folder.path().join("pages.db").display());
     let mut beyond = measure("SQLite", &sqlite, &options).await;
@@ -61,6 +70,7 @@ async fn main() -> ExitCode {
         let database = PostgresDatabase::create_at(admin_url, "bench");
         beyond.extend(measure("PostgreSQL", &database.url(), &options).await);
     }
+    beyond.extend(denied);
     ended(&beyond)
 }
 
