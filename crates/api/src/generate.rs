@@ -5,7 +5,7 @@ use crate::ApiState;
 use crate::body::JsonRequest;
 use crate::error::ApiError;
 use crate::generate_events::GenerateEvents;
-use crate::generation_fields::{self, GenerationFields};
+use crate::generation_request::{self, GenerationFields};
 use crate::openapi::errors::GeneratingRefusals;
 use crate::openapi::generation_body::GenerationRequest;
 use crate::openapi::generation_stream::GenerateEvent;
@@ -88,7 +88,7 @@ pub(crate) async fn handle(
     headers: HeaderMap,
     JsonRequest { caller, body }: JsonRequest,
 ) -> Result<Response, ApiError> {
-    let GenerationFields { request, stream } = generation_fields::parse(&body)?;
+    let GenerationFields { request, stream } = generation_request::parse(&body)?;
     let idempotency = idempotency::read(&headers, PATH, &body)?;
     let model = request.model.clone();
     let call = Call { caller, request_id, request, idempotency };

@@ -3,7 +3,7 @@
 use crate::ApiState;
 use crate::body::JsonRequest;
 use crate::error::ApiError;
-use crate::generation_fields;
+use crate::generation_request;
 use crate::openapi::errors::CountingRefusals;
 use crate::openapi::generation_body::GenerationRequest;
 use axum::Json;
@@ -57,7 +57,7 @@ pub(crate) async fn handle(
     State(state): State<ApiState>,
     JsonRequest { caller, body }: JsonRequest,
 ) -> Result<Json<TokensReply>, ApiError> {
-    let request = generation_fields::parse(&body)?.request;
+    let request = generation_request::parse(&body)?.request;
     let count = state.meter.count(caller, &request).await?;
     Ok(Json(TokensReply {
         model: request.model,

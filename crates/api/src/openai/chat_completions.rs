@@ -1,7 +1,7 @@
 //! `POST /v1/chat/completions`: Chat Completions, text in and text out, whole or as a stream.
 
 use super::chat_events::ChatEvents;
-use super::chat_fields::{self, ChatFields};
+use super::chat_request::{self, ChatFields};
 use super::description::{ChatEvent, ChatRequest};
 use super::echoed::Metadata;
 use super::id_with_prefix;
@@ -111,7 +111,7 @@ pub(crate) async fn handle(
     headers: HeaderMap,
     JsonRequest { caller, body }: JsonRequest,
 ) -> Result<Response, ApiError> {
-    let ChatFields { request, cap_name, stream, metadata } = chat_fields::parse(&body)?;
+    let ChatFields { request, cap_name, stream, metadata } = chat_request::parse(&body)?;
     let refused = |error: MeterError| {
         ApiError::from(error).calling("max_output_tokens", cap_name).calling("input", "messages")
     };

@@ -3,7 +3,7 @@
 //! leaves only after the usage row is on disk. A stream that fails ends with the error in place of these.
 
 use super::chat_completions::{Usage, completion_id, finish_reason};
-use super::chat_fields::StreamOptions;
+use super::chat_request::StreamOptions;
 use super::errors;
 use crate::error::ApiError;
 use crate::sse::{EventFormat, Events};

@@ -1,14 +1,14 @@
 //! The bodies that these paths take and the events that they send, for `/openapi.json`. What is not offered is described by
 //! the same tables that refuse it.
 
-use super::chat_fields::{self, MAX_SEED, MIN_SEED};
+use super::chat_request::{self, MAX_SEED, MIN_SEED};
 use super::echoed::{MAX_METADATA_ENTRIES, MAX_METADATA_NAME_CHARS, MAX_METADATA_VALUE_CHARS};
 use super::messages::{BESIDE_TEXT, CHAT, Dialect, RESPONSES, ROLES};
-use super::not_offered::{Harmless, NotOffered, TOOL_CHOICES};
-use super::response_fields;
-use crate::generation_fields::MIN_OUTPUT_TOKENS;
+use super::responses_request;
+use super::unsupported::{Harmless, NotOffered, TOOL_CHOICES};
+use crate::generation_request::MIN_OUTPUT_TOKENS;
 use crate::openapi::generation_body;
-use crate::sampling_fields::MAX_TEMPERATURE;
+use crate::request::sampling::MAX_TEMPERATURE;
 use chancery_engine::MAX_TURNS;
 use serde_json::{Map, Value, json};
 use utoipa::openapi::extensions::Extensions;
@@ -79,7 +79,7 @@ fn fields<const N: usize>(described: [(&str, Value); N]) -> Map<String, Value> {
 
 fn counting_fields() -> Map<String, Value> {
     let mut described = conversation_fields();
-    described.extend(not_offered(response_fields::NOT_OFFERED_FOR_COUNTING));
+    described.extend(not_offered(responses_request::NOT_OFFERED_FOR_COUNTING));
     described
 }
 
@@ -95,7 +95,7 @@ fn conversation_fields() -> Map<String, Value> {
         ("parallel_tool_calls", optional("boolean", "There are no tools, so it changes nothing.")),
         ("tool_choice", tool_choice()),
     ]);
-    described.extend(not_offered(response_fields::NOT_OFFERED));
+    described.extend(not_offered(responses_request::NOT_OFFERED));
     described
 }
 
@@ -106,12 +106,12 @@ fn responses_fields() -> Map<String, Value> {
         "max_output_tokens",
         cap("Cap on the length of the reply, in tokens; left out, what the context leaves room for."),
     )]));
-    described.extend(not_offered(response_fields::NOT_OFFERED_FOR_RUNNING));
+    described.extend(not_offered(responses_request::NOT_OFFERED_FOR_RUNNING));
     described
 }
 
 fn chat_fields() -> Map<String, Value> {
-    let mut options = not_offered(chat_fields::STREAM_OPTIONS_NOT_OFFERED);
+    let mut options = not_offered(chat_request::STREAM_OPTIONS_NOT_OFFERED);
     options.extend(fields([
         ("include_usage", optional("boolean", "Whether a last chunk tells the usage.")),
         (
@@ -155,7 +155,7 @@ fn chat_fields() -> Map<String, Value> {
         ("parallel_tool_calls", optional("boolean", "There are no tools, so it changes nothing.")),
         ("tool_choice", tool_choice()),
     ]));
-    described.extend(not_offered(chat_fields::NOT_OFFERED));
+    described.extend(not_offered(chat_request::NOT_OFFERED));
     described
 }
 
@@ -337,15 +337,15 @@ mod tests {
             offered.map(|(name, _)| name).collect::<BTreeSet<_>>()
         };
         let body = with_unknown_field(responses_example());
-        assert_eq!(names(responses_fields()), known(response_fields::parse(&body).err()));
-        assert_eq!(names(counting_fields()), known(response_fields::parse_for_counting(&body).err()));
+        assert_eq!(names(responses_fields()), known(responses_request::parse(&body).err()));
+        assert_eq!(names(counting_fields()), known(responses_request::parse_for_counting(&body).err()));
         let body = with_unknown_field(chat_example());
-        assert_eq!(names(chat_fields()), known(chat_fields::parse(&body).err()));
+        assert_eq!(names(chat_fields()), known(chat_request::parse(&body).err()));
     }
 
     #[test]
     fn the_examples_are_taken_as_they_are() {
-        assert!(response_fields::parse(responses_example().to_string().as_bytes()).is_ok());
-        assert!(chat_fields::parse(chat_example().to_string().as_bytes()).is_ok());
+        assert!(responses_request::parse(responses_example().to_string().as_bytes()).is_ok());
+        assert!(chat_request::parse(chat_example().to_string().as_bytes()).is_ok());
     }
 }

@@ -1,8 +1,8 @@
 //! Fields that change nothing about the text: identifiers and notes of the caller's own, which the reply repeats.
 
 use crate::error::ApiError;
-use crate::fields::{Fields, wrong_type};
 use crate::json::{Json, shorten};
+use crate::request::fields::{Fields, wrong_type};
 
 /// That family's own bounds.
 pub(super) const MAX_METADATA_ENTRIES: usize = 16;

@@ -1,10 +1,10 @@
 //! A list of messages as turns of a conversation. Both families write them alike: a role, and a text or a list of parts;
 //! they differ in what else may stand beside these.
 
-use super::not_offered::{self, Harmless, NotOffered};
+use super::unsupported::{self, Harmless, NotOffered};
 use crate::error::ApiError;
-use crate::fields::{Fields, wrong_type};
 use crate::json::{Json, shorten};
+use crate::request::fields::{Fields, wrong_type};
 use chancery_engine::{MAX_TURNS, Role, Turn};
 
 /// How one family writes its messages.
@@ -80,7 +80,7 @@ impl Dialect {
         }
         let mut fields = Fields::of_object(path, message)?;
         // First, so that an item of another kind is refused for what it is and not for what it lacks.
-        not_offered::refuse(&mut fields, self.beside)?;
+        unsupported::refuse(&mut fields, self.beside)?;
         for name in self.identifiers {
             match fields.take_unmentioned(name) {
                 None | Some(Json::String(_)) => {}
@@ -129,7 +129,7 @@ impl Dialect {
                 text.push_str(BETWEEN_PARTS);
             }
             text.push_str(&fields.required_string("text")?);
-            not_offered::refuse(&mut fields, BESIDE_TEXT)?;
+            unsupported::refuse(&mut fields, BESIDE_TEXT)?;
             fields.refuse_the_rest()?;
         }
         Ok(text)

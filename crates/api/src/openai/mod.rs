@@ -6,17 +6,17 @@
 
 pub(crate) mod chat_completions;
 mod chat_events;
-mod chat_fields;
+mod chat_request;
 pub(crate) mod description;
 mod echoed;
 mod errors;
 pub(crate) mod input_tokens;
 mod messages;
-mod not_offered;
 mod response_events;
-mod response_fields;
 mod response_object;
 pub(crate) mod responses;
+mod responses_request;
+mod unsupported;
 
 pub(crate) use errors::{
     Body as ErrorBody, body as error_body, code_of as error_code_of, is_of_family, type_of as error_type_of,

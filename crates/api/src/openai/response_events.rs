@@ -1,8 +1,8 @@
 //! The events of `POST /v1/responses` with `stream: true`. The last one carries the whole response with its usage, and
 //! leaves only after the usage row is on disk.
 
-use super::response_fields::Repeated;
 use super::response_object::{Names, OutputMessage, OutputText, ResponseObject, Stage, is_complete};
+use super::responses_request::Repeated;
 use crate::error::ApiError;
 use crate::sse::{EventFormat, Events};
 use chancery_domain::UnixMillis;

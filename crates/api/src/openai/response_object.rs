@@ -2,7 +2,7 @@
 
 use super::errors;
 use super::id_with_prefix;
-use super::response_fields::Repeated;
+use super::responses_request::Repeated;
 use crate::error::ApiError;
 use crate::openapi::values::EmptyList;
 use chancery_domain::{HowEnded, RequestId, UnixMillis};
@@ -269,7 +269,7 @@ mod tests {
                 is_replay: false,
             };
             let body = br#"{"model":"m","input":"x"}"#;
-            let repeated = super::super::response_fields::parse(body).unwrap().repeated;
+            let repeated = super::super::responses_request::parse(body).unwrap().repeated;
             let names = Names::of(&reply.id);
             let object = ResponseObject::new(&names, reply.at, &repeated, Stage::Ended(&reply));
             assert_eq!((object.status, object.created_at), (status, 1_800_000_000));

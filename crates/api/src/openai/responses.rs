@@ -2,8 +2,8 @@
 
 use super::description::{ResponsesEvent, ResponsesRequest};
 use super::response_events::ResponseEvents;
-use super::response_fields::{self, ResponseFields};
 use super::response_object::{Names, ResponseObject, Stage};
+use super::responses_request::{self, ResponseFields};
 use crate::ApiState;
 use crate::body::JsonRequest;
 use crate::error::ApiError;
@@ -49,7 +49,7 @@ pub(crate) async fn handle(
     headers: HeaderMap,
     JsonRequest { caller, body }: JsonRequest,
 ) -> Result<Response, ApiError> {
-    let ResponseFields { request, stream, repeated } = response_fields::parse(&body)?;
+    let ResponseFields { request, stream, repeated } = responses_request::parse(&body)?;
     let idempotency = idempotency::read(&headers, PATH, &body)?;
     let call = Call { caller, request_id, request, idempotency };
     if stream {

@@ -1,8 +1,8 @@
-//! The body of `POST /v1/generate` and `POST /v1/tokens` for programs. The parser in `generation_fields` is what decides;
+//! The body of `POST /v1/generate` and `POST /v1/tokens` for programs. The parser in `generation_request` is what decides;
 //! the bounds here are its own constants, and the tests below hold the two against each other.
 
-use crate::generation_fields::{MAX_TOP_K, MIN_OUTPUT_TOKENS, MIN_TOP_K};
-use crate::sampling_fields::{MAX_STOP_CHARS, MAX_STOP_STRINGS, MAX_TEMPERATURE};
+use crate::generation_request::{MAX_TOP_K, MIN_OUTPUT_TOKENS, MIN_TOP_K};
+use crate::request::sampling::{MAX_STOP_CHARS, MAX_STOP_STRINGS, MAX_TEMPERATURE};
 use serde_json::json;
 use utoipa::openapi::extensions::Extensions;
 use utoipa::openapi::schema::{
@@ -138,7 +138,7 @@ fn not_both_empty() -> Extensions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::generation_fields::parse;
+    use crate::generation_request::parse;
     use proptest::prelude::*;
     use serde_json::{Map, Value};
     use std::collections::BTreeSet;

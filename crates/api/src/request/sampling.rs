@@ -1,7 +1,7 @@
 //! The fields that say how a text is drawn and where it ends, wherever they stand in a body.
 
 use crate::error::ApiError;
-use crate::fields::Fields;
+use crate::request::fields::Fields;
 
 pub(crate) const MAX_TEMPERATURE: f64 = 2.0;
 pub(crate) const MAX_STOP_STRINGS: usize = 4;

@@ -1,8 +1,8 @@
 //! The body that `POST /v1/generate` and `POST /v1/tokens` share, checked field by field.
 
 use crate::error::ApiError;
-use crate::fields::Fields;
-use crate::sampling_fields;
+use crate::request::fields::Fields;
+use crate::request::sampling;
 use chancery_engine::Turn;
 use chancery_metering::GenerateRequest;
 use std::num::NonZeroU32;
@@ -28,12 +28,12 @@ pub(crate) fn parse(body: &[u8]) -> Result<GenerationFields, ApiError> {
     let input = fields.required_string("input")?;
     let max_output_tokens = fields.required_integer("max_output_tokens", MIN_OUTPUT_TOKENS)?;
     let stream = fields.optional_bool("stream")?.unwrap_or(false);
-    let temperature = sampling_fields::temperature(&mut fields)?.unwrap_or(0.0);
+    let temperature = sampling::temperature(&mut fields)?.unwrap_or(0.0);
     let top_k = fields.optional_integer("top_k", MIN_TOP_K)?;
-    let top_p = sampling_fields::top_p(&mut fields)?;
+    let top_p = sampling::top_p(&mut fields)?;
     let min_p = fields.optional_number("min_p")?.unwrap_or(0.0);
     let seed = fields.optional_integer("seed", 0)?;
-    let stop = sampling_fields::stop(&mut fields)?;
+    let stop = sampling::stop(&mut fields)?;
     fields.refuse_the_rest()?;
 
     if instructions.is_empty() && input.is_empty() {

@@ -3,11 +3,11 @@
 use super::DEFAULT_TEMPERATURE;
 use super::echoed::Echoed;
 use super::messages::{self, RESPONSES};
-use super::not_offered::{self, Harmless, NotOffered};
+use super::unsupported::{self, Harmless, NotOffered};
 use crate::error::ApiError;
-use crate::fields::{Fields, wrong_type};
 use crate::json::Json;
-use crate::sampling_fields;
+use crate::request::fields::{Fields, wrong_type};
+use crate::request::sampling;
 use chancery_engine::Turn;
 use chancery_metering::GenerateRequest;
 
@@ -92,10 +92,10 @@ pub(super) fn parse(body: &[u8]) -> Result<ResponseFields, ApiError> {
     let conversation = conversation(&mut fields)?;
     let max_output_tokens = fields.optional_integer("max_output_tokens", 1)?;
     let stream = fields.optional_bool("stream")?.unwrap_or(false);
-    let temperature = sampling_fields::temperature(&mut fields)?.unwrap_or(DEFAULT_TEMPERATURE);
-    let top_p = sampling_fields::top_p(&mut fields)?;
+    let temperature = sampling::temperature(&mut fields)?.unwrap_or(DEFAULT_TEMPERATURE);
+    let top_p = sampling::top_p(&mut fields)?;
     let echoed = Echoed::take(&mut fields)?;
-    not_offered::refuse(&mut fields, NOT_OFFERED_FOR_RUNNING)?;
+    unsupported::refuse(&mut fields, NOT_OFFERED_FOR_RUNNING)?;
     fields.refuse_the_rest()?;
     let Conversation { model, instructions, turns, tool_choice, parallel_tool_calls } = conversation;
     Ok(ResponseFields {
@@ -128,7 +128,7 @@ pub(super) fn parse(body: &[u8]) -> Result<ResponseFields, ApiError> {
 pub(super) fn parse_for_counting(body: &[u8]) -> Result<GenerateRequest, ApiError> {
     let mut fields = Fields::parse(body)?;
     let Conversation { model, turns, .. } = conversation(&mut fields)?;
-    not_offered::refuse(&mut fields, NOT_OFFERED_FOR_COUNTING)?;
+    unsupported::refuse(&mut fields, NOT_OFFERED_FOR_COUNTING)?;
     fields.refuse_the_rest()?;
     Ok(GenerateRequest {
         model,
@@ -156,8 +156,8 @@ fn conversation(fields: &mut Fields) -> Result<Conversation, ApiError> {
     messages::refuse_without_text(RESPONSES.list, &turns)?;
     // Without tools, every choice between them is kept.
     let parallel_tool_calls = fields.optional_bool("parallel_tool_calls")?.unwrap_or(true);
-    let tool_choice = not_offered::tool_choice(fields)?;
-    not_offered::refuse(fields, NOT_OFFERED)?;
+    let tool_choice = unsupported::tool_choice(fields)?;
+    unsupported::refuse(fields, NOT_OFFERED)?;
     Ok(Conversation { model, instructions, turns, tool_choice, parallel_tool_calls })
 }
 

@@ -3,11 +3,11 @@
 use super::DEFAULT_TEMPERATURE;
 use super::echoed::{Echoed, Metadata};
 use super::messages::{self, CHAT};
-use super::not_offered::{self, Harmless, NotOffered};
+use super::unsupported::{self, Harmless, NotOffered};
 use crate::error::ApiError;
-use crate::fields::{Fields, wrong_type};
 use crate::json::Json;
-use crate::sampling_fields;
+use crate::request::fields::{Fields, wrong_type};
+use crate::request::sampling;
 use chancery_engine::Turn;
 use chancery_metering::GenerateRequest;
 
@@ -66,15 +66,15 @@ pub(super) fn parse(body: &[u8]) -> Result<ChatFields, ApiError> {
     let turns = turns(&mut fields)?;
     let (max_output_tokens, cap_name) = cap(&mut fields)?;
     let stream = stream(&mut fields)?;
-    let temperature = sampling_fields::temperature(&mut fields)?.unwrap_or(DEFAULT_TEMPERATURE);
-    let top_p = sampling_fields::top_p(&mut fields)?;
+    let temperature = sampling::temperature(&mut fields)?.unwrap_or(DEFAULT_TEMPERATURE);
+    let top_p = sampling::top_p(&mut fields)?;
     let seed = seed(&mut fields)?;
-    let stop = sampling_fields::stop(&mut fields)?;
+    let stop = sampling::stop(&mut fields)?;
     let Echoed { metadata, .. } = Echoed::take(&mut fields)?;
     // Without tools, every choice between them is kept.
     fields.optional_bool("parallel_tool_calls")?;
-    not_offered::tool_choice(&mut fields)?;
-    not_offered::refuse(&mut fields, NOT_OFFERED)?;
+    unsupported::tool_choice(&mut fields)?;
+    unsupported::refuse(&mut fields, NOT_OFFERED)?;
     fields.refuse_the_rest()?;
     let request = GenerateRequest {
         model,
@@ -127,7 +127,7 @@ fn stream(fields: &mut Fields) -> Result<Option<StreamOptions>, ApiError> {
         include_usage = options.optional_bool("include_usage")?.unwrap_or(false);
         let is_continuous = options.optional_bool("continuous_usage_stats")?.unwrap_or(false);
         continuous_usage_stats = include_usage && is_continuous;
-        not_offered::refuse(&mut options, STREAM_OPTIONS_NOT_OFFERED)?;
+        unsupported::refuse(&mut options, STREAM_OPTIONS_NOT_OFFERED)?;
         options.refuse_the_rest()?;
     }
     Ok(is_wanted.then_some(StreamOptions { include_usage, continuous_usage_stats }))

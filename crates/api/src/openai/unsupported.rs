@@ -2,8 +2,8 @@
 //! name with any other.
 
 use crate::error::ApiError;
-use crate::fields::Fields;
 use crate::json::Json;
+use crate::request::fields::Fields;
 
 /// A parameter and the values that ask for nothing.
 pub(super) struct NotOffered(pub &'static str, pub Harmless);
