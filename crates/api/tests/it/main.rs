@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in what it shares with others too")]
 
+mod body_errors;
 mod engine_failure;
 mod openai_streams;
 mod served;

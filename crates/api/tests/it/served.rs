@@ -59,13 +59,19 @@ impl Served {
         self.client().post(format!("{}{path}", self.url)).bearer_auth(&self.key).json(body)
     }
 
+    /// A body as it is, said to be JSON.
+    pub fn post_bytes(&self, client: &reqwest::Client, path: &str, body: Vec<u8>) -> reqwest::RequestBuilder {
+        let request = client.post(format!("{}{path}", self.url)).bearer_auth(&self.key);
+        request.header("content-type", "application/json").body(body)
+    }
+
     /// A whole stream as it came.
     pub async fn stream(&self, max_output_tokens: u32) -> String {
         let fields = json!({"stream": true, "max_output_tokens": max_output_tokens});
         self.generate(&fields).send().await.unwrap().text().await.unwrap()
     }
 
-    fn client(&self) -> reqwest::Client {
+    pub fn client(&self) -> reqwest::Client {
         // The client wants a TLS provider before it is built, though these tests speak plain HTTP.
         let _ = rustls::crypto::ring::default_provider().install_default();
         reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(60)).build().unwrap()
