@@ -97,7 +97,7 @@ impl RunningJob<'_> {
             let mut reply = Reply::new(response, bounds);
             reply.until_life().await?;
             endpoint.shows_life(upstream.clock.monotonic());
-            Ok(reply)
+            Ok::<_, Fault>(reply)
         };
         let late = |_| {
             let waited_ms = timeouts.first_token.as_millis();

@@ -23,6 +23,6 @@ pub fn describe(error: reqwest::Error) -> String {
 
 /// An error and its causes on one line.
 pub fn error_chain(error: &dyn Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
+    let causes = std::iter::successors(Some(error), |error| (*error).source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

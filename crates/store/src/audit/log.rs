@@ -10,7 +10,7 @@ use crate::audit::types::{
 use crate::clients::rows::person_ref;
 use crate::db::{self, Conn, FromRow, Row, Statement};
 use crate::ledger::batch::stored_count;
-use crate::people::team::Team;
+use crate::people::team::members;
 use crate::people::types::TeamMember;
 use chancery_domain::{AuditRow, ChainHead, SessionTimes, WriterId};
 use chancery_policy::{ManageTeam, Permit, ReadAudit, ReadTeam};
@@ -107,12 +107,7 @@ impl<S: HasAudit> Audit for S {
         let args = (times, permit.asked().at);
         self.audited()
             .run(&[permit.to_audit_row()], &args, |conn, (times, now)| {
-                Box::pin(async move {
-                    match conn {
-                        Conn::Sqlite(conn) => conn.members(*times, *now).await,
-                        Conn::Postgres(conn) => conn.members(*times, *now).await,
-                    }
-                })
+                Box::pin(async move { Ok(members(conn, *times, *now).await?) })
             })
             .await
     }

@@ -20,8 +20,8 @@ pub(crate) mod values;
 pub(crate) mod write_slot;
 
 pub(crate) use conn::{Conn, Dialect};
-pub(crate) use database::{COMMAND_WAIT, Db, Pool, Step, StepFuture, Writers};
-pub(crate) use query::{Query, Value, query};
+pub(crate) use database::{COMMAND_WAIT, Db, Pool, Step, Writers};
+pub(crate) use query::{Query, query};
 pub(crate) use row::{Corrupt, FromRow, Row, corrupt};
 pub(crate) use statement::Statement;
 pub(crate) use tx::TxError;

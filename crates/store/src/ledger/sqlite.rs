@@ -12,8 +12,8 @@ use crate::ledger::batch::{Batch, DaySum, LinkedRow, stored_count};
 use crate::ledger::chains::{SET_HEAD, read_head, read_row};
 use crate::ledger::writer::{Appended, LedgerDatabase, MAX_BATCH};
 use async_trait::async_trait;
-use futures_util::future::BoxFuture;
 use chancery_domain::{ChainHead, RequestId, UsageRow, WriterId};
+use futures_util::future::BoxFuture;
 use sqlx::{AssertSqlSafe, SqliteConnection};
 use std::sync::Arc;
 
@@ -199,7 +199,9 @@ impl SqliteLedger {
     async fn with_retry<A: Sync + ?Sized, T>(
         &self,
         args: &A,
-        step: impl for<'t> Fn(&'t mut SqliteConnection, &'t A) -> BoxFuture<'t, Result<T, sqlx::Error>> + Send + Sync,
+        step: impl for<'t> Fn(&'t mut SqliteConnection, &'t A) -> BoxFuture<'t, Result<T, sqlx::Error>>
+        + Send
+        + Sync,
     ) -> Result<T, sqlx::Error> {
         let mut patience = Patience::of(STATEMENT_TIMEOUT);
         loop {

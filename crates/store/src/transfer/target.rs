@@ -5,7 +5,6 @@ use super::rules::Rules;
 use super::source::{MoveSource, write_row};
 use super::tables::{Table, read_tables};
 use super::{MoveStep, MovedTable, Steps, refused_by_target};
-use crate::db::error_codes::explain;
 use crate::db::postgres::{PostgresConnector, check_server, connect_first, connect_options};
 use crate::db::tables::TABLES;
 use crate::db::url::Place;
