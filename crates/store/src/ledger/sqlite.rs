@@ -179,7 +179,8 @@ impl LedgerDatabase for SqliteLedger {
     }
 
     async fn append(&self, batch: &Batch<'_>) -> Result<Appended, sqlx::Error> {
-        let appended = self.with_retry(&(self, batch), |connection, (ledger, batch)| {
+        let args = (self, batch);
+        let appended = self.with_retry(&args, |connection, (ledger, batch)| {
             Box::pin(ledger.append_in_one_transaction(connection, batch))
         });
         appended.await
