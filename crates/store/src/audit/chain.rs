@@ -1,14 +1,14 @@
-//! How decisions are linked into the chain of the process that made them. The chain's end is read and moved in the
+//! How decisions are linked into the chain of the process that made them, and read from it. The chain's end is read and moved in the
 //! transaction that adds the rows.
 
-use crate::audit::step::Stopped;
-use crate::db::both::{for_both_connections, stored_row};
-use crate::db::{Conn, Dialect, Statement, query};
+use crate::StoreError;
+use crate::audit::types::ChainedAuditRow;
+use crate::clients::rows::count;
+use crate::db::both::for_both_connections;
+use crate::db::{Conn, Dialect, FromRow, Row, Statement, TxError, corrupt, query};
 use crate::ledger::batch::stored_count;
-use crate::ledger::queries::StoredHead;
-use crate::{ChainedAuditRow, StoreError};
 use chancery_domain::{
-    Asked, Asker, AuditRow, ChainHead, ClientId, PersonId, RequestId, Role, UnixMillis, WriterId,
+    Asked, Asker, AuditRow, ChainHash, ChainHead, ClientId, PersonId, RequestId, Role, UnixMillis, WriterId,
 };
 
 /// Rows that one statement adds, far within the databases' bounds on parameters.
@@ -21,60 +21,49 @@ const SET_HEAD: &str = "INSERT INTO audit_writers (id, row_count, head) VALUES (
     ON CONFLICT (id) DO UPDATE SET row_count = excluded.row_count, head = excluded.head \
     WHERE audit_writers.row_count = $2";
 
-stored_row! {
-    struct StoredAuditRow named by request_id {
-        at_ms: i64,
-        asker: String,
-        person_id: Option<i64>,
-        action: String,
-        client_id: Option<i64>,
-        request_id: String,
-        decision: String,
-    }
-}
+impl FromRow for AuditRow {
+    const NAMED_BY: Option<&'static str> = Some("request_id");
 
-impl StoredAuditRow {
-    pub(crate) fn into_audit_row(self) -> Result<AuditRow, StoreError> {
-        let corrupt = |what, why: String| StoreError::Corrupt {
-            what,
-            why: format!("a decision of request {} has {why}", self.request_id),
-        };
-        let by = match (self.person_id, self.asker.parse::<Role>()) {
+    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        let (principal, request_id): (String, String) = (row.get("asker")?, row.get("request_id")?);
+        let (action, decision): (String, String) = (row.get("action")?, row.get("decision")?);
+        let corrupt =
+            |what, why: &str| corrupt(what, format!("a decision of request {request_id} has {why}"));
+        let by = match (row.get::<Option<i64>>("person_id")?, principal.parse::<Role>()) {
             (Some(id), Ok(role)) => Asker::Person { id: PersonId(id), role },
-            (None, Err(_)) if self.asker == Asker::Operator.as_what() => Asker::Operator,
-            _ => return Err(corrupt("who asked", format!("{:?}", self.asker))),
+            (None, Err(_)) if principal == Asker::Operator.as_what() => Asker::Operator,
+            _ => return Err(corrupt("who asked", &format!("{principal:?}"))),
         };
-        let action = self.action.parse().map_err(|_| corrupt("what was asked", self.action.clone()))?;
-        let decision = self.decision.parse().map_err(|_| corrupt("a decision", self.decision.clone()))?;
+        let action = action.parse().map_err(|_| corrupt("what was asked", &action))?;
+        let decision = decision.parse().map_err(|_| corrupt("a decision", &decision))?;
         let asked = Asked {
             by,
             action,
-            client: self.client_id.map(ClientId),
-            at: UnixMillis(self.at_ms),
-            request_id: RequestId::from_stored(self.request_id),
+            client: row.get::<Option<i64>>("client_id")?.map(ClientId),
+            at: UnixMillis(row.get("at_ms")?),
+            request_id: RequestId::from_stored(request_id),
         };
-        Ok(AuditRow { asked, decision })
+        Ok(Self { asked, decision })
     }
 }
 
-stored_row! {
-    struct StoredChainedAuditRow {
-        place: i64,
-        hash: Vec<u8>,
-        ..row: StoredAuditRow,
-    }
-}
+impl FromRow for ChainedAuditRow {
+    const NAMED_BY: Option<&'static str> = AuditRow::NAMED_BY;
 
-impl StoredChainedAuditRow {
-    pub(crate) fn into_chained_row(self) -> Result<ChainedAuditRow, StoreError> {
-        // A place and a hash together are what a chain's end has.
-        let head = StoredHead { row_count: self.place, head: self.hash }.into_chain_head()?;
-        Ok(ChainedAuditRow { row: self.row.into_audit_row()?, place: head.rows, hash: head.hash })
+    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        let hash: Vec<u8> = row.get("hash")?;
+        let hash = hash.try_into().map_err(|hash: Vec<u8>| {
+            corrupt("a hash of the audit's chain", format!("it has {} bytes instead of 32", hash.len()))
+        })?;
+        Ok(Self { row: AuditRow::from_row(row)?, place: count(row.get("place")?)?, hash: ChainHash(hash) })
     }
 }
 
 /// Adds the rows, in their order, to the end of the writer's chain.
-pub(crate) async fn link(conn: &mut Conn<'_>, writer: WriterId, rows: &[AuditRow]) -> Result<(), Stopped> {
+pub(crate) async fn link(conn: &mut Conn<'_>, writer: WriterId, rows: &[AuditRow]) -> Result<(), TxError> {
+    if rows.is_empty() {
+        return Ok(());
+    }
     let before = query(match conn.dialect() {
         Dialect::Sqlite => HEAD,
         Dialect::Postgres => "SELECT row_count, head FROM audit_writers WHERE id = $1 FOR UPDATE",
@@ -119,12 +108,12 @@ pub(crate) async fn link(conn: &mut Conn<'_>, writer: WriterId, rows: &[AuditRow
 /// For steps that do not run on `Conn` yet.
 #[async_trait::async_trait]
 pub(crate) trait AuditChain {
-    async fn link(&mut self, writer: WriterId, rows: &[AuditRow]) -> Result<(), Stopped>;
+    async fn link(&mut self, writer: WriterId, rows: &[AuditRow]) -> Result<(), TxError>;
 }
 
 for_both_connections! {
     impl AuditChain {
-        async fn link(&mut self, writer: WriterId, rows: &[AuditRow]) -> Result<(), Stopped> {
+        async fn link(&mut self, writer: WriterId, rows: &[AuditRow]) -> Result<(), TxError> {
             link(&mut Conn::from(&mut *self), writer, rows).await
         }
     }

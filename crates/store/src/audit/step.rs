@@ -82,6 +82,44 @@ impl AuditedSteps {
         linked.await
     }
 
+    /// Like `run`, for a step that learns only on the way which decisions it is for: it gives them with its result, and they are
+    /// linked after it, in the same transaction.
+    pub(crate) async fn run_then_link<A: Sync + ?Sized, T: Send>(
+        &self,
+        args: &A,
+        step: impl Step<A, (T, Vec<AuditRow>), StoreError>,
+    ) -> Result<T, StoreError> {
+        let _turn = self.queue.take().await?;
+        let args = (self.writer, args, &step);
+        let linked = self.db.run(&args, |conn, (writer, args, step)| {
+            Box::pin(async move {
+                let (done, decisions) = step(conn, args).await?;
+                link(conn, *writer, &decisions).await?;
+                Ok(done)
+            })
+        });
+        linked.await
+    }
+
+    /// Like `run_then_link`, for a step that may take minutes, though not longer than the limit. It runs once.
+    pub(crate) async fn run_long_then_link<A: Sync + ?Sized, T: Send>(
+        &self,
+        limit: Duration,
+        args: &A,
+        step: impl Step<A, (T, Vec<AuditRow>), StoreError>,
+    ) -> Result<T, StoreError> {
+        let _turn = self.queue.take().await?;
+        let args = (self.writer, args, &step);
+        let linked = self.db.run_long(limit, &args, |conn, (writer, args, step)| {
+            Box::pin(async move {
+                let (done, decisions) = step(conn, args).await?;
+                link(conn, *writer, &decisions).await?;
+                Ok(done)
+            })
+        });
+        linked.await
+    }
+
     /// Records decisions that are only about reading, or that were denials.
     pub(crate) async fn record(&self, decisions: &[AuditRow]) -> Result<(), StoreError> {
         self.run(decisions, &(), |_, ()| Box::pin(async { Ok(()) })).await
@@ -91,14 +129,6 @@ impl AuditedSteps {
 /// A store that has audited steps. Goes with the two stores, once every aggregate runs on `Db`.
 pub(crate) trait HasAudit: HasDb {
     fn audited(&self) -> &AuditedSteps;
-}
-
-pub(crate) async fn within_limit<T>(
-    limit: Duration,
-    step: impl Future<Output = Result<T, Stopped>>,
-) -> Result<T, Stopped> {
-    let gave_up = || StoreError::Unavailable(format!("it took longer than {} seconds", limit.as_secs()));
-    tokio::time::timeout(limit, step).await.unwrap_or_else(|_| Err(gave_up().into()))
 }
 
 /// Takes a step in a transaction of its own, which is all there is of it or nothing. Gives what the step gives. The step may
@@ -137,34 +167,6 @@ macro_rules! decided {
     }};
 }
 
-/// Like `decided`, for a step that may take minutes, though not longer than the limit: a connection that has gone silent must
-/// not keep this process's records to itself. It runs once.
-macro_rules! decided_at_length {
-    ($store:expr, $limit:expr, |$transaction:ident| $step:expr) => {{
-        let _turn = $store.decision_turns.take().await?;
-        let mut patience = crate::db::retry::Patience::of(crate::db::retry::COMMAND_PATIENCE);
-        loop {
-            let mut connection = $store.writer().await?;
-            let begun = sqlx::Connection::begin_with(&mut *connection, Self::BEGIN);
-            let mut $transaction = match crate::db::error_codes::within_time(begun).await {
-                Ok(transaction) => transaction,
-                Err(error) if patience.allows_another_try(&error).await => continue,
-                Err(error) => break Err(crate::db::error_codes::explain(&error)),
-            };
-            break match crate::audit::step::within_limit($limit, $step).await {
-                Ok(done) => match crate::db::error_codes::within_time($transaction.commit()).await {
-                    Ok(()) => Ok(done),
-                    Err(error) => Err(crate::db::error_codes::explain(&error)),
-                },
-                Err(crate::audit::step::Stopped::Rejected(error)) => Err(error),
-                Err(crate::audit::step::Stopped::Database(error)) => {
-                    Err(crate::db::error_codes::explain(&error))
-                }
-            };
-        }
-    }};
-}
-
 /// Notes a decision that is only about reading.
 macro_rules! note {
     ($store:expr, $permit:expr) => {{
@@ -193,4 +195,4 @@ macro_rules! reading {
     }};
 }
 
-pub(crate) use {decided, decided_at_length, note, reading};
+pub(crate) use {decided, note, reading};

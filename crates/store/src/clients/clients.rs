@@ -1,402 +1,428 @@
-//! The steps about client records, each for a permit of its own (`decided`).
+//! The steps about client records, each for a permit of its own: the decision is written down in the transaction that does what
+//! it allows (`audit/step.rs`).
 
-use crate::audit::chain::AuditChain;
-use crate::audit::step::{Stopped, decided, decided_at_length};
-use crate::clients::changes::{ClientChanges, HeldFor, is_still_owned};
-use crate::clients::entries::{Entries, EntryPage, entries_there, leave_room_for};
-use crate::clients::import::{MAX_CLIENTS_AT_ONCE, NewClients};
-use crate::clients::list::{ClientList, ListFilter, owner_within};
-use crate::clients::records::WholeRecords;
-use crate::clients::rows::{HeldClients, StoredClient};
-use crate::clients::views::ClientLooks;
-use crate::db::both::{for_both_stores, stored_row};
-use crate::db::error_codes::{LONG_ANSWER_TIMEOUT, answer};
-use crate::db::transaction::BeginWriting;
-use crate::{
-    Changed, ClientChange, ClientPage, ClientQuery, ClientRecord, ClientRecords, ClientVersion,
-    EntriesWanted, EntryChange, EntryCounts, EntryVersion, Look, NewClient, NewEntry, Ownership, StoreError,
-    VersionsWanted,
+use crate::StoreError;
+use crate::audit::step::HasAudit;
+use crate::clients::changes::{archive_client, change_client, is_still_owned, lock_owners, move_clients};
+use crate::clients::entries::{
+    all_entries, archive_entry, change_entry, entries_among, find_entry, insert_entries, into_page,
+    leave_room_for, recount_entries, select_page,
 };
-use chancery_domain::{Asked, AuditRow, Client, ClientId, ClientName, Entry, EntryId, PersonId};
+use crate::clients::export::whole_records;
+use crate::clients::import::{MAX_CLIENTS_AT_ONCE, add_clients, begin_many, draw_numbers, end_many};
+use crate::clients::list::{ListFilter, list, owner_within};
+use crate::clients::rows::{
+    LockFor, lock_client, lock_for_change, lock_for_read, must_be_known, must_be_member,
+};
+use crate::clients::types::{
+    Changed, ClientChange, ClientPage, ClientQuery, ClientRecord, ClientRecords, ClientVersion,
+    EntriesWanted, EntryChange, EntryVersion, NewClient, NewEntry, Ownership, VersionsWanted,
+};
+use crate::clients::versions::{versions_of_client, versions_of_entry};
+use crate::clients::views::{record_views, views_of};
+use crate::db::error_codes::LONG_ANSWER_TIMEOUT;
+use crate::db::query;
+use chancery_domain::{AuditRow, Client, ClientId, Entry, EntryId, PersonId};
 use chancery_policy::{
-    ArchiveClient, CreateClient, Denial, EditClient, ExportClient, ListClients, Permit, ReadClient,
+    Act, ArchiveClient, CreateClient, Denial, EditClient, ExportClient, ListClients, Permit, ReadClient,
     ReassignClient,
 };
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// One row in any case, so that it takes as long for a number that is no client's.
 /// However large a file is, whoever waits for it this long has something to look into.
 const IMPORT_TIMEOUT: Duration = Duration::from_secs(3_600);
 
+/// One row in any case, so that it takes as long for a number that is no client's.
 const OWNER: &str = "SELECT (SELECT owner_id FROM clients WHERE id = $1)";
 const ANY: &str = "SELECT COUNT(*) FROM (SELECT id FROM clients LIMIT 1) AS some_client";
 const OWNERSHIPS: &str = "SELECT id, owner_id FROM clients WHERE id > $1 ORDER BY id LIMIT $2";
 /// The index has those that are archived apart, so each kind is a walk by itself.
 const OWNERSHIPS_OF: &str = "SELECT id, owner_id FROM \
-    (SELECT id, owner_id FROM clients WHERE owner_id = $3 AND is_archived = $4 AND id > $1 ORDER BY id LIMIT $2) AS kept \
+    (SELECT id, owner_id FROM clients WHERE owner_id = $3 AND is_archived = $4 AND id > $1 ORDER BY id LIMIT $2) AS active \
     UNION ALL SELECT id, owner_id FROM \
-    (SELECT id, owner_id FROM clients WHERE owner_id = $3 AND is_archived = $5 AND id > $1 ORDER BY id LIMIT $2) AS away \
+    (SELECT id, owner_id FROM clients WHERE owner_id = $3 AND is_archived = $5 AND id > $1 ORDER BY id LIMIT $2) AS archived \
     ORDER BY id LIMIT $2";
 
-stored_row! {
-    struct StoredOwnership {
-        id: i64,
-        owner_id: i64,
-    }
-}
-
-/// The clients of a list of permits.
-fn clients_of<A: chancery_policy::Act>(permits: &[Permit<A>]) -> Vec<ClientId> {
+fn clients_of<A: Act>(permits: &[Permit<A>]) -> Vec<ClientId> {
     permits.iter().filter_map(Permit::client).collect()
 }
 
-for_both_stores! {
-    impl ClientRecords {
-        async fn owner_of(&self, client: ClientId) -> Result<Option<PersonId>, StoreError> {
-            let found: Option<i64> =
-                answer(sqlx::query_scalar(OWNER).bind(client.0).fetch_one(&self.reader)).await?;
-            Ok(found.map(PersonId))
-        }
+/// The numbers of clients that were just created.
+fn created(decisions: &[AuditRow]) -> Vec<ClientId> {
+    decisions.iter().filter_map(|row| row.asked.client).collect()
+}
 
-        async fn note_denial(&self, denial: Denial) -> Result<(), StoreError> {
-            let row = [denial.to_audit_row()];
-            decided!(self, |transaction| transaction.link(self.lease.writer, &row))
-        }
+#[async_trait::async_trait]
+impl<S: HasAudit> ClientRecords for S {
+    async fn owner_of(&self, client: ClientId) -> Result<Option<PersonId>, StoreError> {
+        let found: Option<i64> = self.db().fetch_one(query(OWNER).bind(client.0)).await?;
+        Ok(found.map(PersonId))
+    }
 
-        async fn list_clients(
-            &self,
-            permit: Permit<ListClients>,
-            query: &ClientQuery,
-        ) -> Result<ClientPage, StoreError> {
-            let row = [permit.to_audit_row()];
-            let noted: Result<(), StoreError> =
-                decided!(self, |transaction| transaction.link(self.lease.writer, &row));
-            noted?;
-            let Some(filter) = ListFilter::of(permit.scope(), query) else {
-                return Ok(ClientPage { lines: Vec::new(), total: 0 });
-            };
-            // Each statement looks for itself whose the clients are, and a search may look at many: the ledger and other
-            // people's records do not wait for it.
-            let page = async {
-                let mut connection = self.reader.acquire().await?;
-                match connection.list(&filter, query.order, query.page).await {
-                    Ok(page) => Ok(Ok(page)),
-                    Err(Stopped::Rejected(error)) => Ok(Err(error)),
-                    Err(Stopped::Database(error)) => Err(error),
-                }
-            };
-            answer(page).await?
-        }
+    async fn note_denial(&self, denial: Denial) -> Result<(), StoreError> {
+        self.audited().record(&[denial.to_audit_row()]).await
+    }
 
-        async fn read_client(
-            &self,
-            permit: Permit<ReadClient>,
-            wanted: &EntriesWanted,
-        ) -> Result<Option<ClientRecord>, StoreError> {
-            let row = [permit.to_audit_row()];
-            let held: Result<Option<(StoredClient, Vec<Look>, Option<EntryPage>)>, StoreError> =
-                decided!(self, |transaction| async {
-                    transaction.link(self.lease.writer, &row).await?;
-                    let Some(client) = transaction.hold_to_read(&permit).await? else { return Ok(None) };
-                    let id = ClientId(client.id);
-                    transaction.note_looks(permit.asked(), &[id]).await?;
-                    let looks = transaction.looks_at(&[id]).await?.remove(&id).unwrap_or_default();
-                    let page = match wanted {
-                        EntriesWanted::Page { .. } => Some(transaction.entries_of(id, wanted, None).await?),
+    async fn list_clients(
+        &self,
+        permit: Permit<ListClients>,
+        query: &ClientQuery,
+    ) -> Result<ClientPage, StoreError> {
+        self.audited().record(&[permit.to_audit_row()]).await?;
+        let Some(filter) = ListFilter::of(permit.scope(), query) else {
+            return Ok(ClientPage { lines: Vec::new(), total: 0 });
+        };
+        // Each statement looks for itself whose the clients are, and a search may look at many: the ledger and other
+        // people's records do not wait for it.
+        self.db()
+            .read(&(&filter, query), |conn, (filter, query)| {
+                Box::pin(async move { Ok(list(conn, filter, query.order, query.page).await?) })
+            })
+            .await
+    }
+
+    async fn read_client(
+        &self,
+        permit: Permit<ReadClient>,
+        wanted: &EntriesWanted,
+    ) -> Result<Option<ClientRecord>, StoreError> {
+        let found = self
+            .audited()
+            .run(&[permit.to_audit_row()], &(&permit, wanted), |conn, (permit, wanted)| {
+                Box::pin(async move {
+                    let Some(client) = lock_for_read(conn, permit).await? else { return Ok(None) };
+                    let id = client.client.id;
+                    record_views(conn, permit.asked(), &[id]).await?;
+                    let views = views_of(conn, &[id]).await?.remove(&id).unwrap_or_default();
+                    let entries = match wanted {
+                        EntriesWanted::Page { .. } => {
+                            Some(select_page(id, wanted, None).fetch_all(conn).await?)
+                        }
                         EntriesWanted::All => None,
                     };
-                    Ok(Some((client, looks, page)))
-                });
-            let Some((client, looks, page)) = held? else { return Ok(None) };
-            if let Some((entries, has_more)) = page {
-                return Ok(Some(client.into_record(entries, has_more, looks)?));
+                    Ok(Some((client, views, entries)))
+                })
+            })
+            .await?;
+        let Some((client, views, entries)) = found else { return Ok(None) };
+        if let Some(entries) = entries {
+            let (entries, has_more) = into_page(wanted, entries);
+            return Ok(Some(client.into_record(entries, has_more, views)));
+        }
+        // All of a long record takes a while, for which nobody else's waits. The statement looks itself whose it is.
+        let (id, owner) = (client.client.id, client.client.owner.id);
+        let entries = self.db().fetch_all(select_page(id, wanted, Some(owner))).await?;
+        if entries.is_empty() && all_entries(&client.counts) > client.counts.archived {
+            return Err(StoreError::OwnerChanged(id));
+        }
+        let (entries, has_more) = into_page(wanted, entries);
+        Ok(Some(client.into_record(entries, has_more, views)))
+    }
+
+    async fn read_for_letter(
+        &self,
+        permit: Permit<EditClient>,
+        entries: &[EntryId],
+    ) -> Result<Option<(Client, Vec<Entry>)>, StoreError> {
+        self.audited()
+            .run(&[permit.to_audit_row()], &(&permit, entries), |conn, (permit, entries)| {
+                Box::pin(async move {
+                    let Some(found) = lock_for_read(conn, permit).await? else { return Ok(None) };
+                    record_views(conn, permit.asked(), &[found.client.id]).await?;
+                    let entries = entries_among(conn, found.client.id, entries).await?;
+                    Ok(Some((found.client, entries)))
+                })
+            })
+            .await
+    }
+
+    async fn client_versions(
+        &self,
+        permit: Permit<ReadClient>,
+        wanted: VersionsWanted,
+    ) -> Result<Option<(Client, Vec<ClientVersion>)>, StoreError> {
+        self.audited()
+            .run(&[permit.to_audit_row()], &(&permit, wanted), |conn, (permit, wanted)| {
+                Box::pin(async move {
+                    let Some(found) = lock_for_read(conn, permit).await? else { return Ok(None) };
+                    record_views(conn, permit.asked(), &[found.client.id]).await?;
+                    let versions = versions_of_client(conn, &found.client, *wanted).await?;
+                    Ok(Some((found.client, versions)))
+                })
+            })
+            .await
+    }
+
+    async fn entry_versions(
+        &self,
+        permit: Permit<ReadClient>,
+        entry: EntryId,
+        wanted: VersionsWanted,
+    ) -> Result<Option<(Entry, Vec<EntryVersion>)>, StoreError> {
+        let args = (&permit, entry, wanted);
+        self.audited()
+            .run(&[permit.to_audit_row()], &args, |conn, (permit, entry, wanted)| {
+                Box::pin(async move {
+                    let Some(found) = lock_for_read(conn, permit).await? else { return Ok(None) };
+                    let id = found.client.id;
+                    let Some(entry) = find_entry(conn, id, *entry).await? else { return Ok(None) };
+                    record_views(conn, permit.asked(), &[id]).await?;
+                    let versions = versions_of_entry(conn, &entry, *wanted).await?;
+                    Ok(Some((entry, versions)))
+                })
+            })
+            .await
+    }
+
+    async fn create_client(
+        &self,
+        permit: Permit<CreateClient>,
+        new: NewClient,
+    ) -> Result<ClientId, StoreError> {
+        let created = self
+            .audited()
+            .run_then_link(&[(permit, new)], |conn, new| {
+                Box::pin(async move {
+                    let decisions = add_clients(conn, new).await?;
+                    Ok((created(&decisions), decisions))
+                })
+            })
+            .await?;
+        let created = created.into_iter().next();
+        created.ok_or_else(|| StoreError::Unavailable("the client was not given back".to_owned()))
+    }
+
+    async fn import_clients(
+        &self,
+        clients: Vec<(Permit<CreateClient>, NewClient)>,
+        progress: &(dyn Fn(u64) + Send + Sync),
+    ) -> Result<Vec<ClientId>, StoreError> {
+        let args = (&clients, progress);
+        self.audited()
+            .run_long_then_link(IMPORT_TIMEOUT, &args, |conn, (clients, progress)| {
+                Box::pin(async move {
+                    begin_many(conn).await?;
+                    let mut decisions = Vec::with_capacity(clients.len());
+                    for some in clients.chunks(MAX_CLIENTS_AT_ONCE) {
+                        decisions.extend(add_clients(conn, some).await?);
+                        progress(decisions.len() as u64);
+                    }
+                    end_many(conn).await?;
+                    Ok((created(&decisions), decisions))
+                })
+            })
+            .await
+    }
+
+    async fn edit_client(
+        &self,
+        permit: Permit<EditClient>,
+        change: ClientChange,
+    ) -> Result<Changed<Client>, StoreError> {
+        self.audited()
+            .run(&[permit.to_audit_row()], &(&permit, &change), |conn, (permit, change)| {
+                Box::pin(async move {
+                    match lock_for_change(conn, permit).await? {
+                        Some(client) => Ok(change_client(conn, permit.asked(), client, change).await?),
+                        None => Ok(Changed::Gone),
+                    }
+                })
+            })
+            .await
+    }
+
+    async fn set_client_archived(
+        &self,
+        permit: Permit<ArchiveClient>,
+        is_archived: bool,
+    ) -> Result<Changed<Client>, StoreError> {
+        let args = (&permit, is_archived);
+        self.audited()
+            .run(&[permit.to_audit_row()], &args, |conn, (permit, is_archived)| {
+                Box::pin(async move {
+                    match lock_for_change(conn, permit).await? {
+                        Some(client) => Ok(archive_client(conn, permit.asked(), client, *is_archived).await?),
+                        None => Ok(Changed::Gone),
+                    }
+                })
+            })
+            .await
+    }
+
+    async fn reassign_client(
+        &self,
+        permit: Permit<ReassignClient>,
+        to: PersonId,
+    ) -> Result<Changed<Client>, StoreError> {
+        self.audited()
+            .run(&[permit.to_audit_row()], &(&permit, to), |conn, (permit, to)| {
+                Box::pin(async move {
+                    let Some(found) = lock_for_change(conn, permit).await? else { return Ok(Changed::Gone) };
+                    must_be_member(conn, *to).await?;
+                    let id = found.client.id;
+                    if found.client.owner.id != *to {
+                        move_clients(conn, permit.asked(), &[id], *to).await?;
+                    }
+                    let now = lock_client(conn, id, LockFor::Changing).await?;
+                    Ok(now.map_or(Changed::Gone, |now| Changed::Saved(now.client)))
+                })
+            })
+            .await
+    }
+
+    async fn reassign_clients(
+        &self,
+        permits: Vec<Permit<ReassignClient>>,
+        to: PersonId,
+    ) -> Result<u64, StoreError> {
+        let decisions: Vec<AuditRow> = permits.iter().map(Permit::to_audit_row).collect();
+        let args = (&permits, to);
+        self.audited()
+            .run_long(LONG_ANSWER_TIMEOUT, &decisions, &args, |conn, (permits, to)| {
+                Box::pin(async move {
+                    let owners = lock_owners(conn, clients_of(permits), LockFor::Changing).await?;
+                    must_be_member(conn, *to).await?;
+                    let (mut moved, mut seen) = (Vec::new(), HashSet::new());
+                    for permit in permits.iter() {
+                        let Some(client) = permit.client() else { continue };
+                        if !is_still_owned(&owners, permit) {
+                            return Err(StoreError::OwnerChanged(client).into());
+                        }
+                        // A client that is there twice moves once.
+                        if owners.get(&client).is_some_and(|owner| owner != to) && seen.insert(client) {
+                            moved.push((permit.asked(), client));
+                        }
+                    }
+                    for same in moved.chunk_by(|one, other| (one.0.by, one.0.at) == (other.0.by, other.0.at))
+                    {
+                        let clients: Vec<ClientId> = same.iter().map(|(_, client)| *client).collect();
+                        if let Some((asked, _)) = same.first() {
+                            move_clients(conn, asked, &clients, *to).await?;
+                        }
+                    }
+                    Ok(moved.len() as u64)
+                })
+            })
+            .await
+    }
+
+    async fn add_entry(&self, permit: Permit<EditClient>, new: NewEntry) -> Result<Entry, StoreError> {
+        let added = self
+            .audited()
+            .run(&[permit.to_audit_row()], &(&permit, &new), |conn, (permit, new)| {
+                Box::pin(async move {
+                    // That somebody may write about a number that is no client's is on record like any other decision.
+                    let Some(found) = lock_for_change(conn, permit).await? else { return Ok(None) };
+                    leave_room_for(&found.client.name, all_entries(&found.counts), 1)?;
+                    must_be_known(conn, new.author).await?;
+                    let id = found.client.id;
+                    for number in draw_numbers(conn, "entries", 1).await? {
+                        insert_entries(conn, permit.asked(), &[(EntryId(number), id, *new)]).await?;
+                        recount_entries(conn, id).await?;
+                        if let Some(entry) = find_entry(conn, id, EntryId(number)).await? {
+                            return Ok(Some(entry));
+                        }
+                    }
+                    Err(StoreError::Unavailable("the entry was not given back".to_owned()).into())
+                })
+            })
+            .await?;
+        added.ok_or_else(|| StoreError::NoSuchClient(permit.client().unwrap_or(ClientId(0))))
+    }
+
+    async fn edit_entry(
+        &self,
+        permit: Permit<EditClient>,
+        change: EntryChange,
+    ) -> Result<Changed<Entry>, StoreError> {
+        self.audited()
+            .run(&[permit.to_audit_row()], &(&permit, &change), |conn, (permit, change)| {
+                Box::pin(async move {
+                    match lock_for_change(conn, permit).await? {
+                        Some(found) => Ok(change_entry(conn, permit.asked(), found.client.id, change).await?),
+                        None => Ok(Changed::Gone),
+                    }
+                })
+            })
+            .await
+    }
+
+    async fn set_entry_archived(
+        &self,
+        permit: Permit<EditClient>,
+        entry: EntryId,
+        is_archived: bool,
+    ) -> Result<Changed<Entry>, StoreError> {
+        let args = (&permit, entry, is_archived);
+        self.audited()
+            .run(&[permit.to_audit_row()], &args, |conn, (permit, entry, is_archived)| {
+                Box::pin(async move {
+                    match lock_for_change(conn, permit).await? {
+                        Some(found) => {
+                            Ok(archive_entry(conn, permit.asked(), found.client.id, *entry, *is_archived)
+                                .await?)
+                        }
+                        None => Ok(Changed::Gone),
+                    }
+                })
+            })
+            .await
+    }
+
+    async fn ownerships(
+        &self,
+        permit: &Permit<ListClients>,
+        owner: Option<PersonId>,
+        after: Option<ClientId>,
+        limit: u32,
+    ) -> Result<Vec<Ownership>, StoreError> {
+        if after.is_none() {
+            self.audited().record(&[permit.to_audit_row()]).await?;
+        }
+        let Some(owner) = owner_within(permit.scope(), owner) else { return Ok(Vec::new()) };
+        let after = after.map_or(i64::MIN, |client| client.0);
+        let read = match owner {
+            None => query(OWNERSHIPS).bind(after).bind(i64::from(limit)),
+            Some(owner) => {
+                let of_owner = query(OWNERSHIPS_OF).bind(after).bind(i64::from(limit)).bind(owner.0);
+                of_owner.bind(false).bind(true)
             }
-            // All of a long record takes a while, for which nobody else's waits. The statement looks itself whose it is.
-            let (id, owner) = (ClientId(client.id), PersonId(client.owner_id));
-            let read = async {
-                let mut connection = self.reader.acquire().await?;
-                match connection.entries_of(id, wanted, Some(owner)).await {
-                    Ok(page) => Ok(Ok(page)),
-                    Err(Stopped::Rejected(error)) => Ok(Err(error)),
-                    Err(Stopped::Database(error)) => Err(error),
-                }
-            };
-            let (entries, has_more) = answer(read).await??;
-            let record = client.into_record(entries, has_more, looks)?;
-            let EntryCounts { meeting_notes, billing_disputes, draft_letters, .. } = record.counts;
-            if record.entries.is_empty() && meeting_notes + billing_disputes + draft_letters > 0 {
-                return Err(StoreError::OwnerChanged(id));
-            }
-            Ok(Some(record))
-        }
+        };
+        Ok(self.db().fetch_all(read).await?)
+    }
 
-        async fn read_for_letter(
-            &self,
-            permit: Permit<EditClient>,
-            entries: &[EntryId],
-        ) -> Result<Option<(Client, Vec<Entry>)>, StoreError> {
-            let row = [permit.to_audit_row()];
-            decided!(self, |transaction| async {
-                transaction.link(self.lease.writer, &row).await?;
-                let Some(client) = transaction.hold_to_read(&permit).await? else { return Ok(None) };
-                let id = ClientId(client.id);
-                transaction.note_looks(permit.asked(), &[id]).await?;
-                let entries = transaction.entries_among(id, entries).await?;
-                Ok(Some((client.into_client()?, entries)))
-            })
-        }
-
-        async fn client_versions(
-            &self,
-            permit: Permit<ReadClient>,
-            wanted: VersionsWanted,
-        ) -> Result<Option<(Client, Vec<ClientVersion>)>, StoreError> {
-            let row = [permit.to_audit_row()];
-            decided!(self, |transaction| async {
-                transaction.link(self.lease.writer, &row).await?;
-                let Some(client) = transaction.hold_to_read(&permit).await? else { return Ok(None) };
-                let id = ClientId(client.id);
-                transaction.note_looks(permit.asked(), &[id]).await?;
-                let client = client.into_client()?;
-                let versions = transaction.versions_of_client(&client, wanted).await?;
-                Ok(Some((client, versions)))
-            })
-        }
-
-        async fn entry_versions(
-            &self,
-            permit: Permit<ReadClient>,
-            entry: EntryId,
-            wanted: VersionsWanted,
-        ) -> Result<Option<(Entry, Vec<EntryVersion>)>, StoreError> {
-            let row = [permit.to_audit_row()];
-            decided!(self, |transaction| async {
-                transaction.link(self.lease.writer, &row).await?;
-                let Some(client) = transaction.hold_to_read(&permit).await? else { return Ok(None) };
-                let id = ClientId(client.id);
-                let Some(entry) = transaction.entry(id, entry).await? else { return Ok(None) };
-                transaction.note_looks(permit.asked(), &[id]).await?;
-                let versions = transaction.versions_of_entry(&entry, wanted).await?;
-                Ok(Some((entry, versions)))
-            })
-        }
-
-        async fn create_client(
-            &self,
-            permit: Permit<CreateClient>,
-            new: NewClient,
-        ) -> Result<ClientId, StoreError> {
-            let new = [(permit, new)];
-            let made: Result<Vec<ClientId>, StoreError> =
-                decided!(self, |transaction| transaction.add_clients(self.lease.writer, &new));
-            made?.into_iter().next().ok_or_else(|| StoreError::Unavailable("the client was not given back".to_owned()))
-        }
-
-        async fn import_clients(
-            &self,
-            clients: Vec<(Permit<CreateClient>, NewClient)>,
-            progress: &(dyn Fn(u64) + Send + Sync),
-        ) -> Result<Vec<ClientId>, StoreError> {
-            decided_at_length!(self, IMPORT_TIMEOUT, |transaction| async {
-                transaction.expect_many(true).await?;
-                let mut made = Vec::with_capacity(clients.len());
-                for some in clients.chunks(MAX_CLIENTS_AT_ONCE) {
-                    made.extend(transaction.add_clients(self.lease.writer, some).await?);
-                    progress(made.len() as u64);
-                }
-                transaction.expect_many(false).await?;
-                Ok::<_, Stopped>(made)
-            })
-        }
-
-        async fn edit_client(
-            &self,
-            permit: Permit<EditClient>,
-            change: ClientChange,
-        ) -> Result<Changed<Client>, StoreError> {
-            let row = [permit.to_audit_row()];
-            decided!(self, |transaction| async {
-                transaction.link(self.lease.writer, &row).await?;
-                match transaction.hold_to_change(&permit).await? {
-                    Some(client) => transaction.change_client(permit.asked(), client, &change).await,
-                    None => Ok(Changed::Gone),
-                }
-            })
-        }
-
-        async fn set_client_archived(
-            &self,
-            permit: Permit<ArchiveClient>,
-            is_archived: bool,
-        ) -> Result<Changed<Client>, StoreError> {
-            let row = [permit.to_audit_row()];
-            decided!(self, |transaction| async {
-                transaction.link(self.lease.writer, &row).await?;
-                match transaction.hold_to_change(&permit).await? {
-                    Some(client) => transaction.put_client_away(permit.asked(), client, is_archived).await,
-                    None => Ok(Changed::Gone),
-                }
-            })
-        }
-
-        async fn reassign_client(
-            &self,
-            permit: Permit<ReassignClient>,
-            to: PersonId,
-        ) -> Result<Changed<Client>, StoreError> {
-            let row = [permit.to_audit_row()];
-            decided!(self, |transaction| async {
-                transaction.link(self.lease.writer, &row).await?;
-                let Some(client) = transaction.hold_to_change(&permit).await? else { return Ok(Changed::Gone) };
-                transaction.must_be_member(to).await?;
-                let id = ClientId(client.id);
-                if client.owner_id != to.0 {
-                    transaction.move_clients(permit.asked(), &[id], to).await?;
-                }
-                Ok(transaction.client_now(id).await?.map_or(Changed::Gone, Changed::Saved))
-            })
-        }
-
-        async fn reassign_clients(
-            &self,
-            permits: Vec<Permit<ReassignClient>>,
-            to: PersonId,
-        ) -> Result<u64, StoreError> {
-            let rows: Vec<AuditRow> = permits.iter().map(Permit::to_audit_row).collect();
-            decided_at_length!(self, LONG_ANSWER_TIMEOUT, |transaction| async {
-                transaction.link(self.lease.writer, &rows).await?;
-                let owners = transaction.hold_all(&clients_of(&permits), HeldFor::Changing).await?;
-                transaction.must_be_member(to).await?;
-                let (mut moved, mut seen) = (Vec::new(), HashSet::new());
-                for permit in &permits {
-                    let Some(client) = permit.client() else { continue };
-                    if !is_still_owned(&owners, permit) {
-                        return Err(Stopped::from(StoreError::OwnerChanged(client)));
+    async fn export_clients(
+        &self,
+        permits: Vec<Permit<ExportClient>>,
+    ) -> Result<Vec<ClientRecord>, StoreError> {
+        self.audited()
+            .run_long_then_link(LONG_ANSWER_TIMEOUT, &permits, |conn, permits| {
+                Box::pin(async move {
+                    let owners = lock_owners(conn, clients_of(permits), LockFor::Reading).await?;
+                    let valid: Vec<&Permit<ExportClient>> = permits
+                        .iter()
+                        .filter(|permit| permit.owner().is_some() && is_still_owned(&owners, permit))
+                        .collect();
+                    let ids: Vec<ClientId> = valid.iter().filter_map(|permit| permit.client()).collect();
+                    for same in valid
+                        .chunk_by(|one, other| (one.by(), one.asked().at) == (other.by(), other.asked().at))
+                    {
+                        let clients: Vec<ClientId> =
+                            same.iter().filter_map(|permit| permit.client()).collect();
+                        if let Some(permit) = same.first() {
+                            record_views(conn, permit.asked(), &clients).await?;
+                        }
                     }
-                    // A client that is there twice moves once.
-                    if owners.get(&client).is_some_and(|owner| *owner != to) && seen.insert(client) {
-                        moved.push((permit.asked(), client));
-                    }
-                }
-                for same in moved.chunk_by(|one, other| (one.0.by, one.0.at) == (other.0.by, other.0.at)) {
-                    let clients: Vec<ClientId> = same.iter().map(|(_, client)| *client).collect();
-                    if let Some((asked, _)) = same.first() {
-                        transaction.move_clients(asked, &clients, to).await?;
-                    }
-                }
-                Ok(moved.len() as u64)
+                    let records = whole_records(conn, &ids).await?;
+                    Ok((records, valid.iter().map(|permit| permit.to_audit_row()).collect()))
+                })
             })
-        }
+            .await
+    }
 
-        async fn add_entry(&self, permit: Permit<EditClient>, new: NewEntry) -> Result<Entry, StoreError> {
-            let row = [permit.to_audit_row()];
-            let added = decided!(self, |transaction| async {
-                transaction.link(self.lease.writer, &row).await?;
-                // That somebody may write about a number that is no client's is on record like any other decision.
-                let Some(client): Option<StoredClient> = transaction.hold_to_change(&permit).await? else {
-                    return Ok(None);
-                };
-                let name = ClientName::from_stored(client.facts.name.clone());
-                leave_room_for(&name, entries_there(&client)?, 1)?;
-                transaction.must_be_known(new.author).await?;
-                let id = ClientId(client.id);
-                let drawn = transaction.draw_numbers("entries", 1).await?;
-                for number in drawn {
-                    transaction.insert_entries(permit.asked(), &[(EntryId(number), id, &new)]).await?;
-                    transaction.recount_entries(id).await?;
-                    if let Some(entry) = transaction.entry(id, EntryId(number)).await? {
-                        return Ok(Some(entry));
-                    }
-                }
-                Err(StoreError::Unavailable("the entry was not given back".to_owned()).into())
-            });
-            added?.ok_or_else(|| StoreError::NoSuchClient(permit.client().unwrap_or(ClientId(0))))
-        }
-
-        async fn edit_entry(
-            &self,
-            permit: Permit<EditClient>,
-            change: EntryChange,
-        ) -> Result<Changed<Entry>, StoreError> {
-            let row = [permit.to_audit_row()];
-            decided!(self, |transaction| async {
-                transaction.link(self.lease.writer, &row).await?;
-                match transaction.hold_to_change(&permit).await? {
-                    Some(client) => transaction.change_entry(permit.asked(), &client, &change).await,
-                    None => Ok(Changed::Gone),
-                }
-            })
-        }
-
-        async fn set_entry_archived(
-            &self,
-            permit: Permit<EditClient>,
-            entry: EntryId,
-            is_archived: bool,
-        ) -> Result<Changed<Entry>, StoreError> {
-            let row = [permit.to_audit_row()];
-            decided!(self, |transaction| async {
-                transaction.link(self.lease.writer, &row).await?;
-                match transaction.hold_to_change(&permit).await? {
-                    Some(client) => transaction.put_entry_away(permit.asked(), &client, entry, is_archived).await,
-                    None => Ok(Changed::Gone),
-                }
-            })
-        }
-
-        async fn ownerships(
-            &self,
-            permit: &Permit<ListClients>,
-            owner: Option<PersonId>,
-            after: Option<ClientId>,
-            limit: u32,
-        ) -> Result<Vec<Ownership>, StoreError> {
-            if after.is_none() {
-                let row = [permit.to_audit_row()];
-                let noted: Result<(), StoreError> =
-                    decided!(self, |transaction| transaction.link(self.lease.writer, &row));
-                noted?;
-            }
-            let Some(owner) = owner_within(permit.scope(), owner) else { return Ok(Vec::new()) };
-            let after = after.map_or(i64::MIN, |client| client.0);
-            let sql = if owner.is_some() { OWNERSHIPS_OF } else { OWNERSHIPS };
-            let mut read = sqlx::query_as(sql).bind(after).bind(i64::from(limit));
-            if let Some(owner) = owner {
-                read = read.bind(owner.0).bind(false).bind(true);
-            }
-            let rows: Vec<StoredOwnership> = answer(read.fetch_all(&self.reader)).await?;
-            let ownership = |row: StoredOwnership| Ownership { client: ClientId(row.id), owner: PersonId(row.owner_id) };
-            Ok(rows.into_iter().map(ownership).collect())
-        }
-
-        async fn export_clients(
-            &self,
-            permits: Vec<Permit<ExportClient>>,
-        ) -> Result<Vec<ClientRecord>, StoreError> {
-            decided_at_length!(self, LONG_ANSWER_TIMEOUT, |transaction| async {
-                let owners = transaction.hold_all(&clients_of(&permits), HeldFor::Reading).await?;
-                let kept: Vec<&Permit<ExportClient>> = permits
-                    .iter()
-                    .filter(|permit| permit.owner().is_some() && is_still_owned(&owners, permit))
-                    .collect();
-                let rows: Vec<AuditRow> = kept.iter().map(|permit| permit.to_audit_row()).collect();
-                transaction.link(self.lease.writer, &rows).await?;
-                let ids: Vec<ClientId> = kept.iter().filter_map(|permit| permit.client()).collect();
-                for same in kept.chunk_by(|one, other| (one.by(), one.asked().at) == (other.by(), other.asked().at)) {
-                    let clients: Vec<ClientId> = same.iter().filter_map(|permit| permit.client()).collect();
-                    let asked: Option<&Asked> = same.first().map(|permit| permit.asked());
-                    if let Some(asked) = asked {
-                        transaction.note_looks(asked, &clients).await?;
-                    }
-                }
-                transaction.records_of(&ids).await
-            })
-        }
-
-        async fn has_clients(&self) -> Result<bool, StoreError> {
-            let found: i64 = answer(sqlx::query_scalar(ANY).fetch_one(&self.reader)).await?;
-            Ok(found > 0)
-        }
+    async fn has_clients(&self) -> Result<bool, StoreError> {
+        let found: i64 = self.db().fetch_one(query(ANY)).await?;
+        Ok(found > 0)
     }
 }

@@ -2,12 +2,11 @@
 //! are is kept (`client_counts`) and not counted, unless words were searched. In the order of owners, the sums of the owners
 //! say which of them a page falls on, and each of those is a walk by itself.
 
-use crate::audit::step::Stopped;
-use crate::clients::rows::{StoredClient, client_columns, count};
+use crate::clients::rows::{SELECT_CLIENTS, count};
 use crate::clients::search::{WordRange, searched};
-use crate::db::both::{Statement, for_both_connections, stored_row};
+use crate::clients::types::{CLIENTS_PER_PAGE, ClientLine, ClientOrder, ClientPage, ClientQuery};
+use crate::db::{Conn, FromRow, Query, Row, Statement};
 use crate::ledger::batch::stored_count;
-use crate::{CLIENTS_PER_PAGE, ClientLine, ClientOrder, ClientPage, ClientQuery, StoreError};
 use chancery_domain::PersonId;
 use chancery_policy::Scope;
 
@@ -58,7 +57,7 @@ fn order_by(order: ClientOrder) -> &'static str {
 
 /// How those clients are found that have all the words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+enum Way {
     /// All that have the longest word, looked up in the index of words: good where they are few. Then they are sorted.
     Gather,
     /// One client after the other in the order of the list, until the page is full: good where many have the words.
@@ -74,250 +73,187 @@ impl Way {
 }
 
 /// The condition that a word begins so.
-macro_rules! push_range {
-    ($statement:expr, $table:literal, $range:expr) => {{
-        let WordRange { first, end } = $range;
-        $statement.push(concat!($table, ".word >= ")).push_bind(first.as_str());
-        $statement.push(concat!(" AND ", $table, ".word < ")).push_bind(end.as_str());
-    }};
+fn push_range<'q>(statement: &mut Statement<'q>, column: &str, WordRange { first, end }: &'q WordRange) {
+    statement.push(column).push(" >= ").push_bind(first.as_str());
+    statement.push(" AND ").push(column).push(" < ").push_bind(end.as_str());
 }
 
 /// The conditions on the words `w` of the clients that are found: one has the longest word, and its client the others too.
-macro_rules! push_found {
-    ($statement:expr, $filter:expr) => {{
-        let ListFilter { owner, is_archived, words } = $filter;
-        $statement.push("w.is_archived = ").push_bind(*is_archived);
-        if let Some(owner) = owner {
-            $statement.push(" AND w.owner_id = ").push_bind(owner.0);
+fn push_found<'q>(statement: &mut Statement<'q>, filter: &'q ListFilter) {
+    statement.push("w.is_archived = ").push_bind(filter.is_archived);
+    if let Some(owner) = filter.owner {
+        statement.push(" AND w.owner_id = ").push_bind(owner.0);
+    }
+    for (index, range) in filter.words.iter().enumerate() {
+        if index == 0 {
+            statement.push(" AND ");
+            push_range(statement, "w.word", range);
+        } else {
+            statement.push(" AND EXISTS (SELECT 1 FROM client_words o WHERE o.client_id = w.client_id AND ");
+            push_range(statement, "o.word", range);
+            statement.push(")");
         }
-        for (place, range) in words.iter().enumerate() {
-            if place == 0 {
-                $statement.push(" AND ");
-                push_range!($statement, "w", range);
-            } else {
-                $statement
-                    .push(" AND EXISTS (SELECT 1 FROM client_words o WHERE o.client_id = w.client_id AND ");
-                push_range!($statement, "o", range);
-                $statement.push(")");
-            }
-        }
-    }};
-}
-
-/// The conditions on `clients c`.
-macro_rules! push_filter {
-    ($statement:expr, $filter:expr, $way:expr) => {{
-        let ListFilter { owner, is_archived, words } = $filter;
-        $statement.push(" WHERE c.is_archived = ").push_bind(*is_archived);
-        if let Some(owner) = owner {
-            $statement.push(" AND c.owner_id = ").push_bind(owner.0);
-        }
-        match $way {
-            _ if words.is_empty() => {}
-            Way::Gather => {
-                $statement.push(" AND c.id = found.client_id");
-            }
-            Way::Walk => {
-                for range in words {
-                    $statement
-                        .push(" AND EXISTS (SELECT 1 FROM client_words w WHERE w.client_id = c.id AND ");
-                    push_range!($statement, "w", range);
-                    $statement.push(")");
-                }
-            }
-        }
-    }};
-}
-
-stored_row! {
-    /// How many of the clients are this person's.
-    struct OwnerShare {
-        owner_id: i64,
-        email: String,
-        clients: i64,
     }
 }
 
-impl OwnerShare {
-    fn again(&self) -> Self {
-        Self { owner_id: self.owner_id, email: self.email.clone(), clients: self.clients }
+/// The conditions on `clients c`.
+fn push_filter<'q>(statement: &mut Statement<'q>, filter: &'q ListFilter, way: Way) {
+    statement.push(" WHERE c.is_archived = ").push_bind(filter.is_archived);
+    if let Some(owner) = filter.owner {
+        statement.push(" AND c.owner_id = ").push_bind(owner.0);
+    }
+    match way {
+        _ if filter.words.is_empty() => {}
+        Way::Gather => {
+            statement.push(" AND c.id = found.client_id");
+        }
+        Way::Walk => {
+            for range in &filter.words {
+                statement.push(" AND EXISTS (SELECT 1 FROM client_words w WHERE w.client_id = c.id AND ");
+                push_range(statement, "w.word", range);
+                statement.push(")");
+            }
+        }
+    }
+}
+
+/// How many of the clients are this person's.
+#[derive(Clone)]
+struct OwnerShare {
+    owner: PersonId,
+    email: String,
+    clients: u64,
+}
+
+impl FromRow for OwnerShare {
+    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        Ok(Self {
+            owner: PersonId(row.get("owner_id")?),
+            email: row.get("email")?,
+            clients: count(row.get("clients")?)?,
+        })
     }
 }
 
 /// Which part of a list to read.
 #[derive(Clone, Copy)]
-pub(crate) struct Part {
+struct Part {
     skipped: u64,
     wanted: u64,
 }
 
-#[async_trait::async_trait]
-pub(crate) trait ClientList: sqlx::Connection {
-    /// Reads a part of the list in one statement, so that no client is shown to somebody whose it has just ceased to be.
-    fn part_statement(filter: &ListFilter, order: ClientOrder, part: Part, way: Way) -> Statement<Self>
-    where
-        Self: Sized;
-
-    async fn list(
-        &mut self,
-        filter: &ListFilter,
-        order: ClientOrder,
-        page: u32,
-    ) -> Result<ClientPage, Stopped>;
-
-    /// In the order of the owners, given how many clients of each there are and are found.
-    async fn list_by_owner(
-        &mut self,
-        filter: &ListFilter,
-        order: ClientOrder,
-        part: Part,
-        all: &[OwnerShare],
-    ) -> Result<ClientPage, Stopped>;
-
-    /// How many clients each person has, whatever their words.
-    async fn shares(&mut self, filter: &ListFilter) -> Result<Vec<OwnerShare>, Stopped>;
-
-    /// How many of them are found by their words.
-    async fn shares_found(&mut self, filter: &ListFilter) -> Result<Vec<OwnerShare>, Stopped>;
-
-    /// The same in sum.
-    async fn count_found(&mut self, filter: &ListFilter) -> Result<u64, Stopped>;
-
-    async fn lines(
-        &mut self,
-        filter: &ListFilter,
-        order: ClientOrder,
-        part: Part,
-        way: Way,
-    ) -> Result<Vec<ClientLine>, Stopped>;
-}
-
-for_both_connections! {
-    impl ClientList {
-        fn part_statement(filter: &ListFilter, order: ClientOrder, part: Part, way: Way) -> Statement<Self> {
-            let mut read = Statement::<Self>::new(concat!("SELECT ", client_columns!(), " FROM (SELECT c.id FROM "));
-            if way == Way::Gather && !filter.words.is_empty() {
-                // Cross, so that SQLite begins with those found; for the order it would walk the list's index otherwise.
-                read.push("(SELECT DISTINCT w.client_id FROM client_words w WHERE ");
-                push_found!(read, filter);
-                read.push(") AS found CROSS JOIN ");
-            }
-            read.push("clients c");
-            push_filter!(read, filter, way);
-            read.push(order_by(order)).push(" LIMIT ").push_bind(stored_count(part.wanted));
-            read.push(" OFFSET ").push_bind(stored_count(part.skipped));
-            read.push(") AS page JOIN clients c ON c.id = page.id JOIN people p ON p.id = c.owner_id");
-            read.push(order_by(order));
-            read
-        }
-
-        async fn list(
-            &mut self,
-            filter: &ListFilter,
-            order: ClientOrder,
-            page: u32,
-        ) -> Result<ClientPage, Stopped> {
-            let skipped = u64::from(page.saturating_sub(1)) * u64::from(CLIENTS_PER_PAGE);
-            let part = Part { skipped, wanted: u64::from(CLIENTS_PER_PAGE) };
-            let shares = self.shares(filter).await?;
-            if matches!(order, ClientOrder::Owner | ClientOrder::OwnerBackwards) {
-                return self.list_by_owner(filter, order, part, &shares).await;
-            }
-            let all = sum(&shares)?;
-            let total = if filter.words.is_empty() { all } else { self.count_found(filter).await? };
-            if part.skipped >= total {
-                return Ok(ClientPage { lines: Vec::new(), total });
-            }
-            let lines = self.lines(filter, order, part, Way::to_page(part, total, all)).await?;
-            Ok(ClientPage { lines, total })
-        }
-
-        async fn list_by_owner(
-            &mut self,
-            filter: &ListFilter,
-            order: ClientOrder,
-            mut part: Part,
-            all: &[OwnerShare],
-        ) -> Result<ClientPage, Stopped> {
-            let mut found = if filter.words.is_empty() { all.iter().map(OwnerShare::again).collect() } else { self.shares_found(filter).await? };
-            // Sorted here, because the databases would not sort addresses alike.
-            found.sort_by(|one, other| (&one.email, one.owner_id).cmp(&(&other.email, other.owner_id)));
-            if order == ClientOrder::OwnerBackwards {
-                found.reverse();
-            }
-            let mut lines = Vec::new();
-            for share in &found {
-                let clients = count(share.clients)?;
-                if part.wanted == 0 {
-                    break;
-                }
-                if part.skipped >= clients {
-                    part.skipped -= clients;
-                    continue;
-                }
-                let theirs = all.iter().find(|other| other.owner_id == share.owner_id);
-                let way = Way::to_page(part, clients, count(theirs.map_or(0, |all| all.clients))?);
-                let some = self.lines(&filter.of_owner(PersonId(share.owner_id)), order, part, way).await?;
-                part = Part { skipped: 0, wanted: part.wanted.saturating_sub(some.len() as u64) };
-                lines.extend(some);
-            }
-            Ok(ClientPage { lines, total: sum(&found)? })
-        }
-
-        async fn shares(&mut self, filter: &ListFilter) -> Result<Vec<OwnerShare>, Stopped> {
-            let mut read = Statement::<Self>::new(
-                "SELECT k.owner_id, p.email, k.clients FROM client_counts k JOIN people p ON p.id = k.owner_id \
-                 WHERE k.clients > 0 AND k.is_archived = ",
-            );
-            read.push_bind(filter.is_archived);
-            if let Some(owner) = filter.owner {
-                read.push(" AND k.owner_id = ").push_bind(owner.0);
-            }
-            Ok(read.build_query_as().fetch_all(&mut *self).await?)
-        }
-
-        async fn shares_found(&mut self, filter: &ListFilter) -> Result<Vec<OwnerShare>, Stopped> {
-            let mut read = Statement::<Self>::new(
-                "SELECT found.owner_id, p.email, found.clients FROM \
-                 (SELECT w.owner_id, COUNT(DISTINCT w.client_id) AS clients FROM client_words w WHERE ",
-            );
-            push_found!(read, filter);
-            read.push(" GROUP BY w.owner_id) AS found JOIN people p ON p.id = found.owner_id");
-            Ok(read.build_query_as().fetch_all(&mut *self).await?)
-        }
-
-        async fn count_found(&mut self, filter: &ListFilter) -> Result<u64, Stopped> {
-            let mut read =
-                Statement::<Self>::new("SELECT COUNT(DISTINCT w.client_id) FROM client_words w WHERE ");
-            push_found!(read, filter);
-            let found: i64 = read.build_query_scalar().fetch_one(&mut *self).await?;
-            Ok(count(found)?)
-        }
-
-        async fn lines(
-            &mut self,
-            filter: &ListFilter,
-            order: ClientOrder,
-            part: Part,
-            way: Way,
-        ) -> Result<Vec<ClientLine>, Stopped> {
-            let mut read = Self::part_statement(filter, order, part, way);
-            let rows: Vec<StoredClient> = read.build_query_as().fetch_all(&mut *self).await?;
-            let lines: Result<Vec<ClientLine>, StoreError> = rows.into_iter().map(StoredClient::into_line).collect();
-            Ok(lines?)
-        }
+/// Reads a part of the list in one statement, so that no client is shown to somebody whose it has just ceased to be.
+fn select_part(filter: &ListFilter, order: ClientOrder, part: Part, way: Way) -> Query<'_> {
+    let mut read = Statement::new(SELECT_CLIENTS);
+    read.push(" FROM (SELECT c.id FROM ");
+    if way == Way::Gather && !filter.words.is_empty() {
+        // Cross, so that SQLite begins with those found; for the order it would walk the list's index otherwise.
+        read.push("(SELECT DISTINCT w.client_id FROM client_words w WHERE ");
+        push_found(&mut read, filter);
+        read.push(") AS found CROSS JOIN ");
     }
+    read.push("clients c");
+    push_filter(&mut read, filter, way);
+    read.push(order_by(order)).push(" LIMIT ").push_bind(stored_count(part.wanted));
+    read.push(" OFFSET ").push_bind(stored_count(part.skipped));
+    read.push(") AS page JOIN clients c ON c.id = page.id JOIN people p ON p.id = c.owner_id");
+    read.push(order_by(order));
+    read.build()
 }
 
-fn sum(shares: &[OwnerShare]) -> Result<u64, StoreError> {
-    shares.iter().map(|share| count(share.clients)).sum()
+pub(crate) async fn list(
+    conn: &mut Conn<'_>,
+    filter: &ListFilter,
+    order: ClientOrder,
+    page: u32,
+) -> Result<ClientPage, sqlx::Error> {
+    let skipped = u64::from(page.saturating_sub(1)) * u64::from(CLIENTS_PER_PAGE);
+    let part = Part { skipped, wanted: u64::from(CLIENTS_PER_PAGE) };
+    let shares = shares(conn, filter).await?;
+    if matches!(order, ClientOrder::Owner | ClientOrder::OwnerBackwards) {
+        return list_by_owner(conn, filter, order, part, &shares).await;
+    }
+    let all = sum(&shares);
+    let total = if filter.words.is_empty() { all } else { count_found(conn, filter).await? };
+    if part.skipped >= total {
+        return Ok(ClientPage { lines: Vec::new(), total });
+    }
+    let lines = select_part(filter, order, part, Way::to_page(part, total, all)).fetch_all(conn).await?;
+    Ok(ClientPage { lines, total })
+}
+
+/// In the order of the owners, given how many clients each of them has.
+async fn list_by_owner(
+    conn: &mut Conn<'_>,
+    filter: &ListFilter,
+    order: ClientOrder,
+    mut part: Part,
+    all: &[OwnerShare],
+) -> Result<ClientPage, sqlx::Error> {
+    let mut found = if filter.words.is_empty() { all.to_vec() } else { shares_found(conn, filter).await? };
+    // Sorted here, because the databases would not sort addresses alike.
+    found.sort_by(|one, other| (&one.email, one.owner).cmp(&(&other.email, other.owner)));
+    if order == ClientOrder::OwnerBackwards {
+        found.reverse();
+    }
+    let mut lines: Vec<ClientLine> = Vec::new();
+    for share in &found {
+        if part.wanted == 0 {
+            break;
+        }
+        if part.skipped >= share.clients {
+            part.skipped -= share.clients;
+            continue;
+        }
+        let theirs = all.iter().find(|other| other.owner == share.owner);
+        let way = Way::to_page(part, share.clients, theirs.map_or(0, |all| all.clients));
+        let some: Vec<ClientLine> =
+            select_part(&filter.of_owner(share.owner), order, part, way).fetch_all(conn).await?;
+        part = Part { skipped: 0, wanted: part.wanted.saturating_sub(some.len() as u64) };
+        lines.extend(some);
+    }
+    Ok(ClientPage { lines, total: sum(&found) })
+}
+
+/// How many clients each person has, whatever their words.
+async fn shares(conn: &mut Conn<'_>, filter: &ListFilter) -> Result<Vec<OwnerShare>, sqlx::Error> {
+    let mut read = Statement::new(
+        "SELECT k.owner_id, p.email, k.clients FROM client_counts k JOIN people p ON p.id = k.owner_id \
+         WHERE k.clients > 0 AND k.is_archived = ",
+    );
+    read.push_bind(filter.is_archived);
+    if let Some(owner) = filter.owner {
+        read.push(" AND k.owner_id = ").push_bind(owner.0);
+    }
+    read.build().fetch_all(conn).await
+}
+
+/// How many of them are found by their words.
+async fn shares_found(conn: &mut Conn<'_>, filter: &ListFilter) -> Result<Vec<OwnerShare>, sqlx::Error> {
+    let mut read = Statement::new(
+        "SELECT found.owner_id, p.email, found.clients FROM \
+         (SELECT w.owner_id, COUNT(DISTINCT w.client_id) AS clients FROM client_words w WHERE ",
+    );
+    push_found(&mut read, filter);
+    read.push(" GROUP BY w.owner_id) AS found JOIN people p ON p.id = found.owner_id");
+    read.build().fetch_all(conn).await
+}
+
+/// The same in sum.
+async fn count_found(conn: &mut Conn<'_>, filter: &ListFilter) -> Result<u64, sqlx::Error> {
+    let mut read = Statement::new("SELECT COUNT(DISTINCT w.client_id) FROM client_words w WHERE ");
+    push_found(&mut read, filter);
+    count(read.build().fetch_one(conn).await?)
+}
+
+fn sum(shares: &[OwnerShare]) -> u64 {
+    shares.iter().map(|share| share.clients).sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{Health, SqliteStore};
-    use sqlx::SqliteConnection;
 
     /// The steps of SQLite's plan: each with its number, that of the step it belongs to, and what it does.
     async fn plan(
@@ -327,8 +263,8 @@ mod tests {
         way: Way,
     ) -> Vec<(i64, i64, String)> {
         let part = Part { skipped: 25, wanted: 25 };
-        let sql = SqliteConnection::part_statement(filter, order, part, way).into_string();
-        let explain = sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"));
+        let part = select_part(filter, order, part, way);
+        let explain = sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {}", part.sql()));
         let steps: Vec<(i64, i64, i64, String)> =
             sqlx::query_as(explain).fetch_all(&store.reader).await.unwrap();
         steps.into_iter().map(|(id, parent, _, detail)| (id, parent, detail)).collect()

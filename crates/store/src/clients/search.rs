@@ -1,8 +1,7 @@
 //! What clients are found by: the words of their name, contact, e-mail address and number, without case and accents, so that
 //! "cafe" finds "Café". A search matches the beginnings of words by ranges, which an index answers.
 
-use crate::audit::step::Stopped;
-use crate::db::both::{Statement, for_both_connections};
+use crate::db::{Conn, Statement, query};
 use chancery_domain::{Client, ClientId, ClientName, ContactFacts, PersonId};
 use std::collections::BTreeSet;
 use unicode_normalization::UnicodeNormalization;
@@ -74,7 +73,7 @@ pub(crate) struct WordRow {
 }
 
 /// The rows of a client's words.
-pub(crate) fn word_rows(client: &Client) -> Vec<WordRow> {
+fn word_rows(client: &Client) -> Vec<WordRow> {
     let row = |word| WordRow {
         client: client.id,
         word,
@@ -84,35 +83,20 @@ pub(crate) fn word_rows(client: &Client) -> Vec<WordRow> {
     words_of(client.id, &client.name, &client.facts).into_iter().map(row).collect()
 }
 
-#[async_trait::async_trait]
-pub(crate) trait ClientWords {
-    async fn add_words(&mut self, rows: &[WordRow]) -> Result<(), Stopped>;
-
-    async fn replace_words(&mut self, client: &Client) -> Result<(), Stopped>;
+pub(crate) async fn add_words(conn: &mut Conn<'_>, rows: &[WordRow]) -> Result<(), sqlx::Error> {
+    for rows in rows.chunks(MAX_ROWS_AT_ONCE) {
+        let mut add = Statement::new("INSERT INTO client_words (client_id, word, owner_id, is_archived) ");
+        add.push_values(rows, |row| {
+            [row.client.0.into(), row.word.as_str().into(), row.owner.0.into(), row.is_archived.into()]
+        });
+        add.build().persistent(false).execute(conn).await?;
+    }
+    Ok(())
 }
 
-for_both_connections! {
-    impl ClientWords {
-        async fn add_words(&mut self, rows: &[WordRow]) -> Result<(), Stopped> {
-            for rows in rows.chunks(MAX_ROWS_AT_ONCE) {
-                let mut add = Statement::<Self>::new("INSERT INTO client_words (client_id, word, owner_id, is_archived) ");
-                add.push_values(rows, |mut columns, row| {
-                    columns
-                        .push_bind(row.client.0)
-                        .push_bind(row.word.as_str())
-                        .push_bind(row.owner.0)
-                        .push_bind(row.is_archived);
-                });
-                add.build().persistent(false).execute(&mut *self).await?;
-            }
-            Ok(())
-        }
-
-        async fn replace_words(&mut self, client: &Client) -> Result<(), Stopped> {
-            sqlx::query("DELETE FROM client_words WHERE client_id = $1").bind(client.id.0).execute(&mut *self).await?;
-            self.add_words(&word_rows(client)).await
-        }
-    }
+pub(crate) async fn replace_words(conn: &mut Conn<'_>, client: &Client) -> Result<(), sqlx::Error> {
+    query("DELETE FROM client_words WHERE client_id = $1").bind(client.id.0).execute(conn).await?;
+    add_words(conn, &word_rows(client)).await
 }
 
 #[cfg(test)]

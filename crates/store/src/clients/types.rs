@@ -200,23 +200,6 @@ pub enum VersionsWanted {
 
 impl VersionsWanted {
     pub const NEWEST: Self = Self::Page { before: None, limit: MAX_VERSIONS_AT_ONCE };
-
-    /// The statement to read them with, of one for a page and one for two by their numbers, and the two numbers that it takes.
-    pub(crate) fn choose(
-        self,
-        now: Version,
-        page: &'static str,
-        two: &'static str,
-    ) -> Option<(&'static str, i64, i64)> {
-        match self {
-            Self::Page { before, limit } => {
-                let before = before.map_or(i64::MAX, |before| before.0);
-                Some((page, before, i64::from(limit.min(MAX_VERSIONS_AT_ONCE))))
-            }
-            Self::NowAnd(base) => Some((two, base.0, now.0)),
-            Self::None => None,
-        }
-    }
 }
 
 /// Whose client it is: all that the policy has to know, and nothing of the record.

@@ -106,6 +106,19 @@ impl Pool {
         let mut lent = self.acquire().await?;
         attempt(Tx::begin_read(lent.conn()).await?, args, step).await
     }
+
+    async fn read<A: Sync + ?Sized, T, E>(
+        &self,
+        args: &A,
+        step: &impl Step<A, T, E>,
+    ) -> Result<Result<T, E>, sqlx::Error> {
+        let mut lent = self.acquire().await?;
+        match step(&mut lent.conn(), args).await {
+            Ok(found) => Ok(Ok(found)),
+            Err(TxError::Rejected(error)) => Ok(Err(error)),
+            Err(TxError::Database(error)) => Err(error),
+        }
+    }
 }
 
 /// Commits what the step did, or rolls it back.
@@ -153,6 +166,23 @@ impl Db {
     /// For what an operator asks of the whole ledger.
     pub(crate) async fn long_fetch_all<T: FromRow>(&self, query: Query<'_>) -> Result<Vec<T>, sqlx::Error> {
         with_long_timeout(self.long_reads.fetch_all(&query)).await
+    }
+
+    /// Several reads on one connection, each of a moment of its own.
+    pub(crate) async fn read<A: Sync + ?Sized, T, E: From<sqlx::Error>>(
+        &self,
+        args: &A,
+        step: impl Step<A, T, E>,
+    ) -> Result<T, E> {
+        with_timeout(self.reads.read(args, &step)).await?
+    }
+
+    pub(crate) async fn long_read<A: Sync + ?Sized, T, E: From<sqlx::Error>>(
+        &self,
+        args: &A,
+        step: impl Step<A, T, E>,
+    ) -> Result<T, E> {
+        with_long_timeout(self.long_reads.read(args, &step)).await?
     }
 
     /// Several reads of one moment.
