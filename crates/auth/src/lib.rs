@@ -16,8 +16,8 @@ pub use state::{Client, Provider, ProviderSettings};
 pub use upkeep::keep_tidy;
 
 use axum::Router;
-use chancery_pages::{Refusal, Surroundings, surround};
 use chancery_store::StoreError;
+use chancery_web::{Refusal, Surroundings, surround};
 use std::sync::Arc;
 
 /// Forms of a few fields.

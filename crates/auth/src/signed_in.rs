@@ -7,8 +7,8 @@ use crate::{Provider, refused};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{Clock, EmailAddress, LocalPath, Randomness, SecretToken, UnixMillis};
-use chancery_pages::{Cookie, Refusal, SentCookie, sent_cookie, sent_cookies};
 use chancery_store::{NewProviderAccount, NewProviderSession, ProviderAccount, Store, StoreError};
+use chancery_web::{Cookie, Refusal, SentCookie, sent_cookie, sent_cookies};
 
 pub(crate) const SESSION_COOKIE: Cookie = Cookie { name: "auth_session", path: "/" };
 

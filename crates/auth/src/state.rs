@@ -2,8 +2,8 @@
 
 use chancery_domain::{Clock, CompanyDomain, Randomness, SecretToken};
 use chancery_mail::Mailer;
-use chancery_pages::TrustedProxies;
 use chancery_store::Store;
+use chancery_web::TrustedProxies;
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::OnceCell;

@@ -1,9 +1,9 @@
 //! What a page says when the store refuses.
 
-use crate::authority::no_such_client;
+use crate::authz::authority::no_such_client;
 use axum::http::StatusCode;
-use chancery_pages::Refusal;
 use chancery_store::StoreError;
+use chancery_web::Refusal;
 
 pub(crate) fn refused_by_store(error: &StoreError) -> Refusal {
     match error {

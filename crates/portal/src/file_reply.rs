@@ -4,7 +4,7 @@
 use axum::body::Body;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use chancery_pages::Refusal;
+use chancery_web::Refusal;
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 use std::io;
 

@@ -1,15 +1,15 @@
 //! What stands around every page of somebody who is signed in (`templates/bar.html`): the firm, the sections that
 //! there are, the person, and the way out.
 
-use crate::session::{MaybeSignedIn, SignedIn};
+use crate::sign_in::session::{MaybeSignedIn, SignedIn};
 use crate::state::Portal;
 use askama::Template;
 use async_trait::async_trait;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use chancery_domain::Role;
-use chancery_pages::Bars;
 use chancery_policy::{ReadAccounts, ReadAudit, ReadInvoices, ReadTeam, ReadUsage, TheFirm};
+use chancery_web::Bars;
 use std::sync::Arc;
 
 /// Where in the portal a page is.

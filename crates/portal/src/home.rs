@@ -1,12 +1,12 @@
 //! `GET /`: one button for those who are signed out; the others are past it.
 
-use crate::session::MaybeSignedIn;
+use crate::sign_in::session::MaybeSignedIn;
 use crate::state::Portal;
 use askama::Template;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
-use chancery_pages::{Refusal, page};
+use chancery_web::{Refusal, page};
 use std::sync::Arc;
 
 #[derive(Template)]

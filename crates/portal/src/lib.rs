@@ -1,54 +1,40 @@
 //! HTTP surface B: the client portal. One file per page; what decides stands apart from what shows.
 
 mod accounts;
-mod arrival;
 mod audit;
 mod audit_verification;
-mod authority;
-mod callback;
+mod authz;
 mod client_lines;
 mod clients;
-mod code;
-mod code_resend;
 mod csv_line;
 mod drafting;
-mod exports;
 mod failure;
 mod file_reply;
 mod frame;
-mod half_sign_in;
 mod home;
-mod identity;
 mod invoices;
-mod letters;
 mod routes;
 mod scripts;
-mod session;
-mod session_end;
-mod sessions;
 mod sign_in;
-mod sign_ins_begun;
-mod sign_out;
 mod state;
 mod team;
 #[cfg(test)]
 mod tests;
 mod upkeep;
 mod usage;
-mod visitor;
 mod when;
 
 pub use audit_verification::{AuditVerification, verify_audit};
 pub use client_lines::{write_csv_client, write_csv_head, write_jsonl_client};
 pub use csv_line::write_csv_line;
 pub use drafting::{DRAFTING_ACCOUNT, DraftingError, DraftingSettings};
-pub use identity::IdentityError;
+pub use sign_in::IdentityError;
 pub use state::{IdentitySettings, Portal, PortalError, PortalSettings, PublicApi, SecondFactor};
 pub use upkeep::keep_tidy;
 
 use axum::Router;
 use chancery_domain::MAX_ENTRY_TEXT_CHARS;
-use chancery_pages::{Surroundings, TypedField, surround};
+use chancery_web::{Surroundings, TypedField, surround};
 use frame::RefusalBars;
 use std::sync::Arc;
 

@@ -2,10 +2,7 @@
 //! the tests read it: a route without its cases of who may and who may not (`tests/routes/`) fails them.
 
 use crate::state::Portal;
-use crate::{
-    accounts, audit, callback, clients, code, code_resend, drafting, exports, home, invoices, scripts,
-    session_end, sessions, sign_in, sign_out, team, usage,
-};
+use crate::{accounts, audit, clients, drafting, home, invoices, scripts, sign_in, team, usage};
 use axum::Router;
 use axum::routing::{MethodFilter, on};
 use std::sync::Arc;
@@ -26,21 +23,21 @@ macro_rules! routes {
 
 routes! {
     GET "/" => home::handle,
-    GET "/auth/sign-in" => sign_in::handle,
-    GET "/auth/callback" => callback::handle,
-    GET "/auth/code" => code::show,
-    POST "/auth/code" => code::submit,
-    POST "/auth/code/resend" => code_resend::handle,
-    POST "/auth/sign-out" => sign_out::handle,
-    GET "/signed-out" => sign_out::show_signed_out,
-    GET "/sessions" => sessions::handle,
-    POST "/sessions/end" => session_end::handle,
+    GET "/auth/sign-in" => sign_in::begin::handle,
+    GET "/auth/callback" => sign_in::callback::handle,
+    GET "/auth/code" => sign_in::email_code::show,
+    POST "/auth/code" => sign_in::email_code::submit,
+    POST "/auth/code/resend" => sign_in::email_code_resend::handle,
+    POST "/auth/sign-out" => sign_in::sign_out::handle,
+    GET "/signed-out" => sign_in::sign_out::show_signed_out,
+    GET "/sessions" => sign_in::session_list::handle,
+    POST "/sessions/end" => sign_in::session_end::handle,
 
     GET "/clients" => clients::list::handle,
     POST "/clients" => clients::new_client::create,
     GET "/clients/new" => clients::new_client::show,
-    GET "/clients/export.jsonl" => exports::jsonl,
-    GET "/clients/export.csv" => exports::csv,
+    GET "/clients/export.jsonl" => clients::export::jsonl,
+    GET "/clients/export.csv" => clients::export::csv,
     GET "/clients/{id}" => clients::record::handle,
     POST "/clients/{id}" => clients::facts_edit::handle,
     POST "/clients/{id}/archive" => clients::archive::archive_client,

@@ -1,15 +1,15 @@
 //! What every page of the portal stands on.
 
 use crate::drafting::{Drafter, DraftingError, DraftingSettings};
-use crate::identity::{IdentityError, IdentityProvider};
-use crate::sign_ins_begun::SignInsBegun;
+use crate::sign_in::identity::{IdentityError, IdentityProvider};
+use crate::sign_in::throttle::SignInsBegun;
 use chancery_domain::{
     Clock, CompanyDomain, EmailAddress, InvoiceTerms, Randomness, RateLimits, SessionTimes,
 };
 use chancery_mail::Mailer;
-use chancery_pages::TrustedProxies;
 use chancery_policy::Policy;
 use chancery_store::Store;
+use chancery_web::TrustedProxies;
 use std::fmt;
 use std::sync::Arc;
 

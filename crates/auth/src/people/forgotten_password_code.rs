@@ -17,8 +17,8 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use chancery_domain::{EmailAddress, Identity, MailCode};
-use chancery_pages::{Refusal, page};
 use chancery_store::ProviderAccount;
+use chancery_web::{Refusal, page};
 use serde::Deserialize;
 use std::sync::Arc;
 

@@ -4,8 +4,8 @@ use axum::Form;
 use axum::extract::{FromRequest, FromRequestParts, Query, Request};
 use axum::http::request::Parts;
 use chancery_domain::{EmailAddress, LocalPath};
-pub(crate) use chancery_pages::Problems;
-use chancery_pages::Refusal;
+pub(crate) use chancery_web::Problems;
+use chancery_web::Refusal;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 

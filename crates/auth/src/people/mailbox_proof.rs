@@ -17,8 +17,8 @@ use crate::limits::{CODE_LASTS, CODES_PER_PROOF, RESEND_PAUSE};
 use crate::{Provider, refused};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use chancery_domain::{EmailAddress, LocalPath, MailCode, SecretToken, TokenHash, UnixMillis};
-use chancery_pages::{Cookie, Refusal, SentCookie, sent_cookie};
 use chancery_store::{MailboxProof, MailedCode, PasswordHash, ProofPurpose};
+use chancery_web::{Cookie, Refusal, SentCookie, sent_cookie};
 use std::sync::Arc;
 use std::time::Duration;
 

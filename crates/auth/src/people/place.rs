@@ -3,7 +3,7 @@
 use axum::extract::{ConnectInfo, FromRequestParts};
 use axum::http::request::Parts;
 use chancery_domain::neighbourhood;
-use chancery_pages::Refusal;
+use chancery_web::Refusal;
 use std::net::{IpAddr, SocketAddr};
 
 /// A neighbourhood of addresses.

@@ -6,7 +6,7 @@ use askama::Template;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
-use chancery_pages::{Refusal, page};
+use chancery_web::{Refusal, page};
 use std::sync::Arc;
 
 #[derive(Template)]

@@ -14,8 +14,8 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::Response;
 use chancery_domain::{CompanyDomain, LocalPath};
-use chancery_pages::{Refusal, page};
 use chancery_store::ProofPurpose;
+use chancery_web::{Refusal, page};
 use serde::Deserialize;
 use std::sync::Arc;
 

@@ -11,8 +11,8 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use chancery_domain::{EmailAddress, MailCode, SecretToken};
-use chancery_pages::{Refusal, page};
 use chancery_store::{NewProviderAccount, StoreError};
+use chancery_web::{Refusal, page};
 use serde::Deserialize;
 use std::sync::Arc;
 

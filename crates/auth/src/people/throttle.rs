@@ -14,8 +14,8 @@ use crate::limits::{
 };
 use crate::{Provider, refused};
 use chancery_domain::{EmailAddress, TokenHash, UnixMillis};
-use chancery_pages::Refusal;
 use chancery_store::{Attempt, Counted};
+use chancery_web::Refusal;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 

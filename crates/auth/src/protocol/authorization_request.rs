@@ -7,7 +7,7 @@ use crate::{Client, ProviderSettings};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{EmailAddress, LocalPath};
-use chancery_pages::Refusal;
+use chancery_web::Refusal;
 
 /// A SHA-256 in Base64 without padding.
 const CHALLENGE_CHARS: usize = 43;
@@ -313,7 +313,7 @@ mod tests {
 
     fn settings() -> ProviderSettings {
         ProviderSettings {
-            trusted_proxies: chancery_pages::TrustedProxies::default(),
+            trusted_proxies: chancery_web::TrustedProxies::default(),
             issuer: "https://id.example.com".to_owned(),
             firm_name: "Hale & Ward".to_owned(),
             company_domain: "example.com".parse().unwrap(),

@@ -15,8 +15,8 @@ use axum::extract::{RawQuery, Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use chancery_domain::{SecretToken, UnixMillis};
-use chancery_pages::Refusal;
 use chancery_store::{Grant, NewCode};
+use chancery_web::Refusal;
 use std::sync::Arc;
 use std::time::Duration;
 

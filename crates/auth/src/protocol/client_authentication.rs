@@ -92,7 +92,7 @@ mod tests {
             post_logout_redirect_uris: vec![],
         };
         ProviderSettings {
-            trusted_proxies: chancery_pages::TrustedProxies::default(),
+            trusted_proxies: chancery_web::TrustedProxies::default(),
             issuer: String::new(),
             firm_name: String::new(),
             company_domain: "example.com".parse().unwrap(),

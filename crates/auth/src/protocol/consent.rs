@@ -14,8 +14,8 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use chancery_domain::SecretToken;
-use chancery_pages::{Refusal, page};
 use chancery_store::{Consent, ConsentQuestion};
+use chancery_web::{Refusal, page};
 use std::sync::Arc;
 
 #[derive(Template)]

@@ -8,8 +8,8 @@ use crate::{Provider, refused};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chancery_domain::{SecretToken, TokenHash, UnixMillis};
-use chancery_pages::Refusal;
 use chancery_store::Attempt;
+use chancery_web::Refusal;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 

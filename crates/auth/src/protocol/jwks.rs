@@ -6,7 +6,7 @@ use super::signing_keys::{KeyError, key_ring};
 use crate::Provider;
 use axum::extract::State;
 use axum::response::Response;
-use chancery_pages::Refusal;
+use chancery_web::Refusal;
 use std::sync::Arc;
 
 pub(crate) async fn show(State(provider): State<Arc<Provider>>) -> Result<Response, Refusal> {

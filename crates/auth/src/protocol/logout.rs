@@ -13,7 +13,7 @@ use askama::Template;
 use axum::extract::{RawQuery, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
-use chancery_pages::{Refusal, page};
+use chancery_web::{Refusal, page};
 use std::sync::Arc;
 
 #[derive(Template)]

@@ -63,7 +63,7 @@ impl Served {
         let folder = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(&folder.path().join("chancery.db")).await.unwrap();
         let settings = ProviderSettings {
-            trusted_proxies: chancery_pages::TrustedProxies::default(),
+            trusted_proxies: chancery_web::TrustedProxies::default(),
             issuer: "http://127.0.0.1:8082".to_owned(),
             firm_name: "Hale & Ward".to_owned(),
             company_domain: "example.com".parse().unwrap(),

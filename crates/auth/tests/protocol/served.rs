@@ -115,7 +115,7 @@ impl Served {
             post_logout_redirect_uris: vec![SIGNED_OUT.to_owned()],
         };
         let settings = ProviderSettings {
-            trusted_proxies: chancery_pages::TrustedProxies::default(),
+            trusted_proxies: chancery_web::TrustedProxies::default(),
             issuer: issuer.to_owned(),
             firm_name: "Hale & Ward".to_owned(),
             company_domain: "example.com".parse().unwrap(),

@@ -7,7 +7,7 @@ use super::shutdown::Ending;
 use anyhow::Context;
 use axum::Router;
 use axum::extract::ConnectInfo;
-use chancery_pages::TrustedProxies;
+use chancery_web::TrustedProxies;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderValue};

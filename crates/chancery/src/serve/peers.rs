@@ -1,7 +1,7 @@
 //! How many connections each peer has, so that one of them cannot hold every place of a listener.
 
 use chancery_domain::neighbourhood;
-use chancery_pages::TrustedProxies;
+use chancery_web::TrustedProxies;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -6,13 +6,13 @@ use super::forms::{BillingTyped, Form, LimitsTyped, NewAccountTyped};
 use super::list::{self, Open as OpenList};
 use super::{AccountNumber, done, manage, refused};
 use crate::clients::posted::Posted;
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::State;
 use axum::response::Response;
 use chancery_domain::AccountId;
-use chancery_pages::{Problems, Refusal};
 use chancery_store::{AccountDeed, AccountDone, AccountSubject, NewAccount, StoreError};
+use chancery_web::{Problems, Refusal};
 use std::sync::Arc;
 
 pub(crate) async fn make(

@@ -1,10 +1,10 @@
 //! What partners type about accounts and keys, and what it means. What cannot be read is named at its field.
 
 use chancery_domain::{Account, AccountName, ContactEmail, Nanos, PostalAddress, RateLimits, TextError};
-use chancery_pages::Problems;
 use chancery_store::{
     BillingChange, BillingContact, CapChange, LimitsChange, MAX_KEY_LABEL_CHARS, key_label,
 };
+use chancery_web::Problems;
 use serde::Deserialize;
 
 /// A form as a page shows it: as it was typed, and what is wrong with it.

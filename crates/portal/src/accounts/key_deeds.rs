@@ -9,13 +9,13 @@ use super::list::{self, Open as OpenList};
 use super::{AccountNumber, KeyName, done, manage, no_such_key, refused};
 use crate::clients::posted::Posted;
 use crate::failure::refused_by_store;
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::State;
 use axum::response::Response;
 use chancery_domain::{AccountId, ApiKey, Key, KeyPrefix};
-use chancery_pages::{Problems, Refusal};
 use chancery_store::{AccountDeed, AccountDone, AccountSubject, NewKey, StoreError};
+use chancery_web::{Problems, Refusal};
 use serde::Deserialize;
 use std::sync::Arc;
 

@@ -4,13 +4,13 @@
 //! the same, was never used, and can be revoked.
 
 use crate::frame::{Frame, Section};
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use askama::Template;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use chancery_domain::{AccountId, ApiKey};
-use chancery_pages::{Refusal, page};
+use chancery_web::{Refusal, page};
 use serde_json::json;
 
 #[derive(Template)]

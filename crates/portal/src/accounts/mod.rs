@@ -11,16 +11,16 @@ pub(crate) mod list;
 mod view;
 
 use crate::failure::refused_by_store;
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::{FromRequestParts, Path};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{AccountId, KeyPrefix};
-use chancery_pages::Refusal;
 use chancery_policy::{ManageAccounts, Permit, TheFirm};
 use chancery_store::{AccountEventId, StoreError};
+use chancery_web::Refusal;
 use std::collections::HashMap;
 
 /// May this person manage accounts? Asked before anything of the form is read.

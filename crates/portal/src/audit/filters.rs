@@ -3,8 +3,8 @@
 
 use axum::http::StatusCode;
 use chancery_domain::{Action, ClientId, Day, Decision, PersonId};
-use chancery_pages::Refusal;
 use chancery_store::{AuditPlace, AuditQuery, AuditTurn};
+use chancery_web::Refusal;
 use openidconnect::url::form_urlencoded;
 use std::fmt::Display;
 use std::str::FromStr;

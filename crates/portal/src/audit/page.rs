@@ -4,7 +4,7 @@ use super::filters::Filters;
 use super::words;
 use crate::failure::refused_by_store;
 use crate::frame::{Frame, Section};
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::when::Moment;
 use askama::Template;
@@ -13,14 +13,14 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{Action, Asker, Decision, Role, UnixMillis};
-use chancery_pages::{Refusal, page, wants_json};
 use chancery_policy::{ReadAudit, TheFirm};
 use chancery_store::{AUDIT_ROWS_PER_PAGE, AuditLine, AuditTurn};
+use chancery_web::{Refusal, page, wants_json};
 use serde_json::json;
 use std::sync::Arc;
 
 #[derive(Template)]
-#[template(path = "audit.html")]
+#[template(path = "audit/page.html")]
 struct AuditPage<'a> {
     frame: Frame<'a>,
     filters: Filters,

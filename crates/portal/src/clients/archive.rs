@@ -5,15 +5,15 @@ use super::entry_number::EntryNumber;
 use super::no_such_entry;
 use super::notice::Done;
 use super::record_query::done_href;
-use crate::authority::{ClientNumber, no_such_client};
-use crate::session::SignedIn;
+use crate::authz::authority::{ClientNumber, no_such_client};
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::ClientId;
-use chancery_pages::Refusal;
 use chancery_policy::{ArchiveClient, EditClient};
 use chancery_store::Changed;
+use chancery_web::Refusal;
 use std::sync::Arc;
 
 pub(crate) async fn archive_client(

@@ -5,16 +5,16 @@ use super::notice::{Done, Notice};
 use super::posted::Posted;
 use super::record::{self, Open, Showing};
 use super::record_query::{View, done_href};
-use crate::authority::ClientNumber;
-use crate::session::SignedIn;
+use crate::authz::authority::ClientNumber;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{ClientId, EntryKind};
-use chancery_pages::Refusal;
 use chancery_policy::EditClient;
 use chancery_store::{NewEntry, StoreError};
+use chancery_web::Refusal;
 use std::sync::Arc;
 
 pub(crate) async fn handle(

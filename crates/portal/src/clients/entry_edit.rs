@@ -9,16 +9,16 @@ use super::notice::{Done, Notice};
 use super::posted::Posted;
 use super::record::{self, Open, Showing};
 use super::record_query::{RecordQuery, Tab, View};
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::when::{Moment, in_utc};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{ClientId, Entry, EntryId, EntryKind, Version};
-use chancery_pages::Refusal;
 use chancery_policy::{EditClient, ReadClient};
 use chancery_store::{Changed, EntryChange, EntryVersion, VersionsWanted};
+use chancery_web::Refusal;
 use std::sync::Arc;
 
 pub(crate) async fn handle(

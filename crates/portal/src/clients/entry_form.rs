@@ -5,7 +5,7 @@ use super::conflict::Conflict;
 use super::entry_view::{KindWords, kind_words};
 use crate::when::field_time;
 use chancery_domain::{Entry, EntryId, EntryKind, EntryText, EntryTitle, TextError, UnixMillis, Version};
-use chancery_pages::Problems;
+use chancery_web::Problems;
 use serde::Deserialize;
 
 /// Years in which an entry may have happened. Others are slips of the keyboard.

@@ -1,10 +1,10 @@
 //! The entry's number in a path `/clients/{id}/entries/{entry}…`. Like a client's: what is no integer is no address.
 
-use crate::authority::ClientNumber;
+use crate::authz::authority::ClientNumber;
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 use chancery_domain::{ClientId, EntryId};
-use chancery_pages::Refusal;
+use chancery_web::Refusal;
 use std::collections::HashMap;
 
 /// Both numbers: an entry is only ever addressed under its client.

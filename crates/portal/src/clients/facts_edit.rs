@@ -6,17 +6,17 @@ use super::notice::{Done, Notice};
 use super::posted::Posted;
 use super::record::{self, Open, Showing};
 use super::record_query::{View, done_href};
-use crate::authority::{ClientNumber, no_such_client};
-use crate::session::SignedIn;
+use crate::authz::authority::{ClientNumber, no_such_client};
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::when::Moment;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{Client, ClientId, ClientName, ContactFacts};
-use chancery_pages::Refusal;
 use chancery_policy::{EditClient, ReadClient};
 use chancery_store::{Changed, ClientChange, ClientVersion, VersionsWanted};
+use chancery_web::Refusal;
 use std::sync::Arc;
 
 pub(crate) async fn handle(

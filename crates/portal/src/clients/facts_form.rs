@@ -3,7 +3,7 @@
 use super::conflict::Conflict;
 use super::entry_form::wording;
 use chancery_domain::{Client, ClientName, ContactFacts, Day, Version};
-use chancery_pages::Problems;
+use chancery_web::Problems;
 use serde::Deserialize;
 
 /// As typed.

@@ -6,7 +6,7 @@ use super::pagination::{PageLink, page_links};
 use super::people::{self, Choice};
 use crate::failure::refused_by_store;
 use crate::frame::{Frame, Section};
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::when::{Moment, day_or_time};
 use askama::Template;
@@ -15,9 +15,9 @@ use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::UnixMillis;
-use chancery_pages::{Refusal, page, wants_json};
 use chancery_policy::{ListClients, TheFirm};
 use chancery_store::{CLIENTS_PER_PAGE, ClientLine, ClientOrder, ClientPage, ClientQuery};
+use chancery_web::{Refusal, page, wants_json};
 use std::sync::Arc;
 
 #[derive(Template)]

@@ -2,8 +2,8 @@
 
 use super::bad_parameter;
 use chancery_domain::{Bounds, Lines, PersonId};
-use chancery_pages::Refusal;
 use chancery_store::{ClientOrder, ClientQuery};
+use chancery_web::Refusal;
 use openidconnect::url::form_urlencoded;
 
 /// Longest search, in characters.

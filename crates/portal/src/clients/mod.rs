@@ -9,6 +9,7 @@ pub(crate) mod entry_edit;
 pub(crate) mod entry_form;
 mod entry_number;
 mod entry_view;
+pub(crate) mod export;
 pub(crate) mod facts_edit;
 mod facts_form;
 mod json;
@@ -26,7 +27,7 @@ mod text;
 pub(crate) mod versions;
 
 use axum::http::StatusCode;
-use chancery_pages::Refusal;
+use chancery_web::Refusal;
 
 /// The two halves of an e-mail address, between which a line may break.
 pub(crate) fn address_halves(email: &str) -> (&str, &str) {

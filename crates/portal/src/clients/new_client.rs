@@ -7,16 +7,16 @@ use super::posted::Posted;
 use super::record_query::done_href;
 use crate::failure::refused_by_store;
 use crate::frame::{Frame, Section};
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use askama::Template;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::PersonId;
-use chancery_pages::{Problems, Refusal, page};
 use chancery_policy::{CreateClient, NewClientFor};
 use chancery_store::{NewClient, StoreError};
+use chancery_web::{Problems, Refusal, page};
 use std::sync::Arc;
 
 #[derive(Template)]

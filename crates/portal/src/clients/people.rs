@@ -4,11 +4,11 @@
 //! that a page offers them to nobody else; what is done with one of them is decided, and written down, when it is done.
 
 use crate::failure::refused_by_store;
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use chancery_domain::{Person, PersonId, PersonRef};
-use chancery_pages::Refusal;
 use chancery_policy::{ReadTeam, TheFirm};
+use chancery_web::Refusal;
 
 pub(super) struct Choice {
     pub(super) id: i64,

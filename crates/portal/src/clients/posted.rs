@@ -2,7 +2,7 @@
 
 use axum::Form;
 use axum::extract::{FromRequest, Request};
-use chancery_pages::Refusal;
+use chancery_web::Refusal;
 use serde::de::DeserializeOwned;
 
 pub(crate) struct Posted<T>(pub(crate) T);

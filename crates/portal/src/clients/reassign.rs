@@ -3,16 +3,16 @@
 use super::notice::Done;
 use super::posted::Posted;
 use super::record_query::done_href;
-use crate::authority::{ClientNumber, no_such_client};
-use crate::session::SignedIn;
+use crate::authz::authority::{ClientNumber, no_such_client};
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::PersonId;
-use chancery_pages::Refusal;
 use chancery_policy::ReassignClient;
 use chancery_store::{Changed, StoreError};
+use chancery_web::Refusal;
 use serde::Deserialize;
 use std::sync::Arc;
 

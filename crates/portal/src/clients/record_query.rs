@@ -3,8 +3,8 @@
 use super::bad_parameter;
 use super::notice::Done;
 use chancery_domain::{ClientId, EntryId, EntryKind, UnixMillis};
-use chancery_pages::Refusal;
 use chancery_store::{EntriesWanted, EntryPlace};
+use chancery_web::Refusal;
 use openidconnect::url::form_urlencoded;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

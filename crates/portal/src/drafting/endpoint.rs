@@ -9,16 +9,16 @@ use super::failure::Failure;
 use super::form::DraftForm;
 use super::job::{Job, stream};
 use super::page::{self, Outcome};
-use crate::authority::{ClientNumber, no_such_client};
-use crate::session::SignedIn;
+use crate::authz::authority::{ClientNumber, no_such_client};
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use chancery_domain::{Entry, EntryId};
-use chancery_pages::Refusal;
 use chancery_policy::EditClient;
+use chancery_web::Refusal;
 use std::sync::Arc;
 
 pub(crate) async fn handle(

@@ -9,12 +9,12 @@ use crate::clients::entry_form::{EntryForm, EntryTyped};
 use crate::clients::notice::Notice;
 use crate::clients::record::{self, Open, Showing};
 use crate::clients::record_query::View;
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use chancery_domain::{ClientId, Entry, EntryKind};
-use chancery_pages::Refusal;
+use chancery_web::Refusal;
 
 /// What became of the draft.
 pub(super) enum Outcome {

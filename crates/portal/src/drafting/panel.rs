@@ -1,5 +1,5 @@
 //! The panel beside a letter's editor: what the model is to do, what it may read, what that costs, and what the last draft
-//! took. `templates/draft_panel.html` is one part of the editor's form, so that a draft is asked for with everything typed.
+//! took. `templates/drafting/panel.html` is one part of the editor's form, so that a draft is asked for with everything typed.
 
 use super::failure::Failure;
 use super::fault::{Fault, Trouble};
@@ -10,14 +10,14 @@ use crate::state::Portal;
 use crate::when::short_day;
 use askama::Template;
 use chancery_domain::{ClientId, Entry, EntryId, EntryKind, UnixMillis};
-use chancery_pages::Refusal;
+use chancery_web::Refusal;
 
 /// So many of the newest notes and disputes are ticked in an editor that was just opened.
 const TICKED_AT_FIRST: usize = 2;
 
 /// A template of its own, which escapes what it shows; an editor has its HTML at its side.
 #[derive(Template)]
-#[template(path = "draft_panel.html")]
+#[template(path = "drafting/panel.html")]
 pub(crate) struct DraftPanel {
     client: ClientId,
     purpose: String,

@@ -8,7 +8,7 @@ use super::{Segments, is_void, miscounted, no_such_invoice, number_in, read, rea
 use crate::clients::notice::Notice;
 use crate::clients::posted::Posted;
 use crate::frame::{Frame, Section};
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::when::long_month;
 use askama::Template;
@@ -18,9 +18,9 @@ use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{
     Buyer, CREDIT_REASON, Credited, Day, Invoice, InvoiceKind, InvoiceNumber, InvoiceState, MinorUnits,
 };
-use chancery_pages::{Problems, Refusal, page};
 use chancery_policy::{ManageInvoices, ReadInvoices, TheFirm};
 use chancery_store::{CreditOrder, InvoiceRecord, StoreError};
+use chancery_web::{Problems, Refusal, page};
 use std::sync::Arc;
 
 #[derive(Template)]

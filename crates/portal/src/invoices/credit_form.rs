@@ -4,7 +4,7 @@ use crate::clients::entry_form::wording;
 use chancery_domain::{
     CREDIT_REASON, CreditAmount, CreditError, Credited, Currency, Invoice, MinorUnits, Nanos,
 };
-use chancery_pages::Problems;
+use chancery_web::Problems;
 use serde::Deserialize;
 
 /// As typed.

@@ -4,7 +4,7 @@ use super::sheet::{Sheet, not_issued_yet};
 use super::{Segments, miscounted, month_in, no_such_account, refused};
 use crate::drafting::is_drafting;
 use crate::frame::{Frame, Section};
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::when::{Moment, in_utc, long_month};
 use askama::Template;
@@ -13,8 +13,8 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{Invoice, Month, UnixMillis};
-use chancery_pages::{Refusal, page, wants_json};
 use chancery_policy::{ManageInvoices, ReadInvoices, TheFirm};
+use chancery_web::{Refusal, page, wants_json};
 use serde_json::{Value, json};
 use std::sync::Arc;
 

@@ -2,8 +2,8 @@
 
 use super::bad_parameter;
 use chancery_domain::{AccountId, Day, InvoiceState};
-use chancery_pages::Refusal;
 use chancery_store::InvoiceQuery;
+use chancery_web::Refusal;
 use openidconnect::url::form_urlencoded;
 
 /// Pages past this one are as empty as this one.

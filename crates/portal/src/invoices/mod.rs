@@ -17,16 +17,16 @@ mod sheet;
 mod standing;
 
 use crate::failure::refused_by_store;
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::when::{in_utc, long_month};
 use axum::extract::Path;
 use axum::extract::rejection::PathRejection;
 use axum::http::StatusCode;
 use chancery_domain::{AccountId, InvoiceNumber, MoneyError, Month};
-use chancery_pages::Refusal;
 use chancery_policy::{ReadInvoices, TheFirm};
 use chancery_store::{InvoiceRecord, StoreError};
+use chancery_web::Refusal;
 
 /// What an address says, if it can be read at all. It is read after the policy was asked, so that a refusal tells nothing.
 type Segments<T> = Result<Path<T>, PathRejection>;

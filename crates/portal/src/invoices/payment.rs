@@ -3,13 +3,13 @@
 
 use super::notice::Done;
 use super::{Segments, number_in, refused};
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
-use chancery_pages::Refusal;
 use chancery_policy::{ManageInvoices, TheFirm};
 use chancery_store::PaymentDeed;
+use chancery_web::Refusal;
 use std::sync::Arc;
 
 pub(crate) async fn paid(

@@ -8,14 +8,14 @@ pub(crate) mod role;
 pub(crate) mod sign_out;
 
 use crate::failure::refused_by_store;
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{Person, PersonId};
-use chancery_pages::Refusal;
 use chancery_policy::{ManageTeam, TheFirm};
 use chancery_store::StoreError;
+use chancery_web::Refusal;
 
 /// A form that is about one person.
 #[derive(serde::Deserialize)]

@@ -5,7 +5,7 @@ use super::nobody;
 use super::reassign::MAX_MOVED;
 use crate::failure::refused_by_store;
 use crate::frame::{Frame, Section};
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::when::Moment;
 use askama::Template;
@@ -14,15 +14,15 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{PersonId, Role, UnixMillis, grouped};
-use chancery_pages::{Refusal, page, wants_json};
 use chancery_policy::{ReadTeam, TheFirm};
 use chancery_store::TeamMember;
+use chancery_web::{Refusal, page, wants_json};
 use serde_json::json;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 #[derive(Template)]
-#[template(path = "team.html")]
+#[template(path = "team/page.html")]
 struct TeamPage<'a> {
     frame: Frame<'a>,
     members: Vec<Row>,
@@ -30,7 +30,7 @@ struct TeamPage<'a> {
 }
 
 #[derive(Template)]
-#[template(path = "team_person.html")]
+#[template(path = "team/person.html")]
 struct PersonPage<'a> {
     frame: Frame<'a>,
     done: Option<String>,

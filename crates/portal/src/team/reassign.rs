@@ -6,18 +6,18 @@
 //!    next step.
 
 use super::{manage, member, refused};
-use crate::authority::MAX_ASKED_ANEW;
+use crate::authz::authority::MAX_ASKED_ANEW;
 use crate::failure::refused_by_store;
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::Form;
 use axum::extract::State;
 use axum::extract::rejection::FormRejection;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::PersonId;
-use chancery_pages::Refusal;
 use chancery_policy::{ClientInQuestion, ListClients, ReassignClient, TheFirm};
 use chancery_store::StoreError;
+use chancery_web::Refusal;
 use std::sync::Arc;
 
 /// Clients that one request moves: one transaction, which others wait for.

@@ -2,15 +2,15 @@
 //! theirs until a partner moves them. `POST /team/restore` lets them in again, in the role they had.
 
 use super::{AboutSomebody, done, manage, member, refused};
-use crate::session::SignedIn;
-use crate::sign_out;
+use crate::sign_in::session::SignedIn;
+use crate::sign_in::sign_out;
 use crate::state::Portal;
 use axum::Form;
 use axum::extract::State;
 use axum::extract::rejection::FormRejection;
 use axum::response::Response;
 use chancery_domain::PersonId;
-use chancery_pages::Refusal;
+use chancery_web::Refusal;
 use std::sync::Arc;
 
 pub(crate) async fn handle(

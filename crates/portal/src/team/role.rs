@@ -1,7 +1,7 @@
 //! `POST /team/role`: makes somebody a consultant or a partner, from their next request on.
 
 use super::{done, manage, member, refused};
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::Form;
 use axum::extract::State;
@@ -9,7 +9,7 @@ use axum::extract::rejection::FormRejection;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{EmailAddress, PersonId, Role};
-use chancery_pages::Refusal;
+use chancery_web::Refusal;
 use std::sync::Arc;
 
 #[derive(serde::Deserialize)]

@@ -3,7 +3,7 @@
 use super::Desk;
 use super::browser::claims;
 use crate::SecondFactor;
-use crate::arrival::Proven;
+use crate::sign_in::finish::Proven;
 use axum::http::StatusCode;
 use chancery_domain::{Identity, LocalPath};
 

@@ -2,7 +2,7 @@
 
 use super::firm::Firm;
 use axum::http::StatusCode;
-use chancery_pages::FAVICON_PATH;
+use chancery_web::FAVICON_PATH;
 
 #[tokio::test]
 async fn whoever_is_signed_in_keeps_the_bar_on_every_refusal() {

@@ -1,6 +1,6 @@
 //! A browser as far as the portal can tell: it keeps cookies, and says where it is.
 
-use crate::arrival::Proven;
+use crate::sign_in::finish::Proven;
 use crate::tests::ISSUER;
 use axum::Router;
 use axum::body::Body;

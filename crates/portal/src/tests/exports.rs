@@ -1,7 +1,7 @@
 //! `/clients/export.jsonl` and `/clients/export.csv`: what somebody may read, and nothing else, as a file.
 
 use super::firm::{Firm, in_short};
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use axum::http::StatusCode;
 use chancery_domain::{Action, ClientId, Decision, PersonId, RequestId, Session, SessionId};
 use chancery_store::Ownership;

@@ -23,7 +23,7 @@ mod sessions;
 mod team;
 mod usage;
 
-use crate::arrival::{Proven, Visitor, arrive};
+use crate::sign_in::finish::{Proven, Visitor, arrive};
 use crate::{IdentitySettings, Portal, PortalSettings, PublicApi, SecondFactor, router};
 use axum::extract::State;
 use axum::response::Response;
@@ -34,9 +34,9 @@ use chancery_domain::{
     Currency, InvoiceTerms, ManualClock, OsRandomness, RateLimits, Seller, SessionTimes, UnixMillis,
 };
 use chancery_mail::{MailRoute, Mailer};
-use chancery_pages::{Refusal, Surroundings, TrustedProxies, surround};
 use chancery_policy::Policy;
 use chancery_store::{DatabaseUrl, Store};
+use chancery_web::{Refusal, Surroundings, TrustedProxies, surround};
 use postgres::PostgresDatabase;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -11,7 +11,7 @@ use super::refusals::{DayLine, Refusals, Why};
 use super::stats::{self, Stat};
 use crate::failure::refused_by_store;
 use crate::frame::{Frame, Section};
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::when::written_day;
 use askama::Template;
@@ -20,9 +20,9 @@ use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{Account, AccountState, Currency, Day, Month, UnixMillis, grouped};
-use chancery_pages::{Problems, Refusal, page, wants_json};
 use chancery_policy::{ReadUsage, TheFirm};
 use chancery_store::{StoreError, UsageMonth, UsageReport, UsageTotals};
+use chancery_web::{Problems, Refusal, page, wants_json};
 use std::sync::Arc;
 
 /// Months to choose from; older ones have their address all the same.

@@ -3,7 +3,7 @@
 use super::calendar::month_words;
 use axum::http::StatusCode;
 use chancery_domain::{AccountId, Month};
-use chancery_pages::{Problem, Problems, Refusal};
+use chancery_web::{Problem, Problems, Refusal};
 use openidconnect::url::form_urlencoded;
 
 /// What was asked for, as far as it could be read.

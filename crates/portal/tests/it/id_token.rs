@@ -1,4 +1,4 @@
-//! What an ID token must be; the rules are numbered in `identity/id_token.rs`.
+//! What an ID token must be; the rules are numbered in `sign_in/identity/id_token.rs`.
 
 use crate::hostile_provider::{
     ACCESS_TOKEN, CLIENT_ID, CLIENT_SECRET, Ways, half_hash, half_sha512, without,

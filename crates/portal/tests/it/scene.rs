@@ -68,7 +68,7 @@ impl Scene {
         let outbox = MailRoute::Outbox(folder.path().join("outbox"));
         let mailer = Arc::new(Mailer::new(&outbox, &from, "Hale & Partners", clock.clone()).unwrap());
         let settings = PortalSettings {
-            trusted_proxies: chancery_pages::TrustedProxies::default(),
+            trusted_proxies: chancery_web::TrustedProxies::default(),
             drafting: None,
             invoice_terms: InvoiceTerms {
                 currency: Currency::USD,

@@ -1,12 +1,12 @@
 //! `/auth/code`: the page that asks for the six digits from the letter. The session begins with the reply that accepts them.
 
-use crate::arrival::{Newcomer, let_in};
 use crate::failure::refused_by_store;
-use crate::half_sign_in::{self, CODE_COOKIE, CODE_LASTS};
-use crate::letters;
-use crate::sign_in::someone_else_url;
+use crate::sign_in::begin::someone_else_url;
+use crate::sign_in::emails;
+use crate::sign_in::finish::{Newcomer, let_in};
+use crate::sign_in::pending_email_code::{self, CODE_COOKIE, CODE_LASTS};
+use crate::sign_in::visitor::Visitor;
 use crate::state::Portal;
-use crate::visitor::Visitor;
 use crate::when::clock_time;
 use askama::Template;
 use axum::Form;
@@ -15,15 +15,15 @@ use axum::extract::rejection::FormRejection;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use chancery_domain::{MailCode, SecretToken};
-use chancery_pages::{Refusal, page};
 use chancery_store::{CodeTry, HalfSignIn};
+use chancery_web::{Refusal, page};
 use std::sync::Arc;
 
 /// More than anybody types; the rest is not shown again.
 const MAX_TYPED_CHARS: usize = 20;
 
 #[derive(Template)]
-#[template(path = "code.html")]
+#[template(path = "sign_in/email_code.html")]
 pub(crate) struct CodePage<'a> {
     firm_name: &'a str,
     email: (&'a str, &'a str),
@@ -67,7 +67,7 @@ impl<'a> CodePage<'a> {
 }
 
 pub(crate) async fn show(State(portal): State<Arc<Portal>>, headers: HeaderMap) -> Result<Response, Refusal> {
-    let (_, half) = half_sign_in::of_browser(&portal, &headers).await?;
+    let (_, half) = pending_email_code::of_browser(&portal, &headers).await?;
     page(StatusCode::OK, &CodePage::new(&portal, &half))
 }
 
@@ -84,7 +84,7 @@ pub(crate) async fn submit(
     form: Result<Form<Typed>, FormRejection>,
 ) -> Result<Response, Refusal> {
     let Form(Typed { code: typed }) = form.map_err(|_| Refusal::bad_form("The form was not sent whole."))?;
-    let (token, half) = half_sign_in::of_browser(&portal, &headers).await?;
+    let (token, half) = pending_email_code::of_browser(&portal, &headers).await?;
     let Some(code) = MailCode::parse(&typed) else {
         let error = "Type the six digits from the newest letter.".to_owned();
         return page(StatusCode::UNPROCESSABLE_ENTITY, &CodePage::new(&portal, &half).error(&typed, error));
@@ -102,8 +102,8 @@ pub(crate) async fn submit(
             );
             page(StatusCode::UNPROCESSABLE_ENTITY, &CodePage::new(&portal, &half).error(&typed, error))
         }
-        CodeTry::Destroyed { .. } => Err(half_sign_in::destroyed()),
-        CodeTry::Gone => Err(half_sign_in::over()),
+        CodeTry::Destroyed { .. } => Err(pending_email_code::destroyed()),
+        CodeTry::Gone => Err(pending_email_code::over()),
     }
 }
 
@@ -131,7 +131,7 @@ async fn try_code(
 
 /// Once for each lockout. Where the letter does not go out, the log has it: the lockout stands all the same.
 async fn tell_of_lockout(portal: &Portal, half: &HalfSignIn, visitor: &Visitor) {
-    let letter = letters::lockout(&half.email, &portal.settings.identity.host(), visitor);
+    let letter = emails::lockout(&half.email, &portal.settings.identity.host(), visitor);
     if let Err(error) = portal.mailer.send(&letter).await {
         tracing::error!(%error, "the owner of an account could not be told of a lockout");
     }

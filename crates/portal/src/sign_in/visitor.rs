@@ -1,11 +1,11 @@
 //! Who asks, as far as the connection and the browser tell: enough for people to recognise their own sessions by.
 
-use crate::session;
+use crate::sign_in::session;
 use axum::extract::{ConnectInfo, FromRequestParts};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use chancery_domain::TokenHash;
-use chancery_pages::Refusal;
+use chancery_web::Refusal;
 use std::net::SocketAddr;
 
 #[derive(Clone, Debug)]

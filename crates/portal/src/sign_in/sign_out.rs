@@ -2,13 +2,13 @@
 //! identity provider may know the browser yet, and would let the next person in without asking.
 
 use crate::failure::refused_by_store;
-use crate::session::{MaybeSignedIn, SESSION_COOKIE};
+use crate::sign_in::session::{MaybeSignedIn, SESSION_COOKIE};
 use crate::state::Portal;
 use askama::Template;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
-use chancery_pages::{Refusal, page};
+use chancery_web::{Refusal, page};
 use std::sync::Arc;
 
 /// Also for a browser whose session is over: it wanted to be signed out, and is.
@@ -31,7 +31,7 @@ pub(crate) fn to_signed_out() -> Response {
 }
 
 #[derive(Template)]
-#[template(path = "signed_out.html")]
+#[template(path = "sign_in/signed_out.html")]
 struct SignedOutPage<'a> {
     firm_name: &'a str,
     provider_host: String,

@@ -8,7 +8,7 @@ use axum::http::{Method, Request, StatusCode};
 use axum::response::Response;
 use axum::routing::{get, post};
 use chancery_domain::{ManualClock, SeededRandomness, UnixMillis};
-use chancery_pages::{Refusal, STYLESHEET_PATH, Surroundings, TrustedProxies, TypedField, surround};
+use chancery_web::{Refusal, STYLESHEET_PATH, Surroundings, TrustedProxies, TypedField, surround};
 use http_body_util::BodyExt;
 use std::sync::Arc;
 use tower_service::Service;

@@ -2,16 +2,16 @@
 //! alive, whose it is and what that person's role is, is asked anew for every request.
 
 use crate::failure::refused_by_store;
-use crate::sign_in::sign_in_url;
+use crate::sign_in::begin::sign_in_url;
+use crate::sign_in::visitor::{self, Visitor};
 use crate::state::Portal;
-use crate::visitor::{self, Visitor};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{LocalPath, Person, PersonId, RequestId, SecretToken, Session, TokenHash};
-use chancery_pages::{Cookie, Refusal, SentCookie, sent_cookie};
 use chancery_store::NewSession;
+use chancery_web::{Cookie, Refusal, SentCookie, sent_cookie};
 use serde_json::json;
 use std::sync::Arc;
 

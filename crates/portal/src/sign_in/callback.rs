@@ -4,20 +4,20 @@
 //!    and there: whatever comes of it, it cannot be used again.
 //! 2. The reply must be of the configured issuer (RFC 9207).
 //! 3. An error of the provider's becomes a page that says what to do.
-//! 4. Otherwise the provider must prove who signed in (`identity`), and the person arrives (`arrival`).
+//! 4. Otherwise the provider must prove who signed in (`identity`), and the person is signed in (`finish`).
 //!
 //! A refused callback changes nothing about a session that the browser has.
 
-use crate::arrival::{self, Proven, Visitor};
 use crate::failure::refused_by_store;
-use crate::identity::{Fault, Secrets};
-use crate::sign_in::{SIGN_IN_COOKIE, begin_again, start};
+use crate::sign_in::begin::{SIGN_IN_COOKIE, begin_again, start};
+use crate::sign_in::finish::{self, Proven, Visitor};
+use crate::sign_in::identity::{Fault, Secrets};
 use crate::state::Portal;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use chancery_domain::{Identity, LocalPath, SecretToken};
-use chancery_pages::{Refusal, SentCookie, sent_cookie};
+use chancery_web::{Refusal, SentCookie, sent_cookie};
 use std::sync::Arc;
 
 /// Longer ones are nobody's.
@@ -68,7 +68,7 @@ pub(crate) async fn handle(
     let identity = Identity { issuer: portal.identity.issuer().to_owned(), subject: evidence.subject };
     let proven =
         Proven { identity, email: evidence.email, is_email_verified: evidence.is_email_verified, return_to };
-    arrival::arrive(&portal, proven, &visitor).await
+    finish::arrive(&portal, proven, &visitor).await
 }
 
 impl Reply {

@@ -1,7 +1,7 @@
 //! What letters say: plain ASCII in short lines, so that every mail program shows them alike. The one run of six digits in
 //! a letter with a code is the code.
 
-use crate::visitor::Visitor;
+use crate::sign_in::visitor::Visitor;
 use chancery_domain::{EmailAddress, MailCode};
 use chancery_mail::Letter;
 use chancery_store::{CODE_TRIES_MEMORY, MAX_CODE_TRIES};

@@ -3,15 +3,15 @@
 //! another provider this does nothing, since no account here has its subject.
 
 use crate::failure::refused_by_store;
-use crate::session::SignedIn;
-use crate::sign_out;
+use crate::sign_in::session::SignedIn;
+use crate::sign_in::sign_out;
 use crate::state::Portal;
 use axum::Form;
 use axum::extract::State;
 use axum::extract::rejection::FormRejection;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::SessionId;
-use chancery_pages::Refusal;
+use chancery_web::Refusal;
 use std::sync::Arc;
 
 #[derive(serde::Deserialize)]

@@ -6,17 +6,17 @@
 //! tab began is stored under the cookie's token and that tab's `state` together, so that each can be finished once, in this
 //! browser alone.
 
-use crate::arrival::Visitor;
 use crate::failure::refused_by_store;
-use crate::identity::{Secrets, Wanted};
-use crate::sign_ins_begun::Flood;
+use crate::sign_in::finish::Visitor;
+use crate::sign_in::identity::{Secrets, Wanted};
+use crate::sign_in::throttle::Flood;
 use crate::state::Portal;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{LocalPath, SecretToken, UnixMillis};
-use chancery_pages::{Cookie, Refusal, SentCookie, WayOn, sent_cookie};
 use chancery_store::SignIn;
+use chancery_web::{Cookie, Refusal, SentCookie, WayOn, sent_cookie};
 use openidconnect::url::form_urlencoded;
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 use crate::failure::refused_by_store;
 use crate::frame::{Frame, Section};
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::when::Moment;
 use askama::Template;
@@ -10,11 +10,11 @@ use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use chancery_domain::{Session, SessionId, UnixMillis};
-use chancery_pages::{Refusal, page};
+use chancery_web::{Refusal, page};
 use std::sync::Arc;
 
 #[derive(Template)]
-#[template(path = "sessions.html")]
+#[template(path = "sign_in/session_list.html")]
 struct SessionsPage<'a> {
     frame: Frame<'a>,
     rows: Vec<Row>,

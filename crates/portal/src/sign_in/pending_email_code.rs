@@ -2,17 +2,17 @@
 //! `sign_in_code` holds the half sign-in's token; the store has a hash of it, and of token and code together, so that a
 //! copy of the database is worth nothing to a guesser.
 
-use crate::arrival::Newcomer;
 use crate::failure::refused_by_store;
-use crate::letters;
+use crate::sign_in::emails;
+use crate::sign_in::finish::Newcomer;
+use crate::sign_in::visitor::Visitor;
 use crate::state::Portal;
-use crate::visitor::Visitor;
 use crate::when::{clock_time, seconds_until};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{EmailAddress, MailCode, SecretToken, UnixMillis};
-use chancery_pages::{Cookie, Refusal, SentCookie, sent_cookie};
 use chancery_store::{CODE_TRIES_MEMORY, CodeSending, HalfSignIn, MAX_CODE_TRIES, MailedCode};
+use chancery_web::{Cookie, Refusal, SentCookie, sent_cookie};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ pub(crate) async fn post(
     code: &MailCode,
     visitor: &Visitor,
 ) -> Result<Posted, Refusal> {
-    let letter = letters::code(to, code, CODE_LASTS, visitor);
+    let letter = emails::code(to, code, CODE_LASTS, visitor);
     let (token, hash) = (token.hash(), token.hash_with(code.reveal()));
     let portal = Arc::clone(portal);
     let posting = tokio::spawn(async move {

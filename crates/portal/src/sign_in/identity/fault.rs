@@ -3,9 +3,9 @@
 
 use axum::http::StatusCode;
 use chancery_domain::LocalPath;
-use chancery_pages::Refusal;
+use chancery_web::Refusal;
 
-use crate::sign_in::begin_again;
+use crate::sign_in::begin::begin_again;
 
 /// The texts are for the log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,19 +1,19 @@
 //! `GET /clients/export.jsonl` and `GET /clients/export.csv`: every client that a person may read, whole and with its entries,
 //! as a file. It is read some clients at a time while it is sent, and the policy is asked about each of them.
 
-use crate::authority::MAX_ASKED_ANEW;
+use crate::authz::authority::MAX_ASKED_ANEW;
 use crate::client_lines::{write_csv_client, write_csv_head, write_jsonl_client};
 use crate::failure::refused_by_store;
 use crate::file_reply::{Chunk, cannot_write, file_reply};
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use chancery_domain::{ClientId, Day};
-use chancery_pages::Refusal;
 use chancery_policy::{ClientInQuestion, ExportClient, ListClients, Permit, TheFirm};
 use chancery_store::{ClientRecord, Ownership};
+use chancery_web::Refusal;
 use futures_util::stream;
 use std::collections::BTreeMap;
 use std::io;

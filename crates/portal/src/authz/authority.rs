@@ -2,15 +2,15 @@
 //! only with a permit. Nothing is remembered from one request to the next.
 
 use crate::failure::refused_by_store;
-use crate::session::SignedIn;
+use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::{FromRequestParts, Path};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use chancery_domain::{Asker, ClientId};
-use chancery_pages::Refusal;
 use chancery_policy::{Act, Asking, ClientInQuestion, Permit};
 use chancery_store::StoreError;
+use chancery_web::Refusal;
 use std::collections::HashMap;
 use std::sync::Arc;
 

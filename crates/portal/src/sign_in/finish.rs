@@ -6,18 +6,18 @@
 //! 4. With a second factor a code is asked for in any case.
 //! 5. Only then is the person made, or known again with the address as it is now, and the session begins with this reply.
 
-pub(crate) use crate::visitor::Visitor;
+pub(crate) use crate::sign_in::visitor::Visitor;
 
 use crate::failure::refused_by_store;
-use crate::half_sign_in;
-use crate::session;
-use crate::sign_in::someone_else_url;
+use crate::sign_in::begin::someone_else_url;
+use crate::sign_in::pending_email_code;
+use crate::sign_in::session;
 use crate::state::{Portal, SecondFactor};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{EmailAddress, Identity, LocalPath, Role};
-use chancery_pages::Refusal;
 use chancery_store::Arrival;
+use chancery_web::Refusal;
 use std::sync::Arc;
 
 /// What the identity provider has proved.
@@ -49,7 +49,7 @@ pub(crate) async fn arrive(
     if is_email_verified && portal.settings.second_factor == SecondFactor::None {
         let_in(portal, newcomer, visitor, None).await
     } else {
-        half_sign_in::begin(portal, newcomer, visitor).await
+        pending_email_code::begin(portal, newcomer, visitor).await
     }
 }
 

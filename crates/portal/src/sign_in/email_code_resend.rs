@@ -1,17 +1,17 @@
 //! `POST /auth/code/resend`: a new code in a new letter, within bounds.
 
-use crate::code::CodePage;
 use crate::failure::refused_by_store;
-use crate::half_sign_in::{self, Posted};
+use crate::sign_in::email_code::CodePage;
+use crate::sign_in::pending_email_code::{self, Posted};
+use crate::sign_in::visitor::Visitor;
 use crate::state::Portal;
-use crate::visitor::Visitor;
 use crate::when::{clock_time, seconds_until};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{MailCode, UnixMillis};
-use chancery_pages::{Refusal, page};
 use chancery_store::{CodeSending, MAX_CODES_PER_SIGN_IN};
+use chancery_web::{Refusal, page};
 use std::sync::Arc;
 
 pub(crate) async fn handle(
@@ -19,26 +19,28 @@ pub(crate) async fn handle(
     visitor: Visitor,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let (token, half) = half_sign_in::of_browser(&portal, &headers).await?;
+    let (token, half) = pending_email_code::of_browser(&portal, &headers).await?;
     let code = MailCode::generate(portal.randomness.as_ref());
     let now = portal.clock.now();
     let sending = portal.store.may_send_code(token.hash(), now).await;
     let mut response = match sending.map_err(|error| refused_by_store(&error))? {
-        CodeSending::Yes => match half_sign_in::post(&portal, &half.email, &token, &code, &visitor).await? {
-            Posted::Yes => Redirect::to("/auth/code").into_response(),
-            Posted::No => {
-                let (_, half) = half_sign_in::of_browser(&portal, &headers).await?;
-                let shown = CodePage::new(&portal, &half);
-                let shown = match half.is_code_sent {
+        CodeSending::Yes => {
+            match pending_email_code::post(&portal, &half.email, &token, &code, &visitor).await? {
+                Posted::Yes => Redirect::to("/auth/code").into_response(),
+                Posted::No => {
+                    let (_, half) = pending_email_code::of_browser(&portal, &headers).await?;
+                    let shown = CodePage::new(&portal, &half);
+                    let shown = match half.is_code_sent {
                     true => shown.notice(
                         "The mail server did not take the new letter. The code in the last one still works."
                             .to_owned(),
                     ),
                     false => shown,
                 };
-                page(StatusCode::SERVICE_UNAVAILABLE, &shown)?
+                    page(StatusCode::SERVICE_UNAVAILABLE, &shown)?
+                }
             }
-        },
+        }
         CodeSending::NotBefore(at) => {
             let notice = format!(
                 "The last letter was sent, or tried, a moment ago. A new one can be sent in {}.",
@@ -67,11 +69,11 @@ pub(crate) async fn handle(
             );
             page(StatusCode::TOO_MANY_REQUESTS, &CodePage::new(&portal, &half).notice(notice))?
         }
-        CodeSending::NoTriesLeft { until } => return Err(half_sign_in::no_tries_left(until, now)),
-        CodeSending::Gone => return Err(half_sign_in::over()),
+        CodeSending::NoTriesLeft { until } => return Err(pending_email_code::no_tries_left(until, now)),
+        CodeSending::Gone => return Err(pending_email_code::over()),
     };
     // The new code lasts longer than the cookie would.
-    response.headers_mut().append(header::SET_COOKIE, half_sign_in::cookie(&token)?);
+    response.headers_mut().append(header::SET_COOKIE, pending_email_code::cookie(&token)?);
     Ok(response)
 }
 
