@@ -1,9 +1,7 @@
 //! Everybody of the firm as the team's page shows them: their clients and the sessions that are alive.
 
-use super::roles::KnownPerson;
+use super::rows::KnownPerson;
 use crate::TeamMember;
-use crate::audit::step::Stopped;
-use crate::db::both::for_both_connections;
 use crate::db::{Conn, FromRow, Row, corrupt, query};
 use chancery_domain::{SessionTimes, UnixMillis};
 
@@ -51,18 +49,4 @@ pub(crate) async fn members(
         (member.removed_at.is_some(), member.person.email.clone(), member.person.id)
     });
     Ok(members)
-}
-
-/// For steps that do not run on `Conn` yet.
-#[async_trait::async_trait]
-pub(crate) trait Team {
-    async fn members(&mut self, times: SessionTimes, now: UnixMillis) -> Result<Vec<TeamMember>, Stopped>;
-}
-
-for_both_connections! {
-    impl Team {
-        async fn members(&mut self, times: SessionTimes, now: UnixMillis) -> Result<Vec<TeamMember>, Stopped> {
-            Ok(members(&mut Conn::from(&mut *self), times, now).await?)
-        }
-    }
 }
