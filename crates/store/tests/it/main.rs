@@ -31,6 +31,7 @@ mod spending;
 mod sqlite_only;
 mod sums;
 mod usage_reports;
+mod write_coverage;
 
 /// Runs every case on both databases, so that the list of names is the same under `sqlite::` and `postgres::`.
 macro_rules! conformance_suite {
