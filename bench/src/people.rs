@@ -1,6 +1,6 @@
 //! People of a firm that is measured, with sessions.
 
-use chancery_domain::{Clock, Identity, OsRandomness, Person, Role, SecretToken, SystemClock};
+use chancery_domain::{Clock, EventOrigin, Identity, OsRandomness, Person, Role, SecretToken, SystemClock};
 use chancery_store::{Arrival, NewSession, Store};
 
 /// Somebody with a session, as their browser shows it.
@@ -11,7 +11,12 @@ pub struct SignedIn {
 
 pub async fn arrive(store: &dyn Store, email: &str, role: Role) -> Person {
     let identity = Identity { issuer: "http://127.0.0.1:8082".to_owned(), subject: email.to_owned() };
-    let arrival = Arrival { identity, email: email.parse().unwrap(), role, at: SystemClock.now() };
+    let arrival = Arrival {
+        identity,
+        email: email.parse().unwrap(),
+        role,
+        origin: EventOrigin::local(SystemClock.now(), &OsRandomness),
+    };
     store.arrive(arrival).await.unwrap()
 }
 
@@ -20,7 +25,7 @@ pub async fn sign_in(store: &dyn Store, person: &Person) -> SignedIn {
     let new = NewSession {
         token: token.hash(),
         person: person.id,
-        at: SystemClock.now(),
+        origin: EventOrigin::local(SystemClock.now(), &OsRandomness),
         place: "127.0.0.1".to_owned(),
         browser: "Benchmark".to_owned(),
         replaces: None,

@@ -32,7 +32,10 @@ mod token;
 mod usage;
 
 pub use account::{Account, AccountName, AccountNameError, AccountState, RateLimits};
-pub use audit::{Action, ActionError, Asked, Asker, AuditRow, Decision, DecisionError};
+pub use audit::{
+    Action, ActionError, Asked, Asker, AuditEvent, AuditRow, AuditedDecision, AuditedEvent, Decision,
+    DecisionError, EventKind, EventKindError, EventOrigin,
+};
 pub use chain::{ChainHash, ChainHasher, ChainHead, Chained};
 pub use client::{
     Client, ClientId, ClientName, ContactEmail, ContactFacts, Entry, EntryId, EntryKind, EntryKindError,

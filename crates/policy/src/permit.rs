@@ -1,7 +1,7 @@
 //! What a decision leaves behind.
 
 use crate::acts::{Act, Resource};
-use chancery_domain::{Asked, Asker, AuditRow, ClientId, Decision, PersonId};
+use chancery_domain::{Asked, Asker, AuditEvent, AuditRow, AuditedDecision, ClientId, Decision, PersonId};
 use std::marker::PhantomData;
 
 /// The policy allows this act, for this asker, in this request. It cannot be made or copied: who has one asked for it.
@@ -69,7 +69,18 @@ impl<A: Act> Permit<A> {
 
     /// What goes on record.
     pub fn to_audit_row(&self) -> AuditRow {
-        AuditRow { asked: self.asked.clone(), decision: Decision::Allowed }
+        AuditRow::decision(self.asked.clone(), Decision::Allowed)
+    }
+
+    /// The same, with what was done about somebody's access.
+    pub fn to_audit_row_with(&self, effect: AuditEvent) -> AuditRow {
+        let (asked, decision) = (self.asked.clone(), Decision::Allowed);
+        AuditRow::Decision(AuditedDecision { asked, decision, effect: Some(effect) })
+    }
+
+    /// The same, for a client that has been created.
+    pub fn to_audit_row_of(&self, created: ClientId) -> AuditRow {
+        AuditRow::decision(Asked { client: Some(created), ..self.asked.clone() }, Decision::Allowed)
     }
 }
 
@@ -84,6 +95,6 @@ impl Denial {
 
     /// What goes on record.
     pub fn to_audit_row(&self) -> AuditRow {
-        AuditRow { asked: self.asked.clone(), decision: Decision::Refused }
+        AuditRow::decision(self.asked.clone(), Decision::Refused)
     }
 }

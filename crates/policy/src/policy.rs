@@ -180,11 +180,13 @@ mod tests {
         assert_eq!(permit.client(), Some(ClientId(1042)));
         assert_eq!((permit.owner(), permit.scope()), (Some(PersonId(1)), Scope::OwnedBy(PersonId(1))));
         let row = permit.to_audit_row();
+        let row = row.as_decision().unwrap();
         assert_eq!(row.decision, chancery_domain::Decision::Allowed);
         assert_eq!((row.asked.by, row.asked.action), (consultant, Action::ReadClient));
 
         let denial = POLICY.decide::<ReadClient>(&asking(consultant), client(None)).unwrap_err();
         let row = denial.to_audit_row();
+        let row = row.as_decision().unwrap();
         assert_eq!(
             (row.decision, row.asked.client),
             (chancery_domain::Decision::Refused, Some(ClientId(1042)))

@@ -122,12 +122,11 @@ impl AuditVerification {
 /// Which row, for somebody who looks for it: the request, what was asked and when.
 fn in_words(writer: WriterId, chained: &ChainedAuditRow) -> String {
     let ChainedAuditRow { row, place, .. } = chained;
-    let asked = &row.asked;
     format!(
         "audit row {place} of writer {writer} ({}, {}, {})",
-        asked.request_id,
-        asked.action,
-        asked.at.to_iso()
+        row.request_id(),
+        row.action_name(),
+        row.at().to_iso()
     )
 }
 
@@ -152,7 +151,7 @@ mod tests {
                 at: UnixMillis(1_794_744_000_000),
                 request_id: RequestId::from_stored(format!("req_{place}")),
             };
-            let row = AuditRow { asked, decision: Decision::Allowed };
+            let row = AuditRow::decision(asked, Decision::Allowed);
             head = head.followed_by(WRITER, &row);
             chained.push(ChainedAuditRow { row, place, hash: head.hash });
         }
@@ -177,7 +176,8 @@ mod tests {
     #[test]
     fn a_row_that_was_changed_is_named_and_no_other() {
         let (mut rows, end) = written(5);
-        rows[2].row.decision = Decision::Refused;
+        let asked = rows[2].row.as_decision().unwrap().asked.clone();
+        rows[2].row = AuditRow::decision(asked, Decision::Refused);
         let found = findings(&rows, Some(end));
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].starts_with("audit row 2 of writer 7 (req_2, readClient, "), "{found:?}");

@@ -13,13 +13,15 @@ use crate::passwords::{self, NewPassword};
 use crate::signed_in::{SESSION_COOKIE, see_other, with_return_to};
 use crate::{Provider, refused};
 use askama::Template;
-use axum::extract::State;
+use axum::Extension;
+use axum::extract::{ConnectInfo, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
-use chancery_domain::{EmailAddress, Identity, MailCode};
+use chancery_domain::{EmailAddress, EventOrigin, Identity, MailCode, RequestId};
 use chancery_store::ProviderAccount;
 use chancery_web::{Refusal, page};
 use serde::Deserialize;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 const ERRAND: Errand = Errand::NewPassword;
@@ -72,6 +74,8 @@ pub(crate) async fn show(
 pub(crate) async fn send(
     State(provider): State<Arc<Provider>>,
     place: Place,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Extension(request_id): Extension<RequestId>,
     headers: HeaderMap,
     Posted(fields): Posted<Fields>,
 ) -> Result<Response, Refusal> {
@@ -103,7 +107,8 @@ pub(crate) async fn send(
     let changed = provider.store.set_proven_password(token, code, email, &hash).await;
     let Some(account) = changed.map_err(|error| refused(&error))? else { return Err(gone(ERRAND)) };
     tracing::info!(address = throttle::in_log(email), "a new password was set");
-    end_portal_sessions(&provider, &account).await;
+    let (ip, at) = (Some(peer.ip().to_canonical()), provider.clock.now());
+    end_portal_sessions(&provider, &account, &EventOrigin { ip, at, request_id }).await;
     // Whoever was locked out by somebody else's guesses is in again.
     for tried in Tried::password(email, place).into_iter().filter(|tried| !matches!(tried, Tried::From(_))) {
         throttle::forget(&provider, tried).await?;
@@ -119,9 +124,9 @@ pub(crate) async fn send(
 
 /// Whoever had the old password may be signed in to the portal by it. The password is set by now, so that a failure here
 /// is no reason to say that it is not.
-async fn end_portal_sessions(provider: &Provider, account: &ProviderAccount) {
+async fn end_portal_sessions(provider: &Provider, account: &ProviderAccount, origin: &EventOrigin) {
     let identity = Identity { issuer: provider.settings.issuer.clone(), subject: account.subject.clone() };
-    if let Err(error) = provider.store.end_sessions_of_identity(&identity).await {
+    if let Err(error) = provider.store.end_sessions_of_identity(&identity, origin).await {
         tracing::error!(%error, "a new password was set, but the portal's sessions did not end");
     }
 }

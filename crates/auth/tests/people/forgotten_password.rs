@@ -1,7 +1,7 @@
 //! A forgotten password.
 
 use crate::served::{Browser, PASSWORD, Reply, Served};
-use chancery_domain::{Clock as _, Identity, OsRandomness, Role, SecretToken, SessionTimes};
+use chancery_domain::{Clock as _, EventOrigin, Identity, OsRandomness, Role, SecretToken, SessionTimes};
 use chancery_store::{Arrival, NewSession};
 use std::time::Duration;
 
@@ -186,12 +186,13 @@ async fn a_new_password_ends_the_persons_sessions_with_the_portal_and_nobody_els
             identity: Identity { issuer, subject: account.subject.clone() },
             email: account.email.clone(),
             role: Role::Consultant,
-            at: now,
+            origin: EventOrigin::local(now, &OsRandomness),
         };
         let person = store.arrive(arrival).await.unwrap().id;
         let token = SecretToken::generate(&OsRandomness).hash();
         let (place, browser) = ("192.0.2.1".to_owned(), "Firefox".to_owned());
-        let new = NewSession { token, person, at: now, place, browser, replaces: None };
+        let origin = EventOrigin::local(now, &OsRandomness);
+        let new = NewSession { token, person, origin, place, browser, replaces: None };
         store.start_session(new).await.unwrap();
         sessions.push(token);
     }

@@ -197,7 +197,7 @@ impl Move {
         let [ledger, invoices, audit] =
             [after.ledger.total.requests, after.invoices.documents, after.audit.rows].map(grouped);
         say!(
-            "both sides are the same, row by row, and verified: {ledger} ledger rows, {invoices} invoices, {audit} decisions"
+            "both sides are the same, row by row, and verified: {ledger} ledger rows, {invoices} invoices, {audit} audit rows"
         );
         say!("now set `database.url` to {to} (with its user and password), and start the server");
         say!("for more than one server, set `limits.store` to a Redis too");

@@ -1,10 +1,12 @@
-//! `chancery user`: the people of the portal. They are made by signing in; here they are seen, changed and removed, and a
-//! server that runs minds it from their next request on.
+//! `chancery user`: the people of the portal. They join by signing in; here they are listed, changed and removed, which is
+//! audited as the operator's, and a server that runs minds it from their next request on.
 
 use super::{Missing, open};
 use crate::cli::{Place, User as Command, Who};
+use crate::operator::Operator;
 use crate::output::{print_json, print_table, say};
-use chancery_domain::{Clock, Person, Role, SystemClock, UnixMillis};
+use chancery_domain::{Person, Role, UnixMillis};
+use chancery_policy::TheFirm;
 use chancery_store::{RemovedPerson, Store};
 
 pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
@@ -22,13 +24,15 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
                     person.email
                 );
             }
-            let person = store.set_role(person.id, role).await?;
+            let permit = Operator::new()?.ask(&*store, TheFirm).await?;
+            let person = store.set_role(permit, person.id, role).await?;
             say!("{} is a {} from the next request on", person.email, person.role);
         }
         Command::SignOut { who } => {
             let person = find(&*store, &who).await?;
             let at_provider = store.end_provider_sessions_of(&person.identity.subject).await?;
-            match store.end_sessions_of_identity(&person.identity).await? {
+            let permit = Operator::new()?.ask(&*store, TheFirm).await?;
+            match store.sign_out_person(permit, person.id).await? {
                 0 if at_provider == 0 => say!("{} was not signed in", person.email),
                 1 => say!("{} is signed out: 1 session ended", person.email),
                 ended => say!("{} is signed out: {ended} sessions ended", person.email),
@@ -36,7 +40,8 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
         }
         Command::Remove { who } => {
             let person = find(&*store, &who).await?;
-            store.remove_person(person.id, SystemClock.now()).await?;
+            let permit = Operator::new()?.ask(&*store, TheFirm).await?;
+            store.remove_person(permit, person.id).await?;
             store.end_provider_sessions_of(&person.identity.subject).await?;
             say!("{} is removed: every session has ended, and signing in is refused", person.email);
         }
@@ -53,7 +58,9 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
                     who.email
                 );
             }
-            let person = store.restore_person(one_of(&with_address, &who)?.id).await?;
+            let person = one_of(&with_address, &who)?;
+            let permit = Operator::new()?.ask(&*store, TheFirm).await?;
+            let person = store.restore_person(permit, person.id).await?;
             say!("{} may sign in again, as a {}", person.email, person.role);
         }
     }

@@ -90,7 +90,7 @@ pub async fn run(place: &Place, options: &Verify) -> anyhow::Result<ExitCode> {
             if invoices.findings.is_empty() { "all agree with the ledger" } else { "see above" }
         );
         say!(
-            "audit: {} decisions: {}",
+            "audit: {} rows: {}",
             grouped(audit.rows),
             if audit.findings.is_empty() { "all agree" } else { "see above" }
         );

@@ -10,8 +10,8 @@ use crate::data_folder::DataFolder;
 use anyhow::{Context, bail};
 use chancery_auth::add_account;
 use chancery_domain::{
-    AccountName, Clock, CompanyDomain, EmailAddress, Identity, PersonId, RateLimits, Role, SecretToken,
-    SystemClock,
+    AccountName, Clock, CompanyDomain, EmailAddress, EventOrigin, Identity, PersonId, RateLimits, Role,
+    SecretToken, SystemClock,
 };
 use chancery_metering::{Authenticator, MeterError};
 use chancery_store::{Arrival, NewAccount, Store, StoreError};
@@ -203,7 +203,8 @@ async fn welcome(user: &User, ground: &Ground, issuer: &str) -> anyhow::Result<O
     if let Some(person) = known.iter().find(|person| person.identity == identity) {
         return Ok(Some(person.id));
     }
-    match store.arrive(Arrival { identity, email, role, at: ground.clock.now() }).await {
+    let origin = EventOrigin::local(ground.clock.now(), ground.randomness.as_ref());
+    match store.arrive(Arrival { identity, email, role, origin }).await {
         Ok(person) => Ok(Some(person.id)),
         Err(StoreError::PersonRemoved(_)) => Ok(None),
         Err(error) => Err(error.into()),

@@ -1,7 +1,7 @@
 //! `chancery client`: files in, files out, and nothing half done.
 
 use crate::server::{Firm, binary, clean_command, file_mode};
-use chancery_domain::{Identity, Person, Role, UnixMillis};
+use chancery_domain::{EventOrigin, Identity, OsRandomness, Person, Role, UnixMillis};
 use chancery_store::{Arrival, Store};
 use chancery_test_support::PostgresDatabase;
 use serde_json::{Value, json};
@@ -29,7 +29,15 @@ async fn firm_with_people(firm: &Firm) -> Arc<dyn Store> {
 
 async fn arrive(store: &dyn Store, subject: &str, email: &str, role: Role) -> Person {
     let identity = Identity { issuer: ISSUER.to_owned(), subject: subject.to_owned() };
-    store.arrive(Arrival { identity, email: email.parse().unwrap(), role, at: NOON }).await.unwrap()
+    store
+        .arrive(Arrival {
+            identity,
+            email: email.parse().unwrap(),
+            role,
+            origin: EventOrigin::local(NOON, &OsRandomness),
+        })
+        .await
+        .unwrap()
 }
 
 fn file(firm: &Firm, name: &str, text: impl AsRef<[u8]>) -> String {
@@ -91,7 +99,11 @@ async fn clients_are_imported_listed_and_given_away() {
     assert!(firm.run(&["client", "assign", "1001", "omar@example.com"]).contains("already"));
     assert!(firm.fail(&["client", "assign", "7", "omar@example.com"]).contains("there is no client 7"));
     assert!(firm.fail(&["client", "assign", "1001", "eve@example.com"]).contains("nobody with the address"));
-    assert!(firm.run(&["verify"]).contains("decisions: all agree"));
+    assert!(
+        firm.run(&["verify"])
+            .lines()
+            .any(|line| line.starts_with("audit: ") && line.ends_with(" rows: all agree"))
+    );
 }
 
 #[tokio::test]
@@ -271,7 +283,8 @@ async fn verify_names_an_audit_row_that_was_tampered_with() {
     firm_with_people(&firm).await.close().await;
     firm.run(&["client", "import", &file(&firm, "two.jsonl", TWO)]);
     firm.run(&["client", "assign", "1001", "omar@example.com"]);
-    assert!(firm.run(&["verify"]).contains("audit: 4 decisions: all agree"));
+    // Four decisions, and three people joined.
+    assert!(firm.run(&["verify"]).contains("audit: 7 rows: all agree"));
     // Someone with the file and patience: the guards are dropped, the decision is turned around.
     let script = "import sqlite3, sys\n\
         base = sqlite3.connect(sys.argv[1])\n\
@@ -288,7 +301,7 @@ async fn verify_names_an_audit_row_that_was_tampered_with() {
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("DIFFERS audit row 0 of writer ") && text.contains("reassignClient"), "{text}");
-    assert!(text.contains("audit: 4 decisions: see above"), "{text}");
+    assert!(text.contains("audit: 7 rows: see above"), "{text}");
 }
 
 #[tokio::test]
@@ -304,5 +317,9 @@ async fn the_commands_do_the_same_on_postgresql() {
     firm.run(&["client", "assign", "1002", "maya@example.com"]);
     assert_eq!(firm.json(&["client", "list", "--json"]).as_array().unwrap().len(), 3);
     assert_eq!(without_numbers(&exported(&firm, "all.jsonl")).len(), 4, "archived ones too");
-    assert!(firm.run(&["verify"]).contains("decisions: all agree"));
+    assert!(
+        firm.run(&["verify"])
+            .lines()
+            .any(|line| line.starts_with("audit: ") && line.ends_with(" rows: all agree"))
+    );
 }

@@ -50,7 +50,7 @@ async fn what_is_done_with_accounts_and_keys_is_in_the_accounts_history_and_the_
     }
     assert!(record.events.iter().all(|event| event.by.is_none()), "the command line did it");
     let told = firm.run(&["verify"]);
-    assert!(told.contains("audit: 8 decisions: all agree"), "{told}");
+    assert!(told.contains("audit: 8 rows: all agree"), "{told}");
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use crate::server::Firm;
 use chancery_domain::{
-    Identity, OsRandomness, Person, Role, SecretToken, SessionTimes, TokenHash, UnixMillis,
+    Action, Asker, AuditEvent, EventKind, EventOrigin, Identity, OsRandomness, Person, Role, SecretToken,
+    SessionTimes, TokenHash, UnixMillis,
 };
 use chancery_store::{Arrival, NewProviderAccount, NewProviderSession, NewSession, PasswordHash, Store};
 use serde_json::json;
@@ -18,13 +19,28 @@ async fn open(firm: &Firm) -> Arc<dyn Store> {
 
 async fn arrive(store: &dyn Store, subject: &str, email: &str, role: Role) -> Person {
     let identity = Identity { issuer: "https://id.example.com".to_owned(), subject: subject.to_owned() };
-    store.arrive(Arrival { identity, email: email.parse().unwrap(), role, at: NOON }).await.unwrap()
+    store
+        .arrive(Arrival {
+            identity,
+            email: email.parse().unwrap(),
+            role,
+            origin: EventOrigin::local(NOON, &OsRandomness),
+        })
+        .await
+        .unwrap()
 }
 
 async fn start_session(store: &dyn Store, person: &Person) -> TokenHash {
     let token = SecretToken::generate(&OsRandomness).hash();
     let (place, browser) = ("192.0.2.1".to_owned(), "Firefox".to_owned());
-    let new = NewSession { token, person: person.id, at: NOON, place, browser, replaces: None };
+    let new = NewSession {
+        token,
+        person: person.id,
+        origin: EventOrigin::local(NOON, &OsRandomness),
+        place,
+        browser,
+        replaces: None,
+    };
     store.start_session(new).await.unwrap();
     token
 }
@@ -86,6 +102,46 @@ async fn people_are_listed_changed_signed_out_and_removed_while_others_have_the_
     assert!(firm.run(&["user", "remove", "ann@example.com"]).contains("is removed"));
     assert!(!is_signed_in(&*store, third).await && !is_known_at_provider(&*store, at_provider).await);
     assert!(firm.fail(&["user", "role", "ann@example.com", "partner"]).contains("nobody with the address"));
+    store.close().await;
+}
+
+#[tokio::test]
+async fn what_the_command_line_changes_about_somebody_is_in_the_audit_as_the_operators() {
+    let firm = Firm::new();
+    let store = open(&firm).await;
+    arrive(&*store, "1", "ruth@example.com", Role::Partner).await;
+    let ann = arrive(&*store, "2", "ann@example.com", Role::Consultant).await;
+    firm.run(&["user", "role", "ann@example.com", "partner"]);
+    for command in ["sign-out", "remove", "restore"] {
+        firm.run(&["user", command, "ann@example.com"]);
+    }
+    // Each command is a process, and so a chain of its own.
+    let (mut changes, mut writer) = (Vec::new(), None);
+    while let Some(next) = store.audit_writer_after(writer).await.unwrap() {
+        let rows = store.audit_rows(next, 0, 100).await.unwrap();
+        let decided = rows.iter().filter_map(|chained| chained.row.as_decision());
+        changes.extend(decided.filter(|row| row.asked.action == Action::ManageTeam).cloned());
+        writer = Some(next);
+    }
+    assert!(changes.iter().all(|row| row.asked.by == Asker::Operator), "{changes:?}");
+    changes.sort_by_key(|row| row.asked.at);
+    let effects: Vec<AuditEvent> = changes.iter().map(|row| row.effect.unwrap()).collect();
+    let role_changed = AuditEvent {
+        old_role: Some(Role::Consultant),
+        new_role: Some(Role::Partner),
+        ..AuditEvent::new(EventKind::RoleChanged, ann.id)
+    };
+    let of = |kind| AuditEvent::new(kind, ann.id);
+    assert_eq!(
+        effects,
+        [
+            role_changed,
+            of(EventKind::SessionsEnded),
+            of(EventKind::PersonRemoved),
+            of(EventKind::PersonRestored)
+        ]
+    );
+    assert!(firm.run(&["verify"]).contains(" rows: all agree"));
     store.close().await;
 }
 

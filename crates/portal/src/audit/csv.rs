@@ -10,7 +10,7 @@ use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::{Query, State};
 use axum::response::Response;
-use chancery_domain::Day;
+use chancery_domain::{Day, PersonRef, Role};
 use chancery_policy::{Permit, ReadAudit, TheFirm};
 use chancery_store::{AUDIT_ROWS_PER_PAGE, AuditLine, AuditQuery, AuditTurn};
 use chancery_web::Refusal;
@@ -18,7 +18,21 @@ use futures_util::stream;
 use std::io;
 use std::sync::Arc;
 
-const COLUMNS: [&str; 8] = ["at", "person", "role", "action", "words", "client", "decision", "request_id"];
+const COLUMNS: [&str; 13] = [
+    "at",
+    "person",
+    "role",
+    "action",
+    "words",
+    "client",
+    "decision",
+    "request_id",
+    "event",
+    "subject",
+    "old_role",
+    "new_role",
+    "ip_address",
+];
 
 /// Where the file is: the page after this one is still to be read.
 struct Rest {
@@ -79,21 +93,27 @@ fn next_of(lines: &[AuditLine], query: &AuditQuery) -> Option<AuditQuery> {
 }
 
 fn write_lines(out: &mut Chunk, lines: &[AuditLine]) -> io::Result<()> {
-    for AuditLine { row, person, .. } in lines {
-        let asked = &row.asked;
-        let at = asked.at.to_iso();
-        let client = asked.client.map(|client| client.to_string()).unwrap_or_default();
+    for line in lines {
+        let (row, email) = (&line.row, |person: &Option<PersonRef>| {
+            person.as_ref().map(|person| person.email.to_string()).unwrap_or_default()
+        });
+        let (decided, event) = (row.as_decision(), row.event());
         let cells = [
-            at.as_str(),
-            person.as_ref().map_or("", |person| person.email.as_str()),
-            asked.by.as_what(),
-            asked.action.as_str(),
-            words::in_words(asked.action, row.decision),
-            client.as_str(),
-            row.decision.as_str(),
-            asked.request_id.as_str(),
+            row.at().to_iso(),
+            email(&line.person),
+            row.principal().to_owned(),
+            decided.map(|row| row.asked.action.to_string()).unwrap_or_default(),
+            words::in_words(line),
+            row.client().map(|client| client.to_string()).unwrap_or_default(),
+            decided.map_or("", |row| row.decision.as_str()).to_owned(),
+            row.request_id().to_string(),
+            event.map(|event| event.kind.to_string()).unwrap_or_default(),
+            email(&line.subject),
+            event.and_then(|event| event.old_role).map_or("", Role::as_str).to_owned(),
+            event.and_then(|event| event.new_role).map_or("", Role::as_str).to_owned(),
+            row.ip().map(|ip| ip.to_string()).unwrap_or_default(),
         ];
-        write_csv_line(out, cells)?;
+        write_csv_line(out, cells.each_ref().map(String::as_str))?;
     }
     Ok(())
 }

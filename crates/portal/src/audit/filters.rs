@@ -2,7 +2,7 @@
 //! `after` for the pages. An empty one is none; one that cannot be read is named, and nothing is shown for it.
 
 use axum::http::StatusCode;
-use chancery_domain::{Action, ClientId, Day, Decision, PersonId};
+use chancery_domain::{Action, ClientId, Day, Decision, EventKind, PersonId};
 use chancery_store::{AuditPlace, AuditQuery, AuditTurn};
 use chancery_web::Refusal;
 use openidconnect::url::form_urlencoded;
@@ -55,7 +55,12 @@ impl Filters {
         let person = reader.parse("person", &typed.person, "Choose a person from the list.");
         let client =
             reader.parse("client", &typed.client, "A client’s number is a whole number, for example 1042.");
-        let action = reader.parse::<Action>("action", &typed.action, "Choose what was asked from the list.");
+        // An event where it is no action: no event has the name of one.
+        let event = typed.action.parse::<EventKind>().ok();
+        let action = match event {
+            Some(_) => None,
+            None => reader.parse::<Action>("action", &typed.action, "Choose what was asked from the list."),
+        };
         let decision =
             reader.parse::<Decision>("decision", &typed.decision, "Choose `allowed` or `refused`.");
         let from = reader.day("from", &typed.from);
@@ -74,6 +79,7 @@ impl Filters {
             person: person.map(PersonId),
             client: client.map(ClientId),
             action,
+            event,
             decision,
             from: from.map(Day::start),
             until: to.map(Day::end),
@@ -179,6 +185,7 @@ mod tests {
                 person: Some(PersonId(3)),
                 client: Some(ClientId(1042)),
                 action: Some(Action::ReadClient),
+                event: None,
                 decision: Some(Decision::Refused),
                 from: Some(day),
                 until: Some(UnixMillis(day.0 + 86_400_000)),
@@ -189,6 +196,14 @@ mod tests {
             filters.address("/audit", Some(("after", AuditPlace(40)))),
             "/audit?person=3&client=1042&action=readClient&decision=refused&from=2026-11-13&to=2026-11-13&after=40"
         );
+    }
+
+    #[test]
+    fn an_event_is_a_choice_like_an_action() {
+        let filters = read("action=signedIn");
+        assert_eq!(filters.problems, Problems::default());
+        assert_eq!(filters.query, AuditQuery { event: Some(EventKind::SignedIn), ..AuditQuery::default() });
+        assert_eq!(filters.address("/audit", None), "/audit?action=signedIn");
     }
 
     #[test]

@@ -47,35 +47,53 @@ impl Choice {
 
 struct Row {
     at: Moment,
-    /// The address, in two parts. None: the command line.
-    who: Option<(String, String)>,
-    /// In which role, at that time.
-    role: &'static str,
-    what: &'static str,
+    who: Who,
+    what: String,
     client: Option<i64>,
-    is_allowed: bool,
+    /// None: there was nothing to decide.
+    is_allowed: Option<bool>,
+    ip: Option<String>,
+}
+
+enum Who {
+    /// The address, in two parts, and in which role at that time.
+    Person {
+        name: String,
+        host: String,
+        role: &'static str,
+    },
+    Other(&'static str),
 }
 
 impl Row {
     fn new(line: &AuditLine) -> Self {
-        let asked = &line.row.asked;
-        let address = line.person.as_ref().map(|person| person.email.as_str());
-        let parts = |address: &str| {
-            let (name, host) = address.split_once('@').unwrap_or((address, ""));
-            (name.to_owned(), host.to_owned())
-        };
+        let decision = line.row.as_decision().map(|row| row.decision);
         Self {
-            at: Moment::exact(asked.at),
-            who: address.map(parts),
-            role: match asked.by {
-                Asker::Person { role: Role::Consultant, .. } => "Consultant",
-                Asker::Person { role: Role::Partner, .. } => "Partner",
-                Asker::Operator => "",
-            },
-            what: words::in_words(asked.action, line.row.decision),
-            client: asked.client.map(|client| client.0),
-            is_allowed: line.row.decision == Decision::Allowed,
+            at: Moment::exact(line.row.at()),
+            who: Who::new(line),
+            what: words::in_words(line),
+            client: line.row.client().map(|client| client.0),
+            is_allowed: decision.map(|decision| decision == Decision::Allowed),
+            ip: line.row.ip().map(|ip| ip.to_string()),
         }
+    }
+}
+
+impl Who {
+    fn new(line: &AuditLine) -> Self {
+        let Some(person) = &line.person else {
+            return Self::Other(match &line.row {
+                AuditRow::Decision(_) => "The command line",
+                AuditRow::Event(_) => "Somebody new",
+            });
+        };
+        let (name, host) = person.email.as_str().split_once('@').unwrap_or((person.email.as_str(), ""));
+        let role = match line.row.principal().parse() {
+            Ok(Role::Consultant) => "Consultant",
+            Ok(Role::Partner) => "Partner",
+            Err(_) => "",
+        };
+        Self::Person { name: name.to_owned(), host: host.to_owned(), role }
     }
 }
 
@@ -146,25 +164,34 @@ async fn people(portal: &Portal, filters: &Filters) -> Result<Vec<Choice>, Refus
 }
 
 fn actions(filters: &Filters) -> Vec<Choice> {
-    let choice = |action: &Action| {
-        Choice::new(action.to_string(), words::name(*action).to_owned(), &filters.typed.action)
-    };
-    Action::ALL.iter().map(choice).collect()
+    let chosen = filters.typed.action.as_str();
+    let actions = Action::ALL.iter().map(|action| (action.as_str(), words::name(*action)));
+    let events = EventKind::ALL.iter().map(|kind| (kind.as_str(), words::event_name(*kind)));
+    actions.chain(events).map(|(value, words)| Choice::new(value, words, value == chosen)).collect()
 }
 
 fn as_json(filters: &Filters, lines: &[AuditLine]) -> Response {
     let Turns { newer, older } = Turns::new(filters, lines);
     let rows: Vec<_> = lines
         .iter()
-        .map(|AuditLine { row, person, .. }| {
+        .map(|AuditLine { row, person, subject, .. }| {
+            let someone = |person: &Option<PersonRef>| {
+                person.as_ref().map(|person| json!({"id": person.id.0, "email": person.email.as_str()}))
+            };
+            let (decided, event) = (row.as_decision(), row.event());
             json!({
-                "at": UnixMillis::to_iso(row.asked.at),
-                "person": person.as_ref().map(|person| json!({"id": person.id.0, "email": person.email.as_str()})),
-                "role": row.asked.by.as_what(),
-                "action": row.asked.action.as_str(),
-                "client": row.asked.client,
-                "decision": row.decision.as_str(),
-                "request_id": row.asked.request_id.as_str(),
+                "at": UnixMillis::to_iso(row.at()),
+                "person": someone(person),
+                "role": row.principal(),
+                "action": decided.map(|row| row.asked.action.as_str()),
+                "client": row.client(),
+                "decision": decided.map(|row| row.decision.as_str()),
+                "request_id": row.request_id().as_str(),
+                "event": event.map(|event| event.kind.as_str()),
+                "subject": someone(subject),
+                "old_role": event.and_then(|event| event.old_role).map(Role::as_str),
+                "new_role": event.and_then(|event| event.new_role).map(Role::as_str),
+                "ip_address": row.ip().map(|ip| ip.to_string()),
             })
         })
         .collect();

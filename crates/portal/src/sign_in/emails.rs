@@ -56,7 +56,7 @@ pub(crate) fn lockout(to: &EmailAddress, provider_host: &str, visitor: &Visitor)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use chancery_domain::SeededRandomness;
+    use chancery_domain::{RequestId, SeededRandomness};
 
     #[test]
     fn letters_are_plain_short_lines_and_a_code_is_the_only_six_digits() {
@@ -65,6 +65,8 @@ mod tests {
             place: "2001:db8:1111:2222:3333:4444:5555:6666".to_owned(),
             browser: "Samsung Internet on Android".to_owned(),
             session: None,
+            ip: None,
+            request_id: RequestId::from_stored("req_1".to_owned()),
         };
         let code = MailCode::generate(&SeededRandomness::new(7));
         let minutes = Duration::from_secs(600);

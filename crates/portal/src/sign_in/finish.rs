@@ -62,7 +62,7 @@ pub(crate) async fn let_in(
 ) -> Result<Response, Refusal> {
     let Newcomer { identity, email, return_to } = newcomer;
     let role = if portal.settings.partners.contains(&email) { Role::Partner } else { Role::Consultant };
-    let arrival = Arrival { identity, email, role, at: portal.clock.now() };
+    let arrival = Arrival { identity, email, role, origin: visitor.origin(portal.clock.now()) };
     let person = portal.store.arrive(arrival).await.map_err(|error| refused_by_store(&error))?;
     let cookie = session::start(portal, person.id, visitor).await?;
     let mut response = Redirect::to(return_to.as_str()).into_response();

@@ -96,7 +96,7 @@ pub(crate) async fn start(
     let new = NewSession {
         token: token.hash(),
         person,
-        at: portal.clock.now(),
+        origin: visitor.origin(portal.clock.now()),
         place: visitor.place.clone(),
         browser: visitor.browser.clone(),
         replaces: visitor.session,

@@ -5,6 +5,7 @@
 use crate::failure::refused_by_store;
 use crate::sign_in::session::SignedIn;
 use crate::sign_in::sign_out;
+use crate::sign_in::visitor::Visitor;
 use crate::state::Portal;
 use axum::Form;
 use axum::extract::State;
@@ -23,28 +24,30 @@ pub(crate) struct Chosen {
 pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
     signed_in: SignedIn,
+    visitor: Visitor,
     form: Result<Form<Chosen>, FormRejection>,
 ) -> Result<Response, Refusal> {
     let unclear = || Refusal::bad_form("It does not say which session is to end.");
     let Form(Chosen { end }) = form.map_err(|_| unclear())?;
     let (person, this) = (signed_in.person.id, signed_in.session.id);
     let identity = &signed_in.person.identity;
+    let origin = visitor.origin(portal.clock.now());
     let refused = |error| refused_by_store(&error);
     match end.as_str() {
         "others" => {
             portal.store.end_provider_sessions_of(&identity.subject).await.map_err(refused)?;
-            portal.store.end_all_sessions(person, Some(this)).await.map_err(refused)?;
+            portal.store.end_all_sessions(person, Some(this), &origin).await.map_err(refused)?;
             Ok(Redirect::to("/sessions?ended=others").into_response())
         }
         "everywhere" => {
             portal.store.end_provider_sessions_of(&identity.subject).await.map_err(refused)?;
-            portal.store.end_sessions_of_identity(identity).await.map_err(refused)?;
+            portal.store.end_sessions_of_identity(identity, &origin).await.map_err(refused)?;
             Ok(sign_out::to_signed_out())
         }
         number => {
             let session = SessionId(number.parse().map_err(|_| unclear())?);
             // One that has ended meanwhile is as good as one that ends now; nobody ends another person's.
-            portal.store.end_session(person, session).await.map_err(refused)?;
+            portal.store.end_session(person, session, &origin).await.map_err(refused)?;
             Ok(match session == this {
                 true => sign_out::to_signed_out(),
                 false => Redirect::to("/sessions?ended=one").into_response(),

@@ -3,6 +3,7 @@
 
 use crate::failure::refused_by_store;
 use crate::sign_in::session::{MaybeSignedIn, SESSION_COOKIE};
+use crate::sign_in::visitor::Visitor;
 use crate::state::Portal;
 use askama::Template;
 use axum::extract::State;
@@ -15,9 +16,11 @@ use std::sync::Arc;
 pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
     MaybeSignedIn(signed_in): MaybeSignedIn,
+    visitor: Visitor,
 ) -> Result<Response, Refusal> {
     if let Some(signed_in) = signed_in {
-        let ended = portal.store.end_session(signed_in.person.id, signed_in.session.id).await;
+        let origin = visitor.origin(portal.clock.now());
+        let ended = portal.store.end_session(signed_in.person.id, signed_in.session.id, &origin).await;
         ended.map_err(|error| refused_by_store(&error))?;
     }
     Ok(to_signed_out())

@@ -4,9 +4,9 @@ use crate::sign_in::session;
 use axum::extract::{ConnectInfo, FromRequestParts};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
-use chancery_domain::TokenHash;
+use chancery_domain::{EventOrigin, RequestId, TokenHash, UnixMillis};
 use chancery_web::Refusal;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Visitor {
@@ -16,6 +16,15 @@ pub(crate) struct Visitor {
     pub(crate) browser: String,
     /// What the browser says is its session. Nobody has looked whether it is one.
     pub(crate) session: Option<TokenHash>,
+    pub(crate) ip: Option<IpAddr>,
+    pub(crate) request_id: RequestId,
+}
+
+impl Visitor {
+    /// For what goes on record of this request.
+    pub(crate) fn origin(&self, at: UnixMillis) -> EventOrigin {
+        EventOrigin { ip: self.ip, at, request_id: self.request_id.clone() }
+    }
 }
 
 /// A browser with two sessions is refused here, so that nothing is taken or tried for it.
@@ -24,21 +33,25 @@ impl<S: Send + Sync> FromRequestParts<S> for Visitor {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
         session::refuse_two(&parts.headers)?;
+        let request_id = parts.extensions.get::<RequestId>().cloned();
         Ok(Self {
             place: place(parts),
             browser: browser(&parts.headers),
             session: session::sent_token(&parts.headers),
+            ip: ip(parts),
+            request_id: request_id.ok_or_else(|| Refusal::internal("a request without an id"))?,
         })
     }
 }
 
-/// An IPv4 address is written as one, also where it comes over an IPv6 socket.
 pub(crate) fn place(parts: &Parts) -> String {
-    let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
-    peer.map_or_else(
-        || "an unknown place".to_owned(),
-        |ConnectInfo(peer)| peer.ip().to_canonical().to_string(),
-    )
+    ip(parts).map_or_else(|| "an unknown place".to_owned(), |ip| ip.to_string())
+}
+
+/// An IPv4 address is written as one, also where it comes over an IPv6 socket.
+fn ip(parts: &Parts) -> Option<IpAddr> {
+    let ConnectInfo(peer) = parts.extensions.get::<ConnectInfo<SocketAddr>>()?;
+    Some(peer.ip().to_canonical())
 }
 
 fn browser(headers: &HeaderMap) -> String {

@@ -1,5 +1,5 @@
 //! `/team`, for partners: who works in the portal, in which role, with how many clients and sessions. Whatever is changed
-//! about somebody is decided by the policy and on record before it is done.
+//! about somebody is decided by the policy, and on record with the change.
 
 pub(crate) mod page;
 pub(crate) mod reassign;
@@ -10,10 +10,11 @@ pub(crate) mod sign_out;
 use crate::failure::refused_by_store;
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
+use axum::Form;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{Person, PersonId};
-use chancery_policy::{ManageTeam, TheFirm};
+use chancery_policy::{ManageTeam, Permit, TheFirm};
 use chancery_store::StoreError;
 use chancery_web::Refusal;
 
@@ -23,16 +24,38 @@ pub(crate) struct AboutSomebody {
     person: i64,
 }
 
-/// May this person change something about others? Whatever the answer, it is on record when this returns.
-async fn manage(portal: &Portal, who: &SignedIn) -> Result<(), Refusal> {
-    let permit = portal.permit::<ManageTeam>(who, TheFirm).await?;
-    portal.store.note_managing_team(permit).await.map_err(|error| refused_by_store(&error))
+/// May this person change something about others? A denial is on record when this returns; what is allowed goes on record
+/// with the change, or by `found` where a form leads to none.
+async fn manage(portal: &Portal, who: &SignedIn) -> Result<Permit<ManageTeam>, Refusal> {
+    portal.permit::<ManageTeam>(who, TheFirm).await
+}
+
+/// The permit together with what the form says, or what is wrong with the form, which leaves the decision on record.
+async fn found<T>(
+    portal: &Portal,
+    permit: Permit<ManageTeam>,
+    read: Result<T, Refusal>,
+) -> Result<(Permit<ManageTeam>, T), Refusal> {
+    match read {
+        Ok(found) => Ok((permit, found)),
+        Err(refusal) => {
+            let recorded = portal.store.note_managing_team(permit).await;
+            recorded.map_err(|error| refused_by_store(&error))?;
+            Err(refusal)
+        }
+    }
 }
 
 /// Somebody who was not removed.
 async fn member(portal: &Portal, id: PersonId) -> Result<Person, Refusal> {
     let people = portal.store.list_people().await.map_err(|error| refused_by_store(&error))?;
     people.into_iter().find(|person| person.id == id).ok_or_else(nobody)
+}
+
+/// The member that a form is about.
+async fn form_member(portal: &Portal, form: Result<Form<AboutSomebody>, Refusal>) -> Result<Person, Refusal> {
+    let Form(AboutSomebody { person }) = form?;
+    member(portal, PersonId(person)).await
 }
 
 /// Back to the person's page, which says what was done.

@@ -34,7 +34,8 @@ pub(crate) async fn handle(
     signed_in: SignedIn,
     form: Result<Form<Move>, FormRejection>,
 ) -> Result<Response, Refusal> {
-    manage(&portal, &signed_in).await?;
+    let permit = manage(&portal, &signed_in).await?;
+    portal.store.note_managing_team(permit).await.map_err(|error| refused_by_store(&error))?;
     let unclear = |_| Refusal::bad_form("It does not say whose clients (`from`) go to whom (`to`).");
     let Form(Move { from, to }) = form.map_err(unclear)?;
     let (from, to) = (PersonId(from), PersonId(to));

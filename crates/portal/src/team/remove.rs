@@ -1,7 +1,7 @@
 //! `POST /team/remove` takes somebody out of the portal: their sessions end, and signing in is refused. Their clients stay
 //! theirs until a partner moves them. `POST /team/restore` lets them in again, in the role they had.
 
-use super::{AboutSomebody, done, manage, member, refused};
+use super::{AboutSomebody, done, form_member, found, manage, refused};
 use crate::sign_in::session::SignedIn;
 use crate::sign_in::sign_out;
 use crate::state::Portal;
@@ -18,11 +18,10 @@ pub(crate) async fn handle(
     signed_in: SignedIn,
     form: Result<Form<AboutSomebody>, FormRejection>,
 ) -> Result<Response, Refusal> {
-    manage(&portal, &signed_in).await?;
-    let Form(AboutSomebody { person }) = form.map_err(unclear)?;
-    let person = member(&portal, PersonId(person)).await?;
-    let now = portal.clock.now();
-    portal.store.remove_person(person.id, now).await.map_err(|error| refused(&error))?;
+    let permit = manage(&portal, &signed_in).await?;
+    let read = form_member(&portal, form.map_err(unclear)).await;
+    let (permit, person) = found(&portal, permit, read).await?;
+    portal.store.remove_person(permit, person.id).await.map_err(|error| refused(&error))?;
     let at_provider = portal.store.end_provider_sessions_of(&person.identity.subject).await;
     at_provider.map_err(|error| refused(&error))?;
     Ok(match person.id == signed_in.person.id {
@@ -36,9 +35,10 @@ pub(crate) async fn restore(
     signed_in: SignedIn,
     form: Result<Form<AboutSomebody>, FormRejection>,
 ) -> Result<Response, Refusal> {
-    manage(&portal, &signed_in).await?;
-    let Form(AboutSomebody { person }) = form.map_err(unclear)?;
-    let person = portal.store.restore_person(PersonId(person)).await.map_err(|error| refused(&error))?;
+    let permit = manage(&portal, &signed_in).await?;
+    let (permit, Form(AboutSomebody { person })) = found(&portal, permit, form.map_err(unclear)).await?;
+    let restored = portal.store.restore_person(permit, PersonId(person)).await;
+    let person = restored.map_err(|error| refused(&error))?;
     Ok(done(person.id, "restored"))
 }
 

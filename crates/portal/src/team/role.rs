@@ -1,6 +1,6 @@
 //! `POST /team/role`: makes somebody a consultant or a partner, from their next request on.
 
-use super::{done, manage, member, refused};
+use super::{done, found, manage, member, refused};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::Form;
@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::extract::rejection::FormRejection;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
-use chancery_domain::{EmailAddress, PersonId, Role};
+use chancery_domain::{EmailAddress, Person, PersonId, Role};
 use chancery_web::Refusal;
 use std::sync::Arc;
 
@@ -23,22 +23,28 @@ pub(crate) async fn handle(
     signed_in: SignedIn,
     form: Result<Form<Chosen>, FormRejection>,
 ) -> Result<Response, Refusal> {
-    manage(&portal, &signed_in).await?;
-    let unclear = || Refusal::bad_form("It does not say who (`person`) is to have which role (`role`).");
-    let Form(Chosen { person, role }) = form.map_err(|_| unclear())?;
-    let role: Role = role.parse().map_err(|_| {
-        Refusal::bad_form("There is no such role: `role` is `consultant` or `partner`. Nothing was changed.")
-    })?;
-    let person = member(&portal, PersonId(person)).await?;
-    if role == Role::Consultant && portal.settings.partners.contains(&person.email) {
-        return Err(partner_by_configuration(&person.email));
-    }
-    let person = portal.store.set_role(person.id, role).await.map_err(|error| refused(&error))?;
+    let permit = manage(&portal, &signed_in).await?;
+    let read = read(&portal, form).await;
+    let (permit, (person, role)) = found(&portal, permit, read).await?;
+    let person = portal.store.set_role(permit, person.id, role).await.map_err(|error| refused(&error))?;
     // Whoever is no partner any more has no team to go back to.
     Ok(match person.id == signed_in.person.id && role == Role::Consultant {
         true => Redirect::to("/clients").into_response(),
         false => done(person.id, role.as_str()),
     })
+}
+
+async fn read(portal: &Portal, form: Result<Form<Chosen>, FormRejection>) -> Result<(Person, Role), Refusal> {
+    let unclear = || Refusal::bad_form("It does not say who (`person`) is to have which role (`role`).");
+    let Form(Chosen { person, role }) = form.map_err(|_| unclear())?;
+    let role: Role = role.parse().map_err(|_| {
+        Refusal::bad_form("There is no such role: `role` is `consultant` or `partner`. Nothing was changed.")
+    })?;
+    let person = member(portal, PersonId(person)).await?;
+    match role == Role::Consultant && portal.settings.partners.contains(&person.email) {
+        true => Err(partner_by_configuration(&person.email)),
+        false => Ok((person, role)),
+    }
 }
 
 fn partner_by_configuration(email: &EmailAddress) -> Refusal {

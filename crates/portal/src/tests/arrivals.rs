@@ -2,6 +2,7 @@
 
 use super::Desk;
 use super::browser::claims;
+use super::firm::manage;
 use crate::SecondFactor;
 use crate::sign_in::finish::Proven;
 use axum::http::StatusCode;
@@ -107,7 +108,7 @@ async fn those_whom_the_settings_name_are_partners_from_their_next_sign_in_on() 
     desk.browser().come_back(claims("2", "ann@company.com")).await;
     assert_eq!(desk.people().await[1], ("ruth@company.com".to_owned(), "partner".to_owned()));
     let ann = desk.portal.store.list_people().await.unwrap()[0].clone();
-    desk.portal.store.set_role(ann.id, chancery_domain::Role::Partner).await.unwrap();
+    desk.portal.store.set_role(manage(&desk.portal), ann.id, chancery_domain::Role::Partner).await.unwrap();
     desk.browser().come_back(claims("2", "ann@company.com")).await;
     assert_eq!(desk.people().await[0].1, "partner", "signing in takes nothing away");
 }
@@ -127,7 +128,7 @@ async fn somebody_who_was_removed_stays_out() {
         let (reply, mut browser) = come_in().await;
         assert!(reply.has_session());
         let ann = desk.portal.store.list_people().await.unwrap()[0].id;
-        desk.portal.store.remove_person(ann, super::MORNING).await.unwrap();
+        desk.portal.store.remove_person(manage(&desk.portal), ann).await.unwrap();
         assert_eq!(browser.get("/clients").await.status, StatusCode::SEE_OTHER, "on the very next request");
         let (reply, _) = come_in().await;
         assert_eq!(reply.status, StatusCode::FORBIDDEN);

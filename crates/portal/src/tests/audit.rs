@@ -47,6 +47,47 @@ async fn the_audit_says_in_plain_words_who_asked_for_what_and_what_was_decided()
 }
 
 #[tokio::test]
+async fn the_audit_tells_signing_in_and_out_and_changes_of_the_team_with_whom_they_are_about() {
+    let mut firm = Firm::open().await;
+    let (ann, ruth) = (firm.ann.id, firm.ruth.id);
+    let form = format!("person={ann}&role=partner");
+    assert_eq!(firm.ruth.browser.post("/team/role", &form).await.status, StatusCode::SEE_OTHER);
+    assert_eq!(firm.ann.browser.post("/auth/sign-out", "").await.status, StatusCode::SEE_OTHER);
+
+    let page = firm.ruth.browser.get("/audit").await;
+    for part in [
+        "changed the role of ann@company.com from consultant to partner",
+        "signed in for the first time, as a consultant",
+        "signed out",
+        "from 192.0.2.7",
+        "<option value=\"signedIn\">Sign-in</option>",
+    ] {
+        assert!(page.body.contains(part), "{part}: {}", page.body);
+    }
+    let csv = firm.ruth.browser.get("/audit.csv?action=roleChanged").await;
+    let line = csv.body.split("\r\n").nth(1).unwrap();
+    assert!(
+        line.contains(",manageTeam,changed the role of ann@company.com from consultant to partner,,allowed,"),
+        "{line}"
+    );
+    assert!(line.ends_with(",roleChanged,ann@company.com,consultant,partner,"), "{line}");
+
+    let changed = rows(&mut firm, "?action=roleChanged").await;
+    assert_eq!(changed.len(), 1);
+    assert_eq!(
+        (&changed[0]["person"]["id"], &changed[0]["subject"]["id"], &changed[0]["new_role"]),
+        (&ruth.0.into(), &ann.0.into(), &"partner".into())
+    );
+    let left = rows(&mut firm, &format!("?action=signedOut&person={ann}")).await;
+    assert_eq!(left.len(), 1);
+    assert_eq!(
+        (&left[0]["event"], &left[0]["action"], &left[0]["decision"], &left[0]["role"]),
+        (&"signedOut".into(), &Value::Null, &Value::Null, &"partner".into())
+    );
+    assert_eq!(left[0]["ip_address"], "192.0.2.7");
+}
+
+#[tokio::test]
 async fn filters_choose_by_person_client_question_decision_and_day() {
     let mut firm = Firm::open().await;
     let made = firm.client(firm.ann.id, "One").await;
@@ -120,7 +161,7 @@ async fn older_and_newer_pages_have_every_row_once() {
     let ids = |page: &Value| -> Vec<String> {
         page["rows"].as_array().unwrap().iter().map(|row| row["request_id"].to_string()).collect()
     };
-    let first = page(&mut firm, &format!("/audit?person={ann}")).await;
+    let first = page(&mut firm, &format!("/audit?person={ann}&action=readTeam")).await;
     assert_eq!(first["newer"], Value::Null);
     let second = page(&mut firm, first["older"].as_str().unwrap()).await;
     let third = page(&mut firm, second["older"].as_str().unwrap()).await;
@@ -143,12 +184,14 @@ async fn the_file_has_all_rows_that_fit_and_no_cell_is_a_formula() {
         firm.ann.browser.get("/team").await;
     }
     firm.ruth.browser.get("/clients/-5").await;
-    let reply = firm.ruth.browser.get(&format!("/audit.csv?person={ann}")).await;
+    let reply = firm.ruth.browser.get(&format!("/audit.csv?person={ann}&action=readTeam")).await;
     assert_eq!(reply.status, StatusCode::OK);
     assert_eq!(reply.headers["content-type"], "text/csv; charset=utf-8; header=present");
     assert_eq!(reply.headers["content-disposition"], "attachment; filename=\"audit-2026-11-13.csv\"");
     let lines: Vec<_> = reply.body.split("\r\n").collect();
-    assert_eq!(lines[0], "at,person,role,action,words,client,decision,request_id");
+    let columns =
+        "at,person,role,action,words,client,decision,request_id,event,subject,old_role,new_role,ip_address";
+    assert_eq!(lines[0], columns);
     assert_eq!(lines.len(), asked + 2, "a head, the rows, and the end of the last");
     assert!(lines[1].starts_with(
         "2026-11-13T09:14:00.000Z,ann@company.com,consultant,readTeam,was refused the team,,refused,req_"

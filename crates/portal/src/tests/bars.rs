@@ -1,6 +1,6 @@
 //! The bar above refusals, and the picture beside a page's title.
 
-use super::firm::Firm;
+use super::firm::{Firm, manage};
 use axum::http::StatusCode;
 use chancery_web::FAVICON_PATH;
 
@@ -46,7 +46,12 @@ async fn the_bar_has_the_firms_sections_for_partners_alone_from_the_next_request
         [true, false, false, false, false, false]
     );
     assert_eq!(sections(&firm.ruth.browser.get("/nowhere").await.body), [true; 6]);
-    firm.desk.portal.store.set_role(firm.ann.id, chancery_domain::Role::Partner).await.unwrap();
+    firm.desk
+        .portal
+        .store
+        .set_role(manage(&firm.desk.portal), firm.ann.id, chancery_domain::Role::Partner)
+        .await
+        .unwrap();
     assert_eq!(sections(&firm.ann.browser.get("/sessions").await.body), [true; 6]);
     let team = firm.ruth.browser.get("/team").await;
     assert!(team.body.contains("<a href=\"/team\" aria-current=\"page\">Team</a>"), "{}", team.body);

@@ -2,6 +2,7 @@
 
 use super::Desk;
 use super::browser::{Browser, claims};
+use super::firm::manage;
 use super::mail_server::SlowMailServer;
 use crate::SecondFactor;
 use axum::http::{StatusCode, header};
@@ -286,7 +287,7 @@ async fn somebody_else_can_sign_in_from_every_page_that_keeps_this_one_out() {
     assert!(refused.body.contains(link), "{}", refused.body);
     browser.post("/auth/code", &format!("code={}", desk.newest_code())).await;
     let ann = desk.portal.store.list_people().await.unwrap()[0].id;
-    desk.portal.store.remove_person(ann, desk.portal.clock.now()).await.unwrap();
+    desk.portal.store.remove_person(manage(&desk.portal), ann).await.unwrap();
     let mut browser = half_signed_in(&desk).await;
     let removed = browser.post("/auth/code", &format!("code={}", desk.newest_code())).await;
     assert!(removed.body.contains("href=\"/auth/sign-in?as=someone-else\""), "{}", removed.body);

@@ -3,10 +3,14 @@
 
 use super::Desk;
 use super::browser::{Browser, claims};
+use crate::state::Portal;
 use chancery_domain::{
-    Action, Asker, AuditRow, ClientId, ContactFacts, Decision, EntryId, EntryKind, PersonId, RequestId, Role,
+    Action, Asker, AuditedDecision, ClientId, ContactFacts, Decision, EntryId, EntryKind, PersonId,
+    RequestId, Role,
 };
-use chancery_policy::{Asking, ClientInQuestion, CreateClient, EditClient, NewClientFor};
+use chancery_policy::{
+    Asking, ClientInQuestion, CreateClient, EditClient, ManageTeam, NewClientFor, Permit, TheFirm,
+};
 use chancery_store::{NewClient, NewEntry};
 
 pub(super) struct Firm {
@@ -41,7 +45,7 @@ impl Firm {
         let ben = Somebody::arrive(&desk, "ben").await;
         let ruth = Somebody::arrive(&desk, "ruth").await;
         let rob = Somebody::arrive(&desk, "rob").await;
-        desk.portal.store.set_role(rob.id, Role::Partner).await.unwrap();
+        desk.portal.store.set_role(manage(&desk.portal), rob.id, Role::Partner).await.unwrap();
         Self { desk, ann, ben, ruth, rob, newcomers: 0 }
     }
 
@@ -85,7 +89,7 @@ impl Firm {
     }
 
     /// What was decided so far, the oldest first.
-    pub(super) async fn decisions(&self) -> Vec<AuditRow> {
+    pub(super) async fn decisions(&self) -> Vec<AuditedDecision> {
         let store = &self.desk.portal.store;
         let mut rows = Vec::new();
         let mut writer = None;
@@ -97,7 +101,7 @@ impl Firm {
                 if found.is_empty() {
                     break;
                 }
-                rows.extend(found.into_iter().map(|chained| chained.row));
+                rows.extend(found.iter().filter_map(|chained| chained.row.as_decision().cloned()));
             }
             writer = Some(next);
         }
@@ -126,7 +130,14 @@ pub(super) async fn sign_in(desk: &Desk, name: &str) -> Browser {
     browser
 }
 
+/// The command line changes something about the team.
+pub(super) fn manage(portal: &Portal) -> Permit<ManageTeam> {
+    let request_id = RequestId::from_stored("req_operator".to_owned());
+    let asking = Asking { by: Asker::Operator, at: portal.clock.now(), request_id };
+    portal.policy.decide(&asking, TheFirm).unwrap()
+}
+
 /// A decision as tests compare it.
-pub(super) fn in_short(row: &AuditRow) -> (Action, Decision, Option<ClientId>, Option<PersonId>) {
+pub(super) fn in_short(row: &AuditedDecision) -> (Action, Decision, Option<ClientId>, Option<PersonId>) {
     (row.asked.action, row.decision, row.asked.client, row.asked.by.person())
 }

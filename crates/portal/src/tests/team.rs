@@ -1,7 +1,7 @@
 //! `/team`: what partners see of each other and of the consultants, and what they change.
 
 use super::Desk;
-use super::firm::{Firm, in_short};
+use super::firm::{Firm, in_short, manage};
 use axum::http::StatusCode;
 use chancery_domain::{Action, Decision, PersonId, Role};
 use chancery_domain::{OsRandomness, SecretToken};
@@ -21,7 +21,7 @@ async fn the_team_is_everybody_with_role_clients_sessions_and_last_use() {
     let _second = firm.ann.elsewhere(&firm.desk).await;
     let gone = firm.newcomer().await.id;
     firm.client(gone, "Left behind").await;
-    firm.desk.portal.store.remove_person(gone, super::MORNING).await.unwrap();
+    firm.desk.portal.store.remove_person(manage(&firm.desk.portal), gone).await.unwrap();
 
     let page = firm.ruth.browser.get("/team").await;
     assert_eq!(page.status, StatusCode::OK);
@@ -106,9 +106,13 @@ async fn forms_that_say_nothing_or_nonsense_change_nothing_and_are_told_what_is_
         ("/team/reassign", &format!("from={ben}&to={ben}"), 400, "the same person"),
         ("/team/reassign", &format!("from={ben}&to=9999"), 404, "Nobody in the team"),
     ] {
+        let decided = firm.decisions().await.len();
         let reply = firm.ruth.browser.post(path, form).await;
         assert_eq!(reply.status, status, "{path} {form}");
         assert!(reply.body.contains(words), "{path} {form}: {}", reply.body);
+        let rows: Vec<_> = firm.decisions().await.split_off(decided).iter().map(in_short).collect();
+        let asked = (Action::ManageTeam, Decision::Allowed, None, Some(firm.ruth.id));
+        assert_eq!(rows, [asked], "{path} {form}: that it was allowed is on record all the same");
     }
     assert_eq!(firm.ruth.browser.get("/team?person=9999").await.status, StatusCode::NOT_FOUND);
     assert_eq!(firm.ruth.browser.get("/team?person=x").await.status, StatusCode::NOT_FOUND);

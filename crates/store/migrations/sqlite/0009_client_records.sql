@@ -137,21 +137,34 @@ CREATE TABLE audit_writers (
     head      BLOB    NOT NULL CHECK (length(head) = 32)
 ) STRICT;
 
+-- A decision (`action`, `decision`), with what it changed about somebody's access, or an event by itself: a sign-in, say.
 -- Numbers that are no client's are asked for too, so `client_id` refers to nothing.
 CREATE TABLE audit_rows (
     id         INTEGER PRIMARY KEY AUTOINCREMENT,
     at_ms      INTEGER NOT NULL,
-    asker      TEXT    NOT NULL CHECK (asker IN ('consultant', 'partner', 'operator')),
+    asker      TEXT    NOT NULL CHECK (asker IN ('consultant', 'partner', 'operator', 'visitor')),
     person_id  INTEGER REFERENCES people (id),
-    action     TEXT    NOT NULL,
+    action     TEXT,
     client_id  INTEGER,
     request_id TEXT    NOT NULL,
-    decision   TEXT    NOT NULL CHECK (decision IN ('allowed', 'refused')),
+    decision   TEXT    CHECK (decision IN ('allowed', 'refused')),
+    event      TEXT,
+    subject_id INTEGER REFERENCES people (id),
+    old_role   TEXT    CHECK (old_role IN ('consultant', 'partner')),
+    new_role   TEXT    CHECK (new_role IN ('consultant', 'partner')),
+    ip_address TEXT,
     writer_id  INTEGER NOT NULL,
     place      INTEGER NOT NULL CHECK (place >= 0),
     hash       BLOB    NOT NULL CHECK (length(hash) = 32),
     UNIQUE (writer_id, place),
-    CONSTRAINT only_the_command_line_is_nobody CHECK ((asker = 'operator') = (person_id IS NULL))
+    CONSTRAINT only_the_command_line_and_visitors_are_nobody
+        CHECK ((asker IN ('operator', 'visitor')) = (person_id IS NULL)),
+    CONSTRAINT a_row_is_a_decision_or_an_event
+        CHECK ((action IS NULL) = (decision IS NULL) AND (action IS NOT NULL OR event IS NOT NULL)),
+    -- What the hash of a row of its kind does not cover cannot be there.
+    CONSTRAINT a_row_has_no_other_kinds_columns
+        CHECK ((action IS NULL OR ip_address IS NULL) AND (action IS NOT NULL OR client_id IS NULL)
+            AND (event IS NOT NULL OR (subject_id IS NULL AND old_role IS NULL AND new_role IS NULL)))
 ) STRICT;
 
 CREATE INDEX audit_rows_at ON audit_rows (at_ms, id);

@@ -7,7 +7,8 @@ use crate::clients::rows::count;
 use crate::db::{Conn, Dialect, FromRow, Row, Statement, TxError, corrupt, query};
 use crate::ledger::batch::stored_count;
 use chancery_domain::{
-    Asked, Asker, AuditRow, ChainHash, ChainHead, ClientId, PersonId, RequestId, Role, UnixMillis, WriterId,
+    Asked, Asker, AuditEvent, AuditRow, AuditedDecision, AuditedEvent, ChainHash, ChainHead, ClientId,
+    EventOrigin, PersonId, RequestId, Role, UnixMillis, WriterId,
 };
 
 /// Rows that one statement adds, far within the databases' bounds on parameters.
@@ -24,25 +25,56 @@ impl FromRow for AuditRow {
     const NAMED_BY: Option<&'static str> = Some("request_id");
 
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let (principal, request_id): (String, String) = (row.get("asker")?, row.get("request_id")?);
-        let (action, decision): (String, String) = (row.get("action")?, row.get("decision")?);
-        let corrupt =
-            |what, why: &str| corrupt(what, format!("a decision of request {request_id} has {why}"));
-        let by = match (row.get::<Option<i64>>("person_id")?, principal.parse::<Role>()) {
-            (Some(id), Ok(role)) => Asker::Person { id: PersonId(id), role },
-            (None, Err(_)) if principal == Asker::Operator.as_what() => Asker::Operator,
+        let request_id: String = row.get("request_id")?;
+        let corrupt = |what, why: &str| corrupt(what, format!("a row of request {request_id} has {why}"));
+        let principal: String = row.get("asker")?;
+        let person = match (row.get::<Option<i64>>("person_id")?, principal.parse::<Role>()) {
+            (Some(id), Ok(role)) => Some((PersonId(id), role)),
+            (None, Err(_)) => None,
             _ => return Err(corrupt("who asked", &format!("{principal:?}"))),
         };
-        let action = action.parse().map_err(|_| corrupt("what was asked", &action))?;
-        let decision = decision.parse().map_err(|_| corrupt("a decision", &decision))?;
+        let role = |column| match row.get::<Option<String>>(column)? {
+            Some(role) => role.parse::<Role>().map(Some).map_err(|_| corrupt("a role", &role)),
+            None => Ok(None),
+        };
+        let event = match row.get::<Option<String>>("event")? {
+            Some(kind) => Some(AuditEvent {
+                kind: kind.parse().map_err(|_| corrupt("what happened", &kind))?,
+                subject: row.get::<Option<i64>>("subject_id")?.map(PersonId),
+                old_role: role("old_role")?,
+                new_role: role("new_role")?,
+            }),
+            None => None,
+        };
+        let at = UnixMillis(row.get("at_ms")?);
+        let Some(action) = row.get::<Option<String>>("action")? else {
+            let by = match person {
+                None if principal != Self::VISITOR => return Err(corrupt("who did it", &principal)),
+                person => person,
+            };
+            let event = event.ok_or_else(|| corrupt("what happened", "neither an action nor an event"))?;
+            let ip = match row.get::<Option<String>>("ip_address")? {
+                Some(ip) => Some(ip.parse().map_err(|_| corrupt("an IP address", &ip))?),
+                None => None,
+            };
+            let origin = EventOrigin { ip, at, request_id: RequestId::from_stored(request_id) };
+            return Ok(Self::Event(AuditedEvent { by, event, origin }));
+        };
+        let by = match person {
+            Some((id, role)) => Asker::Person { id, role },
+            None if principal == Asker::Operator.as_what() => Asker::Operator,
+            None => return Err(corrupt("who asked", &format!("{principal:?}"))),
+        };
+        let decision: String = row.get("decision")?;
         let asked = Asked {
             by,
-            action,
+            action: action.parse().map_err(|_| corrupt("what was asked", &action))?,
             client: row.get::<Option<i64>>("client_id")?.map(ClientId),
-            at: UnixMillis(row.get("at_ms")?),
-            request_id: RequestId::from_stored(request_id),
+            at,
+            request_id: RequestId::from_stored(request_id.clone()),
         };
-        Ok(Self { asked, decision })
+        let decision = decision.parse().map_err(|_| corrupt("a decision", &decision))?;
+        Ok(Self::Decision(AuditedDecision { asked, decision, effect: event }))
     }
 }
 
@@ -71,19 +103,26 @@ pub(crate) async fn link(conn: &mut Conn<'_>, writer: WriterId, rows: &[AuditRow
     let mut end = before;
     for rows in rows.chunks(MAX_ROWS_AT_ONCE) {
         let mut add = Statement::new(
-            "INSERT INTO audit_rows (at_ms, asker, person_id, action, client_id, request_id, decision, writer_id, place, hash) ",
+            "INSERT INTO audit_rows (at_ms, asker, person_id, action, client_id, request_id, decision, event, \
+             subject_id, old_role, new_role, ip_address, writer_id, place, hash) ",
         );
         add.push_values(rows, |row| {
-            let (place, asked) = (end.rows, &row.asked);
+            let place = end.rows;
             end = end.followed_by(writer, row);
+            let (decided, event) = (row.as_decision(), row.event());
             [
-                asked.at.0.into(),
-                asked.by.as_what().into(),
-                asked.by.person().map(|person| person.0).into(),
-                asked.action.as_str().into(),
-                asked.client.map(|client| client.0).into(),
-                asked.request_id.as_str().into(),
-                row.decision.as_str().into(),
+                row.at().0.into(),
+                row.principal().into(),
+                row.person().map(|person| person.0).into(),
+                decided.map(|row| row.asked.action.as_str()).into(),
+                row.client().map(|client| client.0).into(),
+                row.request_id().as_str().into(),
+                decided.map(|row| row.decision.as_str()).into(),
+                event.map(|event| event.kind.as_str()).into(),
+                event.and_then(|event| event.subject).map(|person| person.0).into(),
+                event.and_then(|event| event.old_role).map(Role::as_str).into(),
+                event.and_then(|event| event.new_role).map(Role::as_str).into(),
+                row.ip().map_or(None::<&str>.into(), |ip| ip.to_string().into()),
                 writer.0.into(),
                 stored_count(place).into(),
                 end.hash.0.to_vec().into(),

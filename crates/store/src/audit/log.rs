@@ -28,19 +28,26 @@ const CHAIN_PAGE: &str =
 
 impl FromRow for AuditLine {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let person = match (row.get("person_id")?, row.get::<Option<String>>("person_email")?) {
-            (Some(id), Some(email)) => Some(person_ref(id, &email)?),
-            _ => None,
+        let person = |id, email| match (row.get(id)?, row.get::<Option<String>>(email)?) {
+            (Some(id), Some(email)) => person_ref(id, &email).map(Some),
+            _ => Ok(None),
         };
-        Ok(Self { place: AuditPlace(row.get("id")?), row: AuditRow::from_row(row)?, person })
+        Ok(Self {
+            place: AuditPlace(row.get("id")?),
+            row: AuditRow::from_row(row)?,
+            person: person("person_id", "person_email")?,
+            subject: person("subject_id", "subject_email")?,
+        })
     }
 }
 
 async fn page(conn: &mut Conn<'_>, query: &AuditQuery) -> Result<Vec<AuditLine>, sqlx::Error> {
-    let AuditQuery { person, client, action, decision, from, until, turn } = query;
+    let AuditQuery { person, client, action, event, decision, from, until, turn } = query;
     let mut read = Statement::new(
-        "SELECT a.id, a.at_ms, a.asker, a.person_id, a.action, a.client_id, a.request_id, a.decision, \
-         p.email AS person_email FROM audit_rows a LEFT JOIN people p ON p.id = a.person_id WHERE a.at_ms >= ",
+        "SELECT a.id, a.at_ms, a.asker, a.person_id, a.action, a.client_id, a.request_id, a.decision, a.event, \
+         a.subject_id, a.old_role, a.new_role, a.ip_address, p.email AS person_email, s.email AS subject_email \
+         FROM audit_rows a LEFT JOIN people p ON p.id = a.person_id LEFT JOIN people s ON s.id = a.subject_id \
+         WHERE a.at_ms >= ",
     );
     read.push_bind(from.map_or(i64::MIN, |from| from.0));
     if let Some(until) = until {
@@ -54,6 +61,9 @@ async fn page(conn: &mut Conn<'_>, query: &AuditQuery) -> Result<Vec<AuditLine>,
     }
     if let Some(action) = action {
         read.push(" AND a.action = ").push_bind(action.as_str());
+    }
+    if let Some(event) = event {
+        read.push(" AND a.event = ").push_bind(event.as_str());
     }
     if let Some(decision) = decision {
         read.push(" AND a.decision = ").push_bind(decision.as_str());

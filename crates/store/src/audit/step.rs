@@ -1,10 +1,12 @@
-//! One decision, one transaction: what the policy decided is written down and done together, or neither is.
+//! One decision, one transaction: what the policy decided is written down and done together, or neither is. The same holds for
+//! events of signing in and out. Every business write goes through here; `tests/it/write_coverage.rs` lists what does not.
 //!
-//! 1. Whoever is next in this process begins (`DecisionTurns`). All its decisions go into one chain, so the others would only wait
+//! 1. Whoever is next in this process begins (`DecisionTurns`). All its rows go into one chain, so the others would only wait
 //!    for the chain's end, and hold a connection while they do.
 //! 2. The transaction links the decision into the chain, looks whether the client is still whose it was when the policy was
-//!    asked, holds it so that it stays so, and reads or changes it.
-//! 3. A step that is refused on the way takes its row in the audit back with it.
+//!    asked, locks it so that it stays so, and reads or changes it. Where the row tells what was done (a new client's number, an
+//!    old and a new role), it is linked after the step.
+//! 3. A step that is rejected on the way takes its row in the audit back with it, unless it gives the row with the rejection.
 
 use crate::StoreError;
 use crate::audit::chain::link;

@@ -3,7 +3,7 @@
 use crate::{StoreError, TeamMember};
 use async_trait::async_trait;
 use chancery_domain::{
-    Action, AuditRow, ChainHash, ChainHead, ClientId, Decision, PersonId, PersonRef, SessionTimes,
+    Action, AuditRow, ChainHash, ChainHead, ClientId, Decision, EventKind, PersonId, PersonRef, SessionTimes,
     UnixMillis, WriterId,
 };
 use chancery_policy::{ManageTeam, Permit, ReadAudit, ReadTeam};
@@ -17,6 +17,7 @@ pub struct AuditQuery {
     pub person: Option<PersonId>,
     pub client: Option<ClientId>,
     pub action: Option<Action>,
+    pub event: Option<EventKind>,
     pub decision: Option<Decision>,
     /// From this moment on.
     pub from: Option<UnixMillis>,
@@ -41,8 +42,10 @@ pub struct AuditPlace(pub i64);
 pub struct AuditLine {
     pub place: AuditPlace,
     pub row: AuditRow,
-    /// Who asked. None: the command line.
+    /// Who asked. None: the command line, or somebody who is not known yet.
     pub person: Option<PersonRef>,
+    /// Whose access it is about.
+    pub subject: Option<PersonRef>,
 }
 
 /// A row of the audit with its place in its writer's chain.

@@ -50,7 +50,7 @@ fn clients_of<A: Act>(permits: &[Permit<A>]) -> Vec<ClientId> {
 
 /// The numbers of clients that were just created.
 fn created(decisions: &[AuditRow]) -> Vec<ClientId> {
-    decisions.iter().filter_map(|row| row.asked.client).collect()
+    decisions.iter().filter_map(AuditRow::client).collect()
 }
 
 #[async_trait::async_trait]

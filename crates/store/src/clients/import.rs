@@ -75,9 +75,7 @@ impl Numbered<'_> {
     }
 
     fn audit_row(&self) -> AuditRow {
-        let mut row = self.permit.to_audit_row();
-        row.asked.client = Some(self.id);
-        row
+        self.permit.to_audit_row_of(self.id)
     }
 
     fn words(&self) -> impl Iterator<Item = WordRow> + use<> {

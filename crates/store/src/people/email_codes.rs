@@ -308,36 +308,38 @@ pub(super) async fn refund_email(
     count_email(conn, token, -1, after(now, FAILED_LETTER_PAUSE)).await
 }
 
+/// With the identity whose code it was not, if it was wrong.
 pub(super) async fn try_code(
     conn: &mut Conn<'_>,
     token: &TokenHash,
     typed: &TokenHash,
     now: UnixMillis,
-) -> Result<CodeTry, sqlx::Error> {
+) -> Result<(CodeTry, Option<Identity>), sqlx::Error> {
     let Some((pending, mut counts)) = lock_pending(conn, token, now).await? else {
-        return Ok(CodeTry::Gone);
+        return Ok((CodeTry::Gone, None));
     };
     let Pending { half, wrong_tries, .. } = pending;
     // A sign-in that was begun just before the last wrong code of another.
     if counts.tries_left() == 0 {
         delete_all(conn, &half, &counts).await?;
-        return Ok(CodeTry::Destroyed { half, is_news: false });
+        return Ok((CodeTry::Destroyed { half, is_news: false }, None));
     }
     if half.code.hash.matches(typed) {
         counts.forgive(wrong_tries);
         set_both(conn, &half, &counts).await?;
         query(END).bind(token.0.as_slice()).execute(conn).await?;
-        return Ok(CodeTry::Right(half));
+        return Ok((CodeTry::Right(half), None));
     }
     counts.identity.count_wrong(now);
     counts.mailbox.count_wrong(now);
     set_both(conn, &half, &counts).await?;
+    let identity = Some(half.identity.clone());
     if counts.tries_left() == 0 {
         delete_all(conn, &half, &counts).await?;
-        return Ok(CodeTry::Destroyed { half, is_news: true });
+        return Ok((CodeTry::Destroyed { half, is_news: true }, identity));
     }
     query(COUNT_WRONG).bind(token.0.as_slice()).execute(conn).await?;
-    Ok(CodeTry::Wrong { left: u32::try_from(counts.tries_left()).unwrap_or(0) })
+    Ok((CodeTry::Wrong { left: u32::try_from(counts.tries_left()).unwrap_or(0) }, identity))
 }
 
 /// The sign-in and the counts for it. The counts are locked first, by everybody: two who lock one thing each and wait for the

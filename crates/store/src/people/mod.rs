@@ -2,6 +2,7 @@
 
 pub(crate) mod email_codes;
 pub(crate) mod roles;
+mod rows;
 pub(crate) mod sessions;
 pub(crate) mod sign_ins;
 pub(crate) mod team;

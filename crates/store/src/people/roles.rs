@@ -1,46 +1,25 @@
-//! Who belongs to the firm, and in which role. Sessions and sign-ins are elsewhere in this folder.
+//! Who belongs to the firm, and in which role. What is changed about somebody takes a permit, and is on record with its old and
+//! new value in the same transaction. Sessions and sign-ins are elsewhere in this folder.
 
-use crate::db::{COMMAND_WAIT, Db, Dialect, FromRow, HasDb, Row, TxError, corrupt, query};
+use super::rows::{KnownPerson, lock_identity, lock_person};
+use super::sessions::end_sessions_of;
+use crate::audit::step::HasAudit;
+use crate::db::{Conn, Dialect, TxError, query};
 use crate::{Arrival, People, RemovedPerson, StoreError};
-use chancery_domain::{EmailAddress, Identity, Person, PersonId, Role, UnixMillis};
+use chancery_domain::{
+    AuditEvent, AuditRow, AuditedEvent, EmailAddress, EventKind, Identity, Person, PersonId, Role, UnixMillis,
+};
+use chancery_policy::{ManageTeam, Permit};
 
-impl FromRow for Person {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let (email, role): (String, String) = (row.get("email")?, row.get("role")?);
-        Ok(Self {
-            id: PersonId(row.get("id")?),
-            identity: Identity { issuer: row.get("issuer")?, subject: row.get("subject")? },
-            email: email.parse().map_err(|error| corrupt("a person's address", error))?,
-            role: role.parse().map_err(|error| corrupt("a person's role", error))?,
-            joined_at: UnixMillis(row.get("joined_at_ms")?),
-        })
-    }
-}
-
-/// Somebody in the firm or no longer in it.
-pub(super) struct KnownPerson {
-    pub(super) person: Person,
-    pub(super) removed_at: Option<UnixMillis>,
-}
-
-impl FromRow for KnownPerson {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let removed_at: Option<i64> = row.get("removed_at_ms")?;
-        Ok(Self { person: Person::from_row(row)?, removed_at: removed_at.map(UnixMillis) })
-    }
-}
-
-/// Somebody who was removed stays so. A role is only ever raised here.
-const ARRIVE: &str = "INSERT INTO people (issuer, subject, email, role, joined_at_ms) VALUES ($1, $2, $3, $4, $5) \
-    ON CONFLICT (issuer, subject) DO UPDATE SET email = excluded.email, \
-    role = CASE WHEN excluded.role = 'partner' THEN excluded.role ELSE people.role END RETURNING *";
+const JOIN: &str = "INSERT INTO people (issuer, subject, email, role, joined_at_ms) VALUES ($1, $2, $3, $4, $5) \
+    ON CONFLICT (issuer, subject) DO NOTHING RETURNING *";
+const SET_EMAIL_AND_ROLE: &str = "UPDATE people SET email = $2, role = $3 WHERE id = $1 RETURNING *";
 const LIST: &str = "SELECT * FROM people WHERE removed_at_ms IS NULL ORDER BY email, id";
 const LIST_REMOVED: &str = "SELECT * FROM people WHERE removed_at_ms IS NOT NULL ORDER BY email, id";
 const RESTORE: &str =
     "UPDATE people SET removed_at_ms = NULL WHERE id = $1 AND removed_at_ms IS NOT NULL RETURNING *";
 const END_SESSIONS: &str = "DELETE FROM sessions WHERE person_id = $1";
 const WITH_EMAIL: &str = "SELECT * FROM people WHERE email = $1 AND removed_at_ms IS NULL ORDER BY id";
-const WITH_ID: &str = "SELECT * FROM people WHERE id = $1";
 
 /// The firm keeps at least one partner. SQLite has one writer, so looking and changing are one step; PostgreSQL's function
 /// has the same condition and lets one at a time look.
@@ -71,24 +50,83 @@ fn remove(dialect: Dialect) -> &'static str {
     }
 }
 
+/// Somebody who was removed stays so. A role is only ever raised here.
+async fn admit(conn: &mut Conn<'_>, arrival: &Arrival) -> Result<(KnownPerson, Option<AuditEvent>), TxError> {
+    let Arrival { identity, email, role, origin } = arrival;
+    let known = match lock_identity(conn, identity).await? {
+        Some(known) => known,
+        None => {
+            let join = query(JOIN)
+                .bind(identity.issuer.as_str())
+                .bind(identity.subject.as_str())
+                .bind(email.as_str())
+                .bind(role.as_str())
+                .bind(origin.at.0);
+            let joined: Option<KnownPerson> = join.fetch_optional(conn).await?;
+            if let Some(joined) = joined {
+                let event = AuditEvent::new(EventKind::PersonJoined, joined.person.id);
+                return Ok((joined, Some(AuditEvent { new_role: Some(*role), ..event })));
+            }
+            // The same sign-in of another browser was quicker.
+            let missing = || StoreError::Unavailable("the person was not given back".to_owned());
+            lock_identity(conn, identity).await?.ok_or_else(missing)?
+        }
+    };
+    let (id, old_role, new_role) = (known.person.id, known.person.role, known.person.role.max(*role));
+    if known.person.email == *email && old_role == new_role {
+        return Ok((known, None));
+    }
+    let set = query(SET_EMAIL_AND_ROLE).bind(id.0).bind(email.as_str()).bind(new_role.as_str());
+    let now: KnownPerson = set.fetch_one(conn).await?;
+    let promoted = (old_role != new_role).then(|| AuditEvent {
+        old_role: Some(old_role),
+        new_role: Some(new_role),
+        ..AuditEvent::new(EventKind::PersonPromoted, id)
+    });
+    Ok((now, promoted))
+}
+
+/// Why a statement about somebody changed nothing.
+async fn why_not_changed(conn: &mut Conn<'_>, person: PersonId) -> Result<StoreError, sqlx::Error> {
+    Ok(match lock_person(conn, person).await? {
+        Some(KnownPerson { removed_at: None, .. }) => StoreError::LastPartner,
+        _ => StoreError::NoSuchPerson(person),
+    })
+}
+
+/// What a change of somebody ends with: what was done, or why it was not, which leaves the decision on record all the same.
+type Outcome<T> = (Result<T, StoreError>, Vec<AuditRow>);
+
+fn done<T>(permit: &Permit<ManageTeam>, effect: AuditEvent, done: T) -> Outcome<T> {
+    (Ok(done), vec![permit.to_audit_row_with(effect)])
+}
+
+fn rejected<T>(permit: &Permit<ManageTeam>, why: StoreError) -> Outcome<T> {
+    (Err(why), vec![permit.to_audit_row()])
+}
+
 #[async_trait::async_trait]
-impl<S: HasDb> People for S {
+impl<S: HasAudit> People for S {
     async fn arrive(&self, arrival: Arrival) -> Result<Person, StoreError> {
         let Identity { issuer, subject } = &arrival.identity;
         if issuer.contains('\0') || subject.contains('\0') {
             return Err(StoreError::NulCharacter { what: "the identity" });
         }
-        let arrive = query(ARRIVE)
-            .bind(issuer.as_str())
-            .bind(subject.as_str())
-            .bind(arrival.email.as_str())
-            .bind(arrival.role.as_str())
-            .bind(arrival.at.0);
-        let found: Vec<KnownPerson> = self.db().write_returning(arrive, COMMAND_WAIT).await?;
-        match found.into_iter().next() {
-            Some(KnownPerson { removed_at: Some(_), person }) => Err(StoreError::PersonRemoved(person.id)),
-            Some(KnownPerson { person, .. }) => Ok(person),
-            None => Err(StoreError::Unavailable("the person was not given back".to_owned())),
+        let KnownPerson { person, removed_at } = self
+            .audited()
+            .run_then_link(&arrival, |conn, arrival| {
+                Box::pin(async move {
+                    let (known, event) = admit(conn, arrival).await?;
+                    let by = Some((known.person.id, known.person.role));
+                    let row =
+                        |event| AuditRow::Event(AuditedEvent { by, event, origin: arrival.origin.clone() });
+                    Ok((known, event.map(row).into_iter().collect()))
+                })
+            })
+            .await?;
+        match removed_at {
+            Some(_) => Err(StoreError::PersonRemoved(person.id)),
+            None => Ok(person),
         }
     }
 
@@ -109,42 +147,78 @@ impl<S: HasDb> People for S {
         Ok(self.db().fetch_all(query(WITH_EMAIL).bind(email.as_str())).await?)
     }
 
-    async fn set_role(&self, person: PersonId, role: Role) -> Result<Person, StoreError> {
-        let change = query(set_role(self.db().dialect())).bind(person.0).bind(role.as_str());
-        let changed: Vec<Person> = self.db().write_returning(change, COMMAND_WAIT).await?;
-        match changed.into_iter().next() {
-            Some(person) => Ok(person),
-            None => Err(why_not_changed(self.db(), person).await),
-        }
-    }
-
-    async fn remove_person(&self, person: PersonId, at: UnixMillis) -> Result<(), StoreError> {
-        let remove = query(remove(self.db().dialect())).bind(person.0).bind(at.0);
-        // The person's sessions open nothing from now on; they are deleted with those that have ended.
-        match self.db().execute(remove, COMMAND_WAIT).await? {
-            0 => Err(why_not_changed(self.db(), person).await),
-            _ => Ok(()),
-        }
-    }
-
-    async fn restore_person(&self, person: PersonId) -> Result<Person, StoreError> {
-        let restored = self.db().run(&person, |conn, person| {
-            Box::pin(async move {
-                // Those that were not deleted yet would open everything again.
-                query(END_SESSIONS).bind(person.0).execute(conn).await?;
-                let restored: Option<Person> = query(RESTORE).bind(person.0).fetch_optional(conn).await?;
-                restored.ok_or(TxError::Rejected(StoreError::NoSuchPerson(*person)))
+    async fn set_role(
+        &self,
+        permit: Permit<ManageTeam>,
+        person: PersonId,
+        role: Role,
+    ) -> Result<Person, StoreError> {
+        self.audited()
+            .run_then_link(&(&permit, person, role), |conn, (permit, person, role)| {
+                Box::pin(async move {
+                    let old_role = lock_person(conn, *person).await?.map(|known| known.person.role);
+                    let change = query(set_role(conn.dialect())).bind(person.0).bind(role.as_str());
+                    let changed: Option<Person> = change.fetch_optional(conn).await?;
+                    let Some(changed) = changed else {
+                        return Ok(rejected(permit, why_not_changed(conn, *person).await?));
+                    };
+                    let effect = AuditEvent {
+                        old_role,
+                        new_role: Some(*role),
+                        ..AuditEvent::new(EventKind::RoleChanged, *person)
+                    };
+                    Ok(done(permit, effect, changed))
+                })
             })
-        });
-        restored.await
+            .await?
     }
-}
 
-/// Why a statement about somebody changed nothing.
-async fn why_not_changed(db: &Db, person: PersonId) -> StoreError {
-    match db.fetch_optional(query(WITH_ID).bind(person.0)).await {
-        Err(error) => error.into(),
-        Ok(Some(KnownPerson { removed_at: None, .. })) => StoreError::LastPartner,
-        Ok(_) => StoreError::NoSuchPerson(person),
+    async fn remove_person(&self, permit: Permit<ManageTeam>, person: PersonId) -> Result<(), StoreError> {
+        self.audited()
+            .run_then_link(&(&permit, person), |conn, (permit, person)| {
+                Box::pin(async move {
+                    // The person's sessions open nothing from now on; they are deleted with those that have ended.
+                    let remove = query(remove(conn.dialect())).bind(person.0).bind(permit.asked().at.0);
+                    match remove.execute(conn).await? {
+                        0 => Ok(rejected(permit, why_not_changed(conn, *person).await?)),
+                        _ => Ok(done(permit, AuditEvent::new(EventKind::PersonRemoved, *person), ())),
+                    }
+                })
+            })
+            .await?
+    }
+
+    async fn restore_person(
+        &self,
+        permit: Permit<ManageTeam>,
+        person: PersonId,
+    ) -> Result<Person, StoreError> {
+        self.audited()
+            .run_then_link(&(&permit, person), |conn, (permit, person)| {
+                Box::pin(async move {
+                    let restored: Option<Person> = query(RESTORE).bind(person.0).fetch_optional(conn).await?;
+                    let Some(restored) = restored else {
+                        return Ok(rejected(permit, StoreError::NoSuchPerson(*person)));
+                    };
+                    // Those that were not deleted yet would open everything again.
+                    query(END_SESSIONS).bind(person.0).execute(conn).await?;
+                    Ok(done(permit, AuditEvent::new(EventKind::PersonRestored, *person), restored))
+                })
+            })
+            .await?
+    }
+
+    async fn sign_out_person(&self, permit: Permit<ManageTeam>, person: PersonId) -> Result<u64, StoreError> {
+        self.audited()
+            .run_then_link(&(&permit, person), |conn, (permit, person)| {
+                Box::pin(async move {
+                    let Some(known) = lock_person(conn, *person).await? else {
+                        return Ok(rejected(permit, StoreError::NoSuchPerson(*person)));
+                    };
+                    let ended = end_sessions_of(conn, &known.person.identity).await?;
+                    Ok(done(permit, AuditEvent::new(EventKind::SessionsEnded, *person), ended))
+                })
+            })
+            .await?
     }
 }

@@ -1,8 +1,14 @@
-//! The queries about sessions. Whether a session is alive, and what its owner may do, is read again for every request.
+//! The queries about sessions. Whether a session is alive, and what its owner may do, is read again for every request. Signing in
+//! and out is on record with the address that it came from; a session that ends by itself is not.
 
-use crate::db::{COMMAND_WAIT, FromRow, HasDb, Row, query};
+use super::rows::{KnownPerson, lock_identity, lock_person};
+use crate::audit::step::{AuditedSteps, HasAudit};
+use crate::db::{COMMAND_WAIT, Conn, FromRow, Row, query};
 use crate::{NewSession, Sessions, SignedIn, StoreError};
-use chancery_domain::{Identity, Person, PersonId, Session, SessionId, SessionTimes, TokenHash, UnixMillis};
+use chancery_domain::{
+    AuditEvent, AuditRow, AuditedEvent, EventKind, EventOrigin, Identity, Person, PersonId, Session,
+    SessionId, SessionTimes, TokenHash, UnixMillis,
+};
 use std::time::Duration;
 
 /// A person's sessions beyond these end, the longest unused first.
@@ -50,7 +56,7 @@ const TOUCH: &str = "UPDATE sessions SET last_used_at_ms = $2, place = $3 \
 const OF_PERSON: &str = "SELECT id AS session_id, person_id, started_at_ms, last_used_at_ms, place, browser \
     FROM sessions WHERE person_id = $1 AND started_at_ms > $2 AND last_used_at_ms > $3 \
     ORDER BY last_used_at_ms DESC, id DESC";
-const END: &str = "DELETE FROM sessions WHERE id = $1 AND person_id = $2";
+const END: &str = "DELETE FROM sessions WHERE person_id = $1 AND id = $2";
 const END_ALL: &str = "DELETE FROM sessions WHERE person_id = $1 AND id <> $2";
 const END_OF_IDENTITY: &str =
     "DELETE FROM sessions WHERE person_id IN (SELECT id FROM people WHERE issuer = $1 AND subject = $2)";
@@ -62,32 +68,78 @@ const END_TOO_MANY: &str = "DELETE FROM sessions WHERE id IN (SELECT id FROM ses
 const DELETE_EXPIRED: &str = "DELETE FROM sessions WHERE id IN (SELECT s.id FROM sessions s JOIN people p ON p.id = s.person_id \
     WHERE s.started_at_ms <= $1 OR s.last_used_at_ms <= $2 OR p.removed_at_ms IS NOT NULL LIMIT $3)";
 
-#[async_trait::async_trait]
-impl<S: HasDb> Sessions for S {
-    async fn start_session(&self, new: NewSession) -> Result<(), StoreError> {
-        let started = self.db().run(&new, |conn, new| {
+/// Ends the sessions of an identity, and its sign-ins that wait for a code. How many sessions there were.
+pub(super) async fn end_sessions_of(conn: &mut Conn<'_>, identity: &Identity) -> Result<u64, sqlx::Error> {
+    let Identity { issuer, subject } = identity;
+    query(END_PENDING_OF_IDENTITY).bind(issuer.as_str()).bind(subject.as_str()).execute(conn).await?;
+    query(END_OF_IDENTITY).bind(issuer.as_str()).bind(subject.as_str()).execute(conn).await
+}
+
+/// The row of something that somebody did with their own sessions; none where there is no such person.
+fn event_of(known: Option<KnownPerson>, kind: EventKind, origin: &EventOrigin) -> Vec<AuditRow> {
+    let row = |known: KnownPerson| {
+        let (by, event) = (Some(known.principal()), AuditEvent::new(kind, known.person.id));
+        AuditRow::Event(AuditedEvent { by, event, origin: origin.clone() })
+    };
+    known.map(row).into_iter().collect()
+}
+
+/// Ends those of a person's sessions that the statement is for. How many there were.
+async fn end(
+    audited: &AuditedSteps,
+    sql: &'static str,
+    person: PersonId,
+    session: Option<SessionId>,
+    origin: &EventOrigin,
+) -> Result<u64, StoreError> {
+    audited
+        .run_then_link(&(sql, person, session, origin), |conn, (sql, person, session, origin)| {
             Box::pin(async move {
-                let start = query(START)
-                    .bind(new.token.0.as_slice())
-                    .bind(new.person.0)
-                    .bind(new.at.0)
-                    .bind(new.place.as_str())
-                    .bind(new.browser.as_str());
-                let started = start.execute(conn).await?;
-                // The browser's last session ends even where no new one starts.
-                if let Some(old) = &new.replaces {
-                    query(END_OF_TOKEN).bind(old.0.as_slice()).execute(conn).await?;
-                }
-                let too_many = query(END_TOO_MANY)
-                    .bind(new.person.0)
-                    .bind(i64::from(MAX_SESSIONS_PER_PERSON))
-                    .bind(i64::from(u32::MAX));
-                too_many.execute(conn).await?;
-                Ok(started)
+                // Numbers begin with 1.
+                let session = session.map_or(0, |session| session.0);
+                let ended = query(sql).bind(person.0).bind(session).execute(conn).await?;
+                let rows = match ended {
+                    0 => Vec::new(),
+                    _ => event_of(lock_person(conn, *person).await?, EventKind::SignedOut, origin),
+                };
+                Ok((ended, rows))
             })
-        });
-        let started: Result<u64, StoreError> = started.await;
-        match started? {
+        })
+        .await
+}
+
+#[async_trait::async_trait]
+impl<S: HasAudit> Sessions for S {
+    async fn start_session(&self, new: NewSession) -> Result<(), StoreError> {
+        let started = self
+            .audited()
+            .run_then_link(&new, |conn, new| {
+                Box::pin(async move {
+                    let start = query(START)
+                        .bind(new.token.0.as_slice())
+                        .bind(new.person.0)
+                        .bind(new.origin.at.0)
+                        .bind(new.place.as_str())
+                        .bind(new.browser.as_str());
+                    let started = start.execute(conn).await?;
+                    // The browser's last session ends even where no new one starts.
+                    if let Some(old) = &new.replaces {
+                        query(END_OF_TOKEN).bind(old.0.as_slice()).execute(conn).await?;
+                    }
+                    let too_many = query(END_TOO_MANY)
+                        .bind(new.person.0)
+                        .bind(i64::from(MAX_SESSIONS_PER_PERSON))
+                        .bind(i64::from(u32::MAX));
+                    too_many.execute(conn).await?;
+                    let rows = match started {
+                        0 => Vec::new(),
+                        _ => event_of(lock_person(conn, new.person).await?, EventKind::SignedIn, &new.origin),
+                    };
+                    Ok((started, rows))
+                })
+            })
+            .await?;
+        match started {
             0 => Err(StoreError::NoSuchPerson(new.person)),
             _ => Ok(()),
         }
@@ -128,27 +180,41 @@ impl<S: HasDb> Sessions for S {
         Ok(self.db().fetch_all(find).await?)
     }
 
-    async fn end_session(&self, person: PersonId, session: SessionId) -> Result<bool, StoreError> {
-        let end = query(END).bind(session.0).bind(person.0);
-        Ok(self.db().execute(end, COMMAND_WAIT).await? > 0)
+    async fn end_session(
+        &self,
+        person: PersonId,
+        session: SessionId,
+        origin: &EventOrigin,
+    ) -> Result<bool, StoreError> {
+        Ok(end(self.audited(), END, person, Some(session), origin).await? > 0)
     }
 
-    async fn end_all_sessions(&self, person: PersonId, except: Option<SessionId>) -> Result<u64, StoreError> {
-        // Numbers begin with 1.
-        let end = query(END_ALL).bind(person.0).bind(except.map_or(0, |session| session.0));
-        Ok(self.db().execute(end, COMMAND_WAIT).await?)
+    async fn end_all_sessions(
+        &self,
+        person: PersonId,
+        except: Option<SessionId>,
+        origin: &EventOrigin,
+    ) -> Result<u64, StoreError> {
+        end(self.audited(), END_ALL, person, except, origin).await
     }
 
-    async fn end_sessions_of_identity(&self, identity: &Identity) -> Result<u64, StoreError> {
-        let ended = self.db().run(identity, |conn, Identity { issuer, subject }| {
-            Box::pin(async move {
-                let pending = query(END_PENDING_OF_IDENTITY).bind(issuer.as_str()).bind(subject.as_str());
-                pending.execute(conn).await?;
-                let sessions = query(END_OF_IDENTITY).bind(issuer.as_str()).bind(subject.as_str());
-                Ok(sessions.execute(conn).await?)
+    async fn end_sessions_of_identity(
+        &self,
+        identity: &Identity,
+        origin: &EventOrigin,
+    ) -> Result<u64, StoreError> {
+        self.audited()
+            .run_then_link(&(identity, origin), |conn, (identity, origin)| {
+                Box::pin(async move {
+                    let ended = end_sessions_of(conn, identity).await?;
+                    let rows = match ended {
+                        0 => Vec::new(),
+                        _ => event_of(lock_identity(conn, identity).await?, EventKind::SignedOut, origin),
+                    };
+                    Ok((ended, rows))
+                })
             })
-        });
-        ended.await
+            .await
     }
 
     async fn forget_ended_sessions(

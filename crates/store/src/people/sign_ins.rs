@@ -1,9 +1,13 @@
 //! The queries about sign-ins under way. What counts for their codes is in `email_codes`.
 
 use super::email_codes;
-use crate::db::{COMMAND_WAIT, FromRow, HasDb, Row, query};
+use super::rows::lock_identity;
+use crate::audit::step::HasAudit;
+use crate::db::{COMMAND_WAIT, Conn, FromRow, Row, query};
 use crate::{CodeSending, CodeTry, HalfSignIn, SignIn, SignIns, StoreError};
-use chancery_domain::{TokenHash, UnixMillis};
+use chancery_domain::{
+    AuditEvent, AuditRow, AuditedEvent, EventKind, EventOrigin, Identity, TokenHash, UnixMillis,
+};
 
 /// Sign-ins under way that are worth keeping. Anybody can begin one, so the oldest go when there are more.
 pub const MAX_SIGN_INS: u32 = 100_000;
@@ -28,8 +32,20 @@ const DELETE_EXPIRED: &str = "DELETE FROM sign_ins WHERE token_hash IN \
 const DELETE_TOO_MANY: &str = "DELETE FROM sign_ins WHERE token_hash IN \
     (SELECT token_hash FROM sign_ins ORDER BY expires_at_ms DESC LIMIT $2 OFFSET $1)";
 
+/// The row of a wrong code. Somebody who signs in for the first time is not known yet.
+async fn code_rejected(
+    conn: &mut Conn<'_>,
+    identity: &Identity,
+    origin: &EventOrigin,
+) -> Result<AuditRow, sqlx::Error> {
+    let by = lock_identity(conn, identity).await?.map(|known| known.principal());
+    let subject = by.map(|(person, _)| person);
+    let event = AuditEvent { kind: EventKind::CodeRejected, subject, old_role: None, new_role: None };
+    Ok(AuditRow::Event(AuditedEvent { by, event, origin: origin.clone() }))
+}
+
 #[async_trait::async_trait]
-impl<S: HasDb> SignIns for S {
+impl<S: HasAudit> SignIns for S {
     async fn begin_sign_in(&self, token: TokenHash, sign_in: SignIn) -> Result<(), StoreError> {
         let begin = query(BEGIN)
             .bind(token.0.as_slice())
@@ -100,13 +116,20 @@ impl<S: HasDb> SignIns for S {
         &self,
         token: TokenHash,
         typed: TokenHash,
-        now: UnixMillis,
+        origin: &EventOrigin,
     ) -> Result<CodeTry, StoreError> {
-        let args = (token, typed, now);
-        let tried = self.db().run(&args, |conn, (token, typed, now)| {
-            Box::pin(async move { Ok(email_codes::try_code(conn, token, typed, *now).await?) })
-        });
-        tried.await
+        self.audited()
+            .run_then_link(&(token, typed, origin), |conn, (token, typed, origin)| {
+                Box::pin(async move {
+                    let (tried, rejected) = email_codes::try_code(conn, token, typed, origin.at).await?;
+                    let rows = match rejected {
+                        Some(identity) => vec![code_rejected(conn, &identity, origin).await?],
+                        None => Vec::new(),
+                    };
+                    Ok((tried, rows))
+                })
+            })
+            .await
     }
 
     async fn forget_old_sign_ins(&self, now: UnixMillis, limit: u32, keep: u32) -> Result<u64, StoreError> {

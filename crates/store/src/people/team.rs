@@ -1,6 +1,6 @@
 //! Everybody of the firm as the team's page shows them: their clients and the sessions that are alive.
 
-use super::roles::KnownPerson;
+use super::rows::KnownPerson;
 use crate::TeamMember;
 use crate::db::{Conn, FromRow, Row, corrupt, query};
 use chancery_domain::{SessionTimes, UnixMillis};

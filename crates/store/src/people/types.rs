@@ -3,9 +3,10 @@
 use crate::StoreError;
 use async_trait::async_trait;
 use chancery_domain::{
-    EmailAddress, Identity, LocalPath, Person, PersonId, Role, Session, SessionId, SessionTimes, TokenHash,
-    UnixMillis,
+    EmailAddress, EventOrigin, Identity, LocalPath, Person, PersonId, Role, Session, SessionId, SessionTimes,
+    TokenHash, UnixMillis,
 };
+use chancery_policy::{ManageTeam, Permit};
 
 /// Somebody comes back from the identity provider with a proven mailbox.
 #[derive(Clone, Debug)]
@@ -14,7 +15,7 @@ pub struct Arrival {
     pub email: EmailAddress,
     /// For somebody new; somebody known becomes a partner by it, and is never made less.
     pub role: Role,
-    pub at: UnixMillis,
+    pub origin: EventOrigin,
 }
 
 /// Somebody who may not sign in any more.
@@ -26,7 +27,8 @@ pub struct RemovedPerson {
 
 #[async_trait]
 pub trait People: Send + Sync + 'static {
-    /// The one person of this identity, made if it is new, with the address as it is now. Refused with `PersonRemoved`.
+    /// The one person of this identity, created if it is new, with the address as it is now. Somebody new and somebody who
+    /// becomes a partner by it are on record. Rejected with `PersonRemoved`.
     async fn arrive(&self, arrival: Arrival) -> Result<Person, StoreError>;
 
     /// Everybody who was not removed, by address.
@@ -38,22 +40,35 @@ pub trait People: Send + Sync + 'static {
     /// More than one where several identities have one address.
     async fn people_with_email(&self, email: &EmailAddress) -> Result<Vec<Person>, StoreError>;
 
-    /// Refused with `LastPartner` where nobody would be left who is one.
-    async fn set_role(&self, person: PersonId, role: Role) -> Result<Person, StoreError>;
+    /// Rejected with `LastPartner` where nobody would be left who is one. A change that is rejected leaves the decision on
+    /// record, without a change.
+    async fn set_role(
+        &self,
+        permit: Permit<ManageTeam>,
+        person: PersonId,
+        role: Role,
+    ) -> Result<Person, StoreError>;
 
-    /// From now on none of the person's sessions opens anything, and none is started. Refused with `LastPartner`.
-    async fn remove_person(&self, person: PersonId, at: UnixMillis) -> Result<(), StoreError>;
+    /// From now on none of the person's sessions opens anything, and none is started. Rejected with `LastPartner`.
+    async fn remove_person(&self, permit: Permit<ManageTeam>, person: PersonId) -> Result<(), StoreError>;
 
-    /// The person may sign in again, in the role they had; the sessions they had do not come back. Refused with
+    /// The person may sign in again, in the role they had; the sessions they had do not come back. Rejected with
     /// `NoSuchPerson` for somebody who was not removed.
-    async fn restore_person(&self, person: PersonId) -> Result<Person, StoreError>;
+    async fn restore_person(
+        &self,
+        permit: Permit<ManageTeam>,
+        person: PersonId,
+    ) -> Result<Person, StoreError>;
+
+    /// Ends the person's sessions, and their sign-ins that wait for a code. How many sessions there were.
+    async fn sign_out_person(&self, permit: Permit<ManageTeam>, person: PersonId) -> Result<u64, StoreError>;
 }
 
 #[derive(Clone, Debug)]
 pub struct NewSession {
     pub token: TokenHash,
     pub person: PersonId,
-    pub at: UnixMillis,
+    pub origin: EventOrigin,
     pub place: String,
     pub browser: String,
     /// The session that this browser had until now, whoever's it was. It ends.
@@ -91,14 +106,28 @@ pub trait Sessions: Send + Sync + 'static {
     ) -> Result<Vec<Session>, StoreError>;
 
     /// Whether there was such a session of that person.
-    async fn end_session(&self, person: PersonId, session: SessionId) -> Result<bool, StoreError>;
+    async fn end_session(
+        &self,
+        person: PersonId,
+        session: SessionId,
+        origin: &EventOrigin,
+    ) -> Result<bool, StoreError>;
 
     /// How many there were.
-    async fn end_all_sessions(&self, person: PersonId, except: Option<SessionId>) -> Result<u64, StoreError>;
+    async fn end_all_sessions(
+        &self,
+        person: PersonId,
+        except: Option<SessionId>,
+        origin: &EventOrigin,
+    ) -> Result<u64, StoreError>;
 
     /// For somebody whose password was changed: their sign-ins under way that wait for a code end too. How many sessions
     /// there were; none for an identity that never came here.
-    async fn end_sessions_of_identity(&self, identity: &Identity) -> Result<u64, StoreError>;
+    async fn end_sessions_of_identity(
+        &self,
+        identity: &Identity,
+        origin: &EventOrigin,
+    ) -> Result<u64, StoreError>;
 
     async fn forget_ended_sessions(
         &self,
@@ -204,11 +233,12 @@ pub trait SignIns: Send + Sync + 'static {
     /// A letter that was counted could not be sent: it counts no more, and the next one may go out after a moment.
     async fn code_was_not_sent(&self, token: TokenHash, now: UnixMillis) -> Result<(), StoreError>;
 
+    /// A wrong code is on record.
     async fn try_code(
         &self,
         token: TokenHash,
         typed: TokenHash,
-        now: UnixMillis,
+        origin: &EventOrigin,
     ) -> Result<CodeTry, StoreError>;
 
     /// Removes up to `limit` of each kind that nobody can use any more, and of more sign-ins than `keep` those that were

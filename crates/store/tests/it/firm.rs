@@ -2,11 +2,12 @@
 
 use crate::samples::NOON;
 use chancery_domain::{
-    Asker, AuditRow, ChainHead, ClientId, ContactFacts, EntryKind, Identity, Person, PersonId, RequestId,
-    Role, UnixMillis, WriterId,
+    Asker, AuditRow, AuditedDecision, AuditedEvent, ChainHead, ClientId, ContactFacts, EntryKind,
+    EventOrigin, Identity, Person, PersonId, RequestId, Role, UnixMillis, WriterId,
 };
 use chancery_policy::{
-    Act, Asking, ClientInQuestion, CreateClient, Denial, NewClientFor, Permit, Policy, ReadClient, TheFirm,
+    Act, Asking, ClientInQuestion, CreateClient, Denial, ManageTeam, NewClientFor, Permit, Policy,
+    ReadClient, TheFirm,
 };
 use chancery_store::{
     Arrival, ClientQuery, ClientRecord, EntriesWanted, NewClient, NewEntry, Store, StoreError,
@@ -25,7 +26,7 @@ pub fn after_s(seconds: i64) -> UnixMillis {
 pub async fn arrive(store: &dyn Store, name: &str, role: Role) -> Person {
     let identity = Identity { issuer: "https://id.example".to_owned(), subject: name.to_owned() };
     let email = format!("{name}@example.com").parse().unwrap();
-    store.arrive(Arrival { identity, email, role, at: NOON }).await.unwrap()
+    store.arrive(Arrival { identity, email, role, origin: origin(NOON) }).await.unwrap()
 }
 
 /// Maya and Tom, who are consultants, and Ruth, a partner.
@@ -136,7 +137,30 @@ pub async fn sound_audit(store: &dyn Store) -> BTreeMap<WriterId, Vec<AuditRow>>
     chains
 }
 
-/// All decisions of a store that nobody else has written to.
-pub async fn decisions(store: &dyn Store) -> Vec<AuditRow> {
-    sound_audit(store).await.into_values().flatten().collect()
+/// All decisions of a store that nobody else has written to. What happened besides is `events`.
+pub async fn decisions(store: &dyn Store) -> Vec<AuditedDecision> {
+    let rows = sound_audit(store).await.into_values().flatten();
+    rows.filter_map(|row| row.as_decision().cloned()).collect()
+}
+
+pub async fn events(store: &dyn Store) -> Vec<AuditedEvent> {
+    let rows = sound_audit(store).await.into_values().flatten();
+    let event = |row| match row {
+        AuditRow::Event(event) => Some(event),
+        AuditRow::Decision(_) => None,
+    };
+    rows.filter_map(event).collect()
+}
+
+/// The command line changes something about the team.
+pub fn manage(at: UnixMillis) -> Permit<ManageTeam> {
+    POLICY.decide(&asking(Asker::Operator, at), TheFirm).unwrap()
+}
+
+pub fn origin(at: UnixMillis) -> EventOrigin {
+    EventOrigin {
+        ip: Some("192.0.2.1".parse().unwrap()),
+        at,
+        request_id: RequestId::from_stored("req_2".to_owned()),
+    }
 }

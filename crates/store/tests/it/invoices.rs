@@ -463,7 +463,7 @@ pub async fn a_payment_is_noted_once_and_can_be_taken_back<D: TestDatabase>(data
             (InvoiceDeed::Paid, noon_of("2026-11-13")),
         ]
     );
-    let by_ruth = |row: &chancery_domain::AuditRow| row.asked.by == asker(&ruth);
+    let by_ruth = |row: &chancery_domain::AuditedDecision| row.asked.by == asker(&ruth);
     assert_eq!(decisions(&*store).await.iter().filter(|row| by_ruth(row)).count(), 5, "each is on record");
     // What was paid can be credited too, a part of it or all.
     credit(&*store, invoice, CreditAmount::Part(MinorUnits(1)), "2026-11-14").await.unwrap();

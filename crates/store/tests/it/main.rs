@@ -31,6 +31,7 @@ mod spending;
 mod sqlite_only;
 mod sums;
 mod usage_reports;
+mod write_coverage;
 
 /// Runs every case on both databases, so that the list of names is the same under `sqlite::` and `postgres::`.
 macro_rules! conformance_suite {
@@ -156,6 +157,10 @@ conformance_suite! {
         somebody_who_was_removed_has_no_session_and_does_not_come_back
         somebody_who_is_restored_comes_back_as_they_were_but_for_their_sessions
         a_browsers_last_session_ends_when_its_next_begins
+        every_change_of_somebody_is_on_record_with_its_old_and_new_value
+        a_change_that_is_rejected_leaves_its_decision_and_no_change_on_record
+        signing_in_and_out_and_wrong_codes_are_on_record_with_person_and_address
+        somebody_new_who_comes_in_two_browsers_joins_once
         of_very_many_sessions_the_longest_unused_end
         a_short_idle_time_is_not_cut_shorter
         a_session_tells_its_owner_as_it_is_now

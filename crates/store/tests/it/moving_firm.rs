@@ -1,7 +1,9 @@
 //! A firm with something in every table, made by chance through the store's own methods.
 
 use crate::billing::{credit, issue_new, noon_of, permit_at, used};
-use crate::firm::{after_s, ask, asker, create_whole, firm_permit, new_client, note, people, permit, read};
+use crate::firm::{
+    after_s, ask, asker, create_whole, firm_permit, new_client, note, origin, people, permit, read,
+};
 use crate::samples::{HOSTILE, NOON, name, new_account, new_key, prices};
 use chancery_domain::{
     AccountId, Asker, ClientId, CreditAmount, Day, EntryKind, Fingerprint, HowEnded, Identity, KeyId,
@@ -237,7 +239,7 @@ async fn portal(store: &impl Store, chance: &Chance, people: [&Person; 2]) {
             let new = NewSession {
                 token: chance.token(),
                 person: person.id,
-                at: NOON,
+                origin: origin(NOON),
                 place: "192.0.2.1".to_owned(),
                 browser: chance.text(),
                 replaces: None,
@@ -262,7 +264,7 @@ async fn portal(store: &impl Store, chance: &Chance, people: [&Person; 2]) {
     };
     let token = chance.token();
     store.begin_half_sign_in(token, half, NOON).await.unwrap();
-    store.try_code(token, chance.token(), after_s(1)).await.unwrap();
+    store.try_code(token, chance.token(), &origin(after_s(1))).await.unwrap();
     store.shared_secret("portal", &SecretToken::generate(&chance.0)).await.unwrap();
 }
 

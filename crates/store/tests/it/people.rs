@@ -1,17 +1,20 @@
 //! Conformance: the portal's people, their sessions, and sign-ins under way.
 
 use crate::databases::TestDatabase;
+use crate::firm::{POLICY, asking, decisions, events, manage, origin};
 use crate::samples::NOON;
 use chancery_domain::{
-    EmailAddress, Identity, LocalPath, OsRandomness, Person, Role, SecretToken, SessionTimes, TokenHash,
-    UnixMillis,
+    Action, Asker, AuditEvent, AuditedDecision, Decision, EmailAddress, EventKind, Identity, LocalPath,
+    OsRandomness, Person, PersonId, Role, SecretToken, SessionTimes, TokenHash, UnixMillis,
 };
+use chancery_policy::TheFirm;
 use chancery_store::{
     Arrival, CODE_PAUSE, CODE_TRIES_MEMORY, CODES_MEMORY, CodeSending, CodeTry, FAILED_LETTER_PAUSE,
     HalfSignIn, MAX_CODE_TRIES, MAX_CODE_TRIES_PER_MAILBOX, MAX_CODES_PER_IDENTITY, MAX_CODES_PER_MAILBOX,
     MAX_CODES_PER_SIGN_IN, MAX_SESSIONS_PER_PERSON, MailedCode, NewSession, People, RemovedPerson, Sessions,
     SignIn, SignIns, Store, StoreError,
 };
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +39,7 @@ fn token() -> TokenHash {
 
 async fn arrive(store: &dyn Store, subject: &str, role: Role) -> Person {
     let email = address(&format!("{subject}@example.com"));
-    store.arrive(Arrival { identity: identity(subject), email, role, at: NOON }).await.unwrap()
+    store.arrive(Arrival { identity: identity(subject), email, role, origin: origin(NOON) }).await.unwrap()
 }
 
 async fn start(store: &dyn Store, person: &Person, at: UnixMillis) -> TokenHash {
@@ -44,7 +47,7 @@ async fn start(store: &dyn Store, person: &Person, at: UnixMillis) -> TokenHash 
     let new = NewSession {
         token,
         person: person.id,
-        at,
+        origin: origin(at),
         place: "192.0.2.1".to_owned(),
         browser: "Firefox".to_owned(),
         replaces: None,
@@ -64,7 +67,7 @@ pub async fn an_identity_is_one_person_whatever_its_address<D: TestDatabase>(dat
         identity: identity("ann"),
         email: address("ann.hale@example.com"),
         role: Role::Consultant,
-        at: after_s(60),
+        origin: origin(after_s(60)),
     };
     let again = store.arrive(moved).await.unwrap();
     assert_eq!((again.id, again.joined_at), (first.id, NOON));
@@ -74,7 +77,7 @@ pub async fn an_identity_is_one_person_whatever_its_address<D: TestDatabase>(dat
         identity: Identity { issuer: "https://other.example".to_owned(), subject: "ann".to_owned() },
         email: address("ann.hale@example.com"),
         role: Role::Consultant,
-        at: NOON,
+        origin: origin(NOON),
     };
     let twin = store.arrive(twin).await.unwrap();
     assert_ne!(twin.id, first.id, "two identities with one address never merge");
@@ -98,8 +101,8 @@ pub async fn the_last_partner_stays_however_many_race<D: TestDatabase>(database:
         let (store, id) = (Arc::clone(&store), partner.id);
         tokio::spawn(async move {
             match id.0 % 2 {
-                0 => store.set_role(id, Role::Consultant).await.map(|_| ()),
-                _ => store.remove_person(id, NOON).await,
+                0 => store.set_role(manage(NOON), id, Role::Consultant).await.map(|_| ()),
+                _ => store.remove_person(manage(NOON), id).await,
             }
         })
     });
@@ -124,16 +127,20 @@ pub async fn somebody_who_was_removed_has_no_session_and_does_not_come_back<D: T
     let ann = arrive(&*store, "ann", Role::Consultant).await;
     let session = start(&*store, &ann, NOON).await;
     assert!(is_open(&*store, session, NOON).await);
-    store.remove_person(ann.id, NOON).await.unwrap();
+    store.remove_person(manage(NOON), ann.id).await.unwrap();
     assert!(!is_open(&*store, session, NOON).await);
     let (token, place, browser) = (token(), String::new(), String::new());
-    let new = NewSession { token, person: ann.id, at: NOON, place, browser, replaces: None };
+    let new = NewSession { token, person: ann.id, origin: origin(NOON), place, browser, replaces: None };
     assert!(matches!(store.start_session(new).await, Err(StoreError::NoSuchPerson(id)) if id == ann.id));
-    let back = Arrival { identity: ann.identity, email: ann.email, role: Role::Partner, at: NOON };
+    let back =
+        Arrival { identity: ann.identity, email: ann.email, role: Role::Partner, origin: origin(NOON) };
     assert!(matches!(store.arrive(back).await, Err(StoreError::PersonRemoved(_))));
     assert!(store.list_people().await.unwrap().is_empty());
-    assert!(matches!(store.set_role(ann.id, Role::Partner).await, Err(StoreError::NoSuchPerson(_))));
-    assert!(matches!(store.remove_person(ann.id, NOON).await, Err(StoreError::NoSuchPerson(_))));
+    assert!(matches!(
+        store.set_role(manage(NOON), ann.id, Role::Partner).await,
+        Err(StoreError::NoSuchPerson(_))
+    ));
+    assert!(matches!(store.remove_person(manage(NOON), ann.id).await, Err(StoreError::NoSuchPerson(_))));
     assert_eq!(store.forget_ended_sessions(TIMES, NOON, 100).await.unwrap(), 1);
 }
 
@@ -144,18 +151,139 @@ pub async fn somebody_who_is_restored_comes_back_as_they_were_but_for_their_sess
     arrive(&*store, "ruth", Role::Partner).await;
     let ann = arrive(&*store, "ann", Role::Partner).await;
     let session = start(&*store, &ann, NOON).await;
-    assert!(matches!(store.restore_person(ann.id).await, Err(StoreError::NoSuchPerson(id)) if id == ann.id));
+    assert!(
+        matches!(store.restore_person(manage(NOON), ann.id).await, Err(StoreError::NoSuchPerson(id)) if id == ann.id)
+    );
     assert!(is_open(&*store, session, NOON).await, "nobody was removed, and nothing ends");
-    store.remove_person(ann.id, after_s(7)).await.unwrap();
+    store.remove_person(manage(after_s(7)), ann.id).await.unwrap();
     let removed = RemovedPerson { person: ann.clone(), removed_at: after_s(7) };
     assert_eq!(store.list_removed_people().await.unwrap(), [removed]);
-    assert_eq!(store.restore_person(ann.id).await.unwrap(), ann);
+    assert_eq!(store.restore_person(manage(NOON), ann.id).await.unwrap(), ann);
     assert!(!is_open(&*store, session, NOON).await, "what has ended stays so");
     assert!(store.list_removed_people().await.unwrap().is_empty());
     assert_eq!(store.list_people().await.unwrap().len(), 2);
     assert_eq!(arrive(&*store, "ann", Role::Consultant).await, ann);
     let session = start(&*store, &ann, NOON).await;
     assert!(is_open(&*store, session, NOON).await);
+}
+
+/// What is on record of a change: who, what was decided, and what was done to whom.
+fn in_short(row: &AuditedDecision) -> (Asker, Action, Decision, Option<AuditEvent>) {
+    (row.asked.by, row.asked.action, row.decision, row.effect)
+}
+
+pub async fn every_change_of_somebody_is_on_record_with_its_old_and_new_value<D: TestDatabase>(
+    database: Arc<D>,
+) {
+    let store = database.open().await;
+    let ruth = arrive(&*store, "ruth", Role::Partner).await;
+    let ann = arrive(&*store, "ann", Role::Consultant).await;
+    start(&*store, &ann, NOON).await;
+    let by_ruth = Asker::Person { id: ruth.id, role: Role::Partner };
+    let permit = POLICY.decide(&asking(by_ruth, NOON), TheFirm).unwrap();
+    store.set_role(permit, ann.id, Role::Partner).await.unwrap();
+    assert_eq!(store.sign_out_person(manage(NOON), ann.id).await.unwrap(), 1);
+    store.remove_person(manage(after_s(5)), ann.id).await.unwrap();
+    store.restore_person(manage(after_s(6)), ann.id).await.unwrap();
+
+    let effect = |kind| Some(AuditEvent::new(kind, ann.id));
+    let role_changed = AuditEvent {
+        old_role: Some(Role::Consultant),
+        new_role: Some(Role::Partner),
+        ..AuditEvent::new(EventKind::RoleChanged, ann.id)
+    };
+    let by_operator = |effect| (Asker::Operator, Action::ManageTeam, Decision::Allowed, effect);
+    let rows: Vec<_> = decisions(&*store).await.iter().map(in_short).collect();
+    assert_eq!(
+        rows,
+        [
+            (by_ruth, Action::ManageTeam, Decision::Allowed, Some(role_changed)),
+            by_operator(effect(EventKind::SessionsEnded)),
+            by_operator(effect(EventKind::PersonRemoved)),
+            by_operator(effect(EventKind::PersonRestored)),
+        ]
+    );
+}
+
+pub async fn a_change_that_is_rejected_leaves_its_decision_and_no_change_on_record<D: TestDatabase>(
+    database: Arc<D>,
+) {
+    let store = database.open().await;
+    let ruth = arrive(&*store, "ruth", Role::Partner).await;
+    let nobody = PersonId(777);
+    let rejected = store.set_role(manage(NOON), ruth.id, Role::Consultant).await;
+    assert!(matches!(rejected, Err(StoreError::LastPartner)), "{rejected:?}");
+    let rejected = store.remove_person(manage(NOON), ruth.id).await;
+    assert!(matches!(rejected, Err(StoreError::LastPartner)), "{rejected:?}");
+    let rejected = store.restore_person(manage(NOON), ruth.id).await;
+    assert!(matches!(rejected, Err(StoreError::NoSuchPerson(id)) if id == ruth.id), "{rejected:?}");
+    let rejected = store.sign_out_person(manage(NOON), nobody).await;
+    assert!(matches!(rejected, Err(StoreError::NoSuchPerson(id)) if id == nobody), "{rejected:?}");
+    let rows: Vec<_> = decisions(&*store).await.iter().map(in_short).collect();
+    assert_eq!(rows, vec![(Asker::Operator, Action::ManageTeam, Decision::Allowed, None); 4]);
+    assert_eq!(store.list_people().await.unwrap(), [ruth]);
+}
+
+pub async fn signing_in_and_out_and_wrong_codes_are_on_record_with_person_and_address<D: TestDatabase>(
+    database: Arc<D>,
+) {
+    let store = database.open().await;
+    let secret = begun(&*store, "ann").await;
+    assert!(matches!(try_code(&*store, &secret, "123457", NOON).await, CodeTry::Wrong { .. }));
+    let ann = arrive(&*store, "ann", Role::Consultant).await;
+    assert!(matches!(try_code(&*store, &secret, "123458", NOON).await, CodeTry::Wrong { .. }));
+    assert!(matches!(try_code(&*store, &secret, "123456", NOON).await, CodeTry::Right(_)));
+    start(&*store, &ann, NOON).await;
+    arrive(&*store, "ann", Role::Consultant).await;
+    arrive(&*store, "ann", Role::Partner).await;
+    let session = store.sessions_of(ann.id, TIMES, NOON).await.unwrap()[0].id;
+    assert!(store.end_session(ann.id, session, &origin(NOON)).await.unwrap());
+    assert!(!store.end_session(ann.id, session, &origin(NOON)).await.unwrap(), "it has ended");
+    assert_eq!(store.end_all_sessions(ann.id, None, &origin(NOON)).await.unwrap(), 0);
+    start(&*store, &ann, NOON).await;
+    assert_eq!(store.end_sessions_of_identity(&ann.identity, &origin(NOON)).await.unwrap(), 1);
+
+    let events = events(&*store).await;
+    assert!(events.iter().all(|event| event.origin == origin(NOON)), "{events:?}");
+    let in_short: Vec<_> = events
+        .iter()
+        .map(|event| {
+            let AuditEvent { kind, subject, old_role, new_role } = event.event;
+            assert_eq!(subject, event.by.map(|(person, _)| person));
+            (kind, event.by, old_role, new_role)
+        })
+        .collect();
+    let (consultant, partner) = (Some((ann.id, Role::Consultant)), Some((ann.id, Role::Partner)));
+    assert_eq!(
+        in_short,
+        [
+            (EventKind::CodeRejected, None, None, None),
+            (EventKind::PersonJoined, consultant, None, Some(Role::Consultant)),
+            (EventKind::CodeRejected, consultant, None, None),
+            (EventKind::SignedIn, consultant, None, None),
+            (EventKind::PersonPromoted, partner, Some(Role::Consultant), Some(Role::Partner)),
+            (EventKind::SignedOut, partner, None, None),
+            (EventKind::SignedIn, partner, None, None),
+            (EventKind::SignedOut, partner, None, None),
+        ]
+    );
+}
+
+pub async fn somebody_new_who_comes_in_two_browsers_joins_once<D: TestDatabase>(database: Arc<D>) {
+    let stores = [database.open().await, database.open().await];
+    let racing: Vec<_> = (0..8)
+        .map(|number| {
+            let store = Arc::clone(&stores[number % 2]);
+            tokio::spawn(async move { arrive(&*store, "ann", Role::Consultant).await.id })
+        })
+        .collect();
+    let mut people = BTreeSet::new();
+    for outcome in racing {
+        people.insert(outcome.await.unwrap());
+    }
+    assert_eq!(people.len(), 1);
+    let joined = events(&*stores[0]).await;
+    assert_eq!(joined.iter().map(|event| event.event.kind).collect::<Vec<_>>(), [EventKind::PersonJoined]);
 }
 
 pub async fn a_browsers_last_session_ends_when_its_next_begins<D: TestDatabase>(database: Arc<D>) {
@@ -167,7 +295,7 @@ pub async fn a_browsers_last_session_ends_when_its_next_begins<D: TestDatabase>(
     let new = NewSession {
         token: bens,
         person: ben.id,
-        at: after_s(1),
+        origin: origin(after_s(1)),
         place: "192.0.2.1".to_owned(),
         browser: "Firefox".to_owned(),
         replaces: Some(anns),
@@ -208,7 +336,7 @@ pub async fn a_session_tells_its_owner_as_it_is_now<D: TestDatabase>(database: A
     let session = start(&*store, &ann, NOON).await;
     let found = store.signed_in(session, "192.0.2.1", TIMES, NOON).await.unwrap().unwrap();
     assert_eq!((found.person, found.session.browser.as_str()), (ann.clone(), "Firefox"));
-    store.set_role(ann.id, Role::Partner).await.unwrap();
+    store.set_role(manage(NOON), ann.id, Role::Partner).await.unwrap();
     let found = store.signed_in(session, "192.0.2.1", TIMES, NOON).await.unwrap().unwrap();
     assert_eq!(found.person.role, Role::Partner);
     assert!(!is_open(&*store, token(), NOON).await, "another token opens nothing");
@@ -239,14 +367,17 @@ pub async fn sessions_are_listed_with_place_and_ended_one_by_one_or_all<D: TestD
     let places: Vec<_> = listed.iter().map(|session| session.place.as_str()).collect();
     assert_eq!(places, ["198.51.100.7", "192.0.2.1"]);
 
-    assert!(!store.end_session(ben.id, listed[0].id).await.unwrap(), "nobody ends another's");
-    assert!(store.end_session(ann.id, listed[0].id).await.unwrap());
+    assert!(
+        !store.end_session(ben.id, listed[0].id, &origin(after_s(3))).await.unwrap(),
+        "nobody ends another's"
+    );
+    assert!(store.end_session(ann.id, listed[0].id, &origin(after_s(3))).await.unwrap());
     assert!(!is_open(&*store, first, after_s(3)).await && is_open(&*store, second, after_s(3)).await);
     let third = start(&*store, &ann, after_s(3)).await;
     let kept = store.sessions_of(ann.id, TIMES, after_s(3)).await.unwrap()[0].id;
-    assert_eq!(store.end_all_sessions(ann.id, Some(kept)).await.unwrap(), 1);
+    assert_eq!(store.end_all_sessions(ann.id, Some(kept), &origin(after_s(3))).await.unwrap(), 1);
     assert!(!is_open(&*store, second, after_s(3)).await && is_open(&*store, third, after_s(3)).await);
-    assert_eq!(store.end_all_sessions(ann.id, None).await.unwrap(), 1);
+    assert_eq!(store.end_all_sessions(ann.id, None, &origin(after_s(3))).await.unwrap(), 1);
     assert!(!is_open(&*store, third, after_s(3)).await);
     assert!(!is_open(&*store, second, after_s(3)).await && is_open(&*store, bens, after_s(3)).await);
 }
@@ -260,18 +391,18 @@ pub async fn a_new_password_ends_what_its_identity_has_begun_and_nobody_elses<D:
         identity: Identity { issuer: "https://other.example".to_owned(), subject: "ann".to_owned() },
         email: ann.email.clone(),
         role: Role::Consultant,
-        at: NOON,
+        origin: origin(NOON),
     };
     let twin = store.arrive(twin).await.unwrap();
     let (first, second) = (start(&*store, &ann, NOON).await, start(&*store, &ann, NOON).await);
     let twins = start(&*store, &twin, NOON).await;
     let (half, bens_half) = (begun(&*store, "ann").await, begun(&*store, "ben").await);
-    assert_eq!(store.end_sessions_of_identity(&ann.identity).await.unwrap(), 2);
+    assert_eq!(store.end_sessions_of_identity(&ann.identity, &origin(NOON)).await.unwrap(), 2);
     assert!(!is_open(&*store, first, NOON).await && !is_open(&*store, second, NOON).await);
     assert!(is_open(&*store, twins, NOON).await, "another provider's identity is another person");
     assert!(store.half_sign_in(half.hash(), NOON).await.unwrap().is_none());
     assert!(store.half_sign_in(bens_half.hash(), NOON).await.unwrap().is_some());
-    assert_eq!(store.end_sessions_of_identity(&identity("nobody")).await.unwrap(), 0);
+    assert_eq!(store.end_sessions_of_identity(&identity("nobody"), &origin(NOON)).await.unwrap(), 0);
 }
 
 pub async fn a_sign_in_is_taken_once_and_in_time<D: TestDatabase>(database: Arc<D>) {
@@ -335,7 +466,7 @@ async fn begun(store: &dyn Store, subject: &str) -> SecretToken {
 }
 
 async fn try_code(store: &dyn Store, secret: &SecretToken, code: &str, now: UnixMillis) -> CodeTry {
-    store.try_code(secret.hash(), secret.hash_with(code), now).await.unwrap()
+    store.try_code(secret.hash(), secret.hash_with(code), &origin(now)).await.unwrap()
 }
 
 pub async fn the_right_code_passes_once_and_a_late_one_never<D: TestDatabase>(database: Arc<D>) {

@@ -2,7 +2,7 @@
 
 use crate::event_stream::EventStream;
 use crate::server::{Firm, Server, client, eventually};
-use chancery_domain::{Clock, HowEnded, OsRandomness, SecretToken, SystemClock, UsageRow};
+use chancery_domain::{Clock, EventOrigin, HowEnded, OsRandomness, SecretToken, SystemClock, UsageRow};
 use chancery_store::NewSession;
 use serde_json::Value;
 use std::time::Duration;
@@ -75,7 +75,7 @@ async fn sign_in(firm: &Firm, email: &str) -> String {
     let new = NewSession {
         token: token.hash(),
         person: people[0].id,
-        at: SystemClock.now(),
+        origin: EventOrigin::local(SystemClock.now(), &OsRandomness),
         place: "127.0.0.1".to_owned(),
         browser: "Firefox".to_owned(),
         replaces: None,

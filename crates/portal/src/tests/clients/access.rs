@@ -2,6 +2,7 @@
 
 use super::{Firm, assert_has, form, get_json, json, new_client, new_entry};
 use crate::tests::browser::Reply;
+use crate::tests::firm::manage;
 use axum::http::{HeaderMap, StatusCode};
 use chancery_domain::PersonId;
 
@@ -194,7 +195,7 @@ async fn whoever_has_left_still_stands_as_the_owner_and_nobody_else_does() {
     new_client(&mut firm.ben, "Other Mill").await;
     let (ann, ben) = (firm.number_of("ann@company.com").await, firm.number_of("ben@company.com").await);
     let path = format!("/clients/{client}");
-    let removed = firm.desk.portal.store.remove_person(PersonId(ann), firm.desk.portal.clock.now()).await;
+    let removed = firm.desk.portal.store.remove_person(manage(&firm.desk.portal), PersonId(ann)).await;
     removed.unwrap();
 
     let page = firm.ruth.get(&path).await;

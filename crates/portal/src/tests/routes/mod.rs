@@ -7,7 +7,7 @@ mod document;
 use super::books::TOKENS;
 use super::browser::{Browser, Reply};
 use super::database::Database;
-use super::firm::{Firm, Made, in_short};
+use super::firm::{Firm, Made, in_short, manage};
 use crate::routes::table;
 use cases::{Asker, CASES, Case, Guard};
 use chancery_domain::{
@@ -66,7 +66,7 @@ impl Fresh {
     pub(super) async fn make(firm: &mut Firm) -> Self {
         let (person, removed) = (firm.newcomer().await.id, firm.newcomer().await.id);
         let now = firm.desk.portal.clock.now();
-        firm.desk.portal.store.remove_person(removed, now).await.unwrap();
+        firm.desk.portal.store.remove_person(manage(&firm.desk.portal), removed).await.unwrap();
         let made = firm.client(firm.ann.id, "Calder & Sons").await;
         let store = &firm.desk.portal.store;
         let key = ApiKey::generate(&OsRandomness);

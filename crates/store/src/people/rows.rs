@@ -1,0 +1,61 @@
+//! People as the database has them.
+
+use crate::db::{Conn, Dialect, FromRow, Row, corrupt, query};
+use chancery_domain::{Identity, Person, PersonId, Role, UnixMillis};
+
+impl FromRow for Person {
+    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        let (email, role): (String, String) = (row.get("email")?, row.get("role")?);
+        Ok(Self {
+            id: PersonId(row.get("id")?),
+            identity: Identity { issuer: row.get("issuer")?, subject: row.get("subject")? },
+            email: email.parse().map_err(|error| corrupt("a person's address", error))?,
+            role: role.parse().map_err(|error| corrupt("a person's role", error))?,
+            joined_at: UnixMillis(row.get("joined_at_ms")?),
+        })
+    }
+}
+
+/// Somebody in the firm or no longer in it.
+pub(super) struct KnownPerson {
+    pub(super) person: Person,
+    pub(super) removed_at: Option<UnixMillis>,
+}
+
+impl FromRow for KnownPerson {
+    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+        let removed_at: Option<i64> = row.get("removed_at_ms")?;
+        Ok(Self { person: Person::from_row(row)?, removed_at: removed_at.map(UnixMillis) })
+    }
+}
+
+impl KnownPerson {
+    /// How the audit names them.
+    pub(super) fn principal(&self) -> (PersonId, Role) {
+        (self.person.id, self.person.role)
+    }
+}
+
+/// The person of this identity, locked until the transaction ends.
+pub(super) async fn lock_identity(
+    conn: &mut Conn<'_>,
+    identity: &Identity,
+) -> Result<Option<KnownPerson>, sqlx::Error> {
+    let find = query(match conn.dialect() {
+        Dialect::Sqlite => "SELECT * FROM people WHERE issuer = $1 AND subject = $2",
+        Dialect::Postgres => "SELECT * FROM people WHERE issuer = $1 AND subject = $2 FOR NO KEY UPDATE",
+    });
+    find.bind(identity.issuer.as_str()).bind(identity.subject.as_str()).fetch_optional(conn).await
+}
+
+/// The same by number.
+pub(super) async fn lock_person(
+    conn: &mut Conn<'_>,
+    person: PersonId,
+) -> Result<Option<KnownPerson>, sqlx::Error> {
+    let find = query(match conn.dialect() {
+        Dialect::Sqlite => "SELECT * FROM people WHERE id = $1",
+        Dialect::Postgres => "SELECT * FROM people WHERE id = $1 FOR NO KEY UPDATE",
+    });
+    find.bind(person.0).fetch_optional(conn).await
+}
