@@ -2,7 +2,6 @@
 //! every change.
 
 use crate::StoreError;
-pub(crate) use crate::clients::rows::changed_by;
 use crate::clients::rows::{NO_ENTRY_MS, person_ref};
 use crate::clients::types::{
     Changed, ENTRIES_PER_PAGE, EntriesWanted, EntryChange, EntryCounts, EntryPlace, NewEntry,
