@@ -1,7 +1,7 @@
 //! One decision, one transaction: what the policy decided is written down and done together, or neither is. The same holds for
 //! events of signing in and out. Every business write goes through here; `tests/it/write_coverage.rs` lists what does not.
 //!
-//! 1. Whoever is next in this process begins (`DecisionTurns`). All its rows go into one chain, so the others would only wait
+//! 1. Whoever is next in this process begins (`AuditQueue`). All its rows go into one chain, so the others would only wait
 //!    for the chain's end, and hold a connection while they do.
 //! 2. The transaction links the decision into the chain, looks whether the client is still whose it was when the policy was
 //!    asked, locks it so that it stays so, and reads or changes it. Where the row tells what was done (a new client's number, an
@@ -18,10 +18,10 @@ use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard};
 
 #[derive(Default)]
-pub(crate) struct DecisionTurns(Mutex<()>);
+struct AuditQueue(Mutex<()>);
 
-impl DecisionTurns {
-    pub(crate) async fn take(&self) -> Result<MutexGuard<'_, ()>, StoreError> {
+impl AuditQueue {
+    async fn take(&self) -> Result<MutexGuard<'_, ()>, StoreError> {
         let turn = tokio::time::timeout(STATEMENT_TIMEOUT, self.0.lock()).await;
         turn.map_err(|_| StoreError::Unavailable("too many wait for a record; try again soon".to_owned()))
     }
@@ -34,12 +34,12 @@ pub(crate) struct AuditedSteps {
     db: Db,
     writer: WriterId,
     /// All decisions of this process go into one chain, so the next one waits here and not in the database.
-    queue: Arc<DecisionTurns>,
+    queue: Arc<AuditQueue>,
 }
 
 impl AuditedSteps {
-    pub(crate) fn new(db: Db, writer: WriterId, queue: Arc<DecisionTurns>) -> Self {
-        Self { db, writer, queue }
+    pub(crate) fn new(db: Db, writer: WriterId) -> Self {
+        Self { db, writer, queue: Arc::default() }
     }
 
     /// Links the decisions and takes the step, or does neither. The step may run several times.

@@ -264,10 +264,17 @@ mod tests {
     ) -> Vec<(i64, i64, String)> {
         let part = Part { skipped: 25, wanted: 25 };
         let part = select_part(filter, order, part, way);
-        let explain = sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {}", part.sql()));
-        let steps: Vec<(i64, i64, i64, String)> =
-            sqlx::query_as(explain).fetch_all(&store.reader).await.unwrap();
-        steps.into_iter().map(|(id, parent, _, detail)| (id, parent, detail)).collect()
+        let explain = Statement::new(&format!("EXPLAIN QUERY PLAN {}", part.sql())).build();
+        let steps: Vec<PlanStep> = store.db.fetch_all(explain).await.unwrap();
+        steps.into_iter().map(|step| step.0).collect()
+    }
+
+    struct PlanStep((i64, i64, String));
+
+    impl FromRow for PlanStep {
+        fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
+            Ok(Self((row.get("id")?, row.get("parent")?, row.get("detail")?)))
+        }
     }
 
     #[tokio::test]

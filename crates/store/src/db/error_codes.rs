@@ -53,36 +53,6 @@ const TABLE_IS_THERE: &str = "42P07";
 const UNDONE: &str = "CH001";
 
 /// Waits for a statement's answer, but not for ever.
-pub(crate) async fn answer<T>(
-    statement: impl Future<Output = Result<T, sqlx::Error>>,
-) -> Result<T, StoreError> {
-    within_time(statement).await.map_err(|error| explain(&error))
-}
-
-/// Like `answer`, for a query over the whole ledger.
-pub(crate) async fn long_answer<T>(
-    query: impl Future<Output = Result<T, sqlx::Error>>,
-) -> Result<T, StoreError> {
-    within(LONG_ANSWER_TIMEOUT, query).await.map_err(|error| {
-        let limit = match &error {
-            sqlx::Error::Database(error) => match code(error.as_ref()) {
-                Code::Postgres(STATEMENT_TIMED_OUT) => Some(LONG_STATEMENT_TIMEOUT),
-                _ => None,
-            },
-            sqlx::Error::Io(error) => gave_up_after(error),
-            _ => None,
-        };
-        match limit {
-            Some(limit) => StoreError::Unavailable(format!(
-                "it took longer than {} s; ask for fewer days, or look at its load",
-                limit.as_secs()
-            )),
-            None => explain(&error),
-        }
-    })
-}
-
-/// Waits for a statement's answer, but not for ever.
 pub(crate) async fn with_timeout<T>(
     statement: impl Future<Output = Result<T, sqlx::Error>>,
 ) -> Result<T, sqlx::Error> {
@@ -112,12 +82,6 @@ pub(crate) async fn with_long_timeout<T>(
 
 fn no_answer(limit: Duration) -> sqlx::Error {
     sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, NoAnswer { limit }))
-}
-
-pub(crate) async fn within_time<T>(
-    statement: impl Future<Output = Result<T, sqlx::Error>>,
-) -> Result<T, sqlx::Error> {
-    within(ANSWER_TIMEOUT, statement).await
 }
 
 async fn within<T>(
@@ -219,16 +183,6 @@ pub(crate) fn explain_opening(error: &sqlx::Error, file: &Path) -> StoreError {
             _ => explain(error),
         },
         _ => explain(error),
-    }
-}
-
-/// The failure to read a column, with the row's own name in it.
-pub(crate) fn naming_the_row(error: sqlx::Error, name: Option<String>) -> sqlx::Error {
-    match (error, name) {
-        (sqlx::Error::ColumnDecode { index, source }, Some(name)) => {
-            sqlx::Error::ColumnDecode { index: format!("{index} of {name}"), source }
-        }
-        (error, _) => error,
     }
 }
 
@@ -354,24 +308,25 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_statement_that_takes_too_long_is_not_blamed_on_the_connection() {
-        let waiting = tokio::time::timeout(HOUR, answer(pending::<Result<(), _>>()));
-        let text = waiting.await.unwrap().unwrap_err().to_string();
+        let waiting = tokio::time::timeout(HOUR, with_timeout(pending::<Result<(), _>>()));
+        let text = explain(&waiting.await.unwrap().unwrap_err()).to_string();
         assert!(text.contains("took longer than 10 s") && text.contains("load"), "{text}");
         assert!(!text.contains("database.url") && !text.contains("connection"), "{text}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_query_over_the_whole_ledger_has_minutes_and_then_names_the_way_out() {
-        let early = tokio::time::timeout(LONG_STATEMENT_TIMEOUT, long_answer(pending::<Result<(), _>>()));
+        let early =
+            tokio::time::timeout(LONG_STATEMENT_TIMEOUT, with_long_timeout(pending::<Result<(), _>>()));
         assert!(early.await.is_err(), "it was given up early");
-        let waiting = tokio::time::timeout(HOUR, long_answer(pending::<Result<(), _>>()));
-        let text = waiting.await.unwrap().unwrap_err().to_string();
+        let waiting = tokio::time::timeout(HOUR, with_long_timeout(pending::<Result<(), _>>()));
+        let text = explain(&waiting.await.unwrap().unwrap_err()).to_string();
         assert!(text.contains("took longer than 125 s; ask for fewer days"), "{text}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_statement_that_was_given_up_has_lost_its_connection() {
-        let error = within_time(pending::<Result<(), _>>()).await.unwrap_err();
+        let error = with_timeout(pending::<Result<(), _>>()).await.unwrap_err();
         assert!(is_connection_lost(&error), "{error:?}");
     }
 

@@ -3,7 +3,7 @@
 
 use crate::accounts::spending::HasSpendingQueue;
 use crate::accounts::spending_queue::SpendingQueue;
-use crate::audit::step::{AuditedSteps, DecisionTurns, HasAudit};
+use crate::audit::step::{AuditedSteps, HasAudit};
 use crate::db::error_codes::{LONG_STATEMENT_TIMEOUT, STATEMENT_TIMEOUT, explain};
 use crate::db::url::Place;
 use crate::db::write_slot::{Connector, WriteSlot};
@@ -58,13 +58,11 @@ enum Missing {
 pub struct PostgresStore {
     pub(crate) db: Db,
     pub(crate) reader: PgPool,
-    pub(crate) long_reader: PgPool,
     pub(crate) write_slot: Arc<WriteSlot<PostgresConnector>>,
     pub(crate) ledger: LedgerWriter,
     pub(crate) months: Arc<LedgerMonths>,
     pub(crate) lease: Lease,
     pub(crate) spending_queue: SpendingQueue,
-    pub(crate) decision_turns: Arc<DecisionTurns>,
     pub(crate) audited: AuditedSteps,
 }
 
@@ -103,7 +101,7 @@ impl PostgresStore {
         let write_slot = Arc::new(WriteSlot::empty(PostgresConnector { options }));
         let db = Db::new(
             Pool::Postgres(reader.clone()),
-            Pool::Postgres(long_reader.clone()),
+            Pool::Postgres(long_reader),
             Writers::Pool(reader.clone()),
         );
         let writer = WriterId::draw(&OsRandomness);
@@ -111,20 +109,8 @@ impl PostgresStore {
         let database = PostgresLedger::new(Arc::clone(&write_slot), Arc::clone(&months));
         let ledger = LedgerWriter::start(writer, database, SystemClock);
         let (lease, spending_queue) = (Lease::new(db.clone(), writer), SpendingQueue::new(MAX_RESERVING));
-        let decision_turns = Arc::new(DecisionTurns::default());
-        let audited = AuditedSteps::new(db.clone(), writer, Arc::clone(&decision_turns));
-        Ok(Self {
-            db,
-            reader,
-            long_reader,
-            write_slot,
-            ledger,
-            months,
-            lease,
-            spending_queue,
-            decision_turns,
-            audited,
-        })
+        let audited = AuditedSteps::new(db.clone(), writer);
+        Ok(Self { db, reader, write_slot, ledger, months, lease, spending_queue, audited })
     }
 
     pub(crate) async fn writer(&self) -> Result<PoolConnection<Postgres>, StoreError> {

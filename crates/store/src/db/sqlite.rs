@@ -4,8 +4,8 @@
 use crate::StoreError;
 use crate::accounts::spending::HasSpendingQueue;
 use crate::accounts::spending_queue::SpendingQueue;
-use crate::audit::step::{AuditedSteps, DecisionTurns, HasAudit};
-use crate::db::error_codes::{ANSWER_TIMEOUT, STATEMENT_TIMEOUT, closed, explain, explain_opening, is_busy};
+use crate::audit::step::{AuditedSteps, HasAudit};
+use crate::db::error_codes::{ANSWER_TIMEOUT, STATEMENT_TIMEOUT, explain_opening, is_busy};
 use crate::db::write_slot::{Connector, WriteSlot};
 use crate::db::{Conn, Db, HasDb, Pool, Writers, migrate};
 use crate::leases::lease::{HasLease, Lease};
@@ -13,12 +13,11 @@ use crate::ledger::sqlite::SqliteLedger;
 use crate::ledger::writer::{HasLedger, LedgerWriter};
 use chancery_domain::{OsRandomness, SystemClock, WriterId};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{ConnectOptions, Connection, SqliteConnection, SqlitePool};
+use sqlx::{ConnectOptions, Connection, SqliteConnection};
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::MappedMutexGuard;
 
 /// Each reading connection is a thread; reads are short, so a few serve many requests.
 const MAX_READERS: u32 = 4;
@@ -37,13 +36,10 @@ const SET_UP_RETRY: Duration = Duration::from_millis(10);
 /// The store in one file of one machine.
 pub struct SqliteStore {
     pub(crate) db: Db,
-    pub(crate) reader: SqlitePool,
-    pub(crate) long_reader: SqlitePool,
     pub(crate) write_slot: Arc<WriteSlot<SqliteConnector>>,
     pub(crate) ledger: LedgerWriter,
     pub(crate) lease: Lease,
     pub(crate) spending_queue: SpendingQueue,
-    pub(crate) decision_turns: Arc<DecisionTurns>,
     pub(crate) audited: AuditedSteps,
 }
 
@@ -72,34 +68,13 @@ impl SqliteStore {
         SqliteConnector::disconnect(connection).await;
         let long_reader = pool(MAX_LONG_READERS).connect_lazy_with(read_options(file));
         let write_slot = Arc::new(WriteSlot::empty(SqliteConnector { options: write_options(file) }));
-        let db = Db::new(
-            Pool::Sqlite(reader.clone()),
-            Pool::Sqlite(long_reader.clone()),
-            Writers::Slot(Arc::clone(&write_slot)),
-        );
+        let db =
+            Db::new(Pool::Sqlite(reader), Pool::Sqlite(long_reader), Writers::Slot(Arc::clone(&write_slot)));
         let writer = WriterId::draw(&OsRandomness);
         let ledger = LedgerWriter::start(writer, SqliteLedger::new(Arc::clone(&write_slot)), SystemClock);
         let (lease, spending_queue) = (Lease::new(db.clone(), writer), SpendingQueue::new(MAX_RESERVING));
-        let decision_turns = Arc::new(DecisionTurns::default());
-        let audited = AuditedSteps::new(db.clone(), writer, Arc::clone(&decision_turns));
-        Ok(Self {
-            db,
-            reader,
-            long_reader,
-            write_slot,
-            ledger,
-            lease,
-            spending_queue,
-            decision_turns,
-            audited,
-        })
-    }
-
-    pub(crate) async fn writer(&self) -> Result<MappedMutexGuard<'_, SqliteConnection>, StoreError> {
-        if self.reader.is_closed() {
-            return Err(closed());
-        }
-        self.write_slot.hold().await.map_err(|error| explain(&error))
+        let audited = AuditedSteps::new(db.clone(), writer);
+        Ok(Self { db, write_slot, ledger, lease, spending_queue, audited })
     }
 
     /// How many commits have carried settled rows since the store was opened.
@@ -273,10 +248,10 @@ mod tests {
         assert_eq!(pragma(&mut writer, "secure_delete").await, "1");
         assert_eq!(busy_timeout_ms(&mut writer).await, 0, "refusals come at once, for `patience` to wait");
         drop(writer);
-        let mut reader = store.reader.acquire().await.unwrap();
+        let mut reader = read_options(&folder.path().join("chancery.db")).connect().await.unwrap();
         assert_eq!(pragma(&mut reader, "journal_mode").await, "wal");
         assert_eq!(busy_timeout_ms(&mut reader).await, 5000);
-        assert!(sqlx::query("DELETE FROM accounts").execute(&mut *reader).await.is_err());
+        assert!(sqlx::query("DELETE FROM accounts").execute(&mut reader).await.is_err());
     }
 
     fn row(number: usize, account: AccountId, key: KeyId) -> UsageRow {

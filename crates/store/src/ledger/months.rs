@@ -7,7 +7,7 @@
 //! 3. Where rows of a month lie there when its partition is made, (1) moves them into it.
 
 use crate::db::error_codes::{
-    explain, is_check_violation, is_connection_lost, is_there_already, within_time,
+    explain, is_check_violation, is_connection_lost, is_there_already, with_timeout,
 };
 use crate::db::postgres::PostgresStore;
 use crate::db::sqlite::SqliteStore;
@@ -46,7 +46,7 @@ impl LedgerMonths {
         batch: &Batch<'_>,
     ) -> Result<(), sqlx::Error> {
         for month in self.unseen(batch) {
-            let seen = match within_time(add(month, connection)).await {
+            let seen = match with_timeout(add(month, connection)).await {
                 Err(error) if is_connection_lost(&error) => return Err(error),
                 Err(error) => {
                     tracing::warn!(%error, %month, "the ledger's partition for this month could not be made; its rows go with the others for now");
@@ -136,9 +136,9 @@ impl Months for PostgresStore {
         let mut outcome = Ok(());
         for month in self.months.due(now) {
             let mut connection = self.writer().await?;
-            let made = match within_time(add(month, &mut connection)).await {
+            let made = match with_timeout(add(month, &mut connection)).await {
                 Err(error) if is_check_violation(&error) => {
-                    within_time(add_and_move(month, &mut connection)).await
+                    with_timeout(add_and_move(month, &mut connection)).await
                 }
                 made => made,
             };

@@ -2,7 +2,7 @@
 
 use crate::KeptReply;
 use crate::db::Conn;
-use crate::db::error_codes::{is_unique_violation, undone_because, within_time};
+use crate::db::error_codes::{is_unique_violation, undone_because, with_timeout};
 use crate::db::postgres::PostgresConnector;
 use crate::db::write_slot::WriteSlot;
 use crate::ledger::batch::{Batch, DaySum, stored_count};
@@ -88,7 +88,7 @@ impl LedgerDatabase for PostgresLedger {
     async fn head(&self, writer: WriterId) -> Result<ChainHead, sqlx::Error> {
         let outcome = {
             let mut connection = self.slot.hold().await?;
-            within_time(read_head(&mut Conn::from(&mut *connection), writer)).await
+            with_timeout(read_head(&mut Conn::from(&mut *connection), writer)).await
         };
         Ok(self.slot.unless_broken(outcome).await?.unwrap_or_default())
     }
@@ -144,7 +144,7 @@ impl LedgerDatabase for PostgresLedger {
                     .bind(kept(|kept| i64::from(kept.cached_tokens)))
                     .bind(kept(|kept| kept.expires_at.0)),
             };
-            within_time(append.execute(&mut *connection)).await
+            with_timeout(append.execute(&mut *connection)).await
         }
         .await;
         match outcome {
@@ -163,7 +163,7 @@ impl LedgerDatabase for PostgresLedger {
     async fn stored(&self, request: &RequestId) -> Result<Option<UsageRow>, sqlx::Error> {
         let outcome = {
             let mut connection = self.slot.hold().await?;
-            within_time(read_row(&mut Conn::from(&mut *connection), request)).await
+            with_timeout(read_row(&mut Conn::from(&mut *connection), request)).await
         };
         self.slot.unless_broken(outcome).await
     }
