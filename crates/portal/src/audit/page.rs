@@ -12,7 +12,7 @@ use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use chancery_domain::{Action, Asker, Decision, Role, UnixMillis};
+use chancery_domain::{Action, AuditRow, Decision, EventKind, PersonRef, Role, UnixMillis};
 use chancery_policy::{ReadAudit, TheFirm};
 use chancery_store::{AUDIT_ROWS_PER_PAGE, AuditLine, AuditTurn};
 use chancery_web::{Refusal, page, wants_json};
@@ -167,7 +167,10 @@ fn actions(filters: &Filters) -> Vec<Choice> {
     let chosen = filters.typed.action.as_str();
     let actions = Action::ALL.iter().map(|action| (action.as_str(), words::name(*action)));
     let events = EventKind::ALL.iter().map(|kind| (kind.as_str(), words::event_name(*kind)));
-    actions.chain(events).map(|(value, words)| Choice::new(value, words, value == chosen)).collect()
+    actions
+        .chain(events)
+        .map(|(value, words)| Choice::new(value.to_owned(), words.to_owned(), chosen))
+        .collect()
 }
 
 fn as_json(filters: &Filters, lines: &[AuditLine]) -> Response {
