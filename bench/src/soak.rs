@@ -13,6 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
+#[cfg(test)]
+mod tests;
+
 const PREAMBLE: &str = "You are the assistant of a consulting firm and help its partners with their letters, notes and \
     invoices. Answer in plain English and in full sentences, keep every name and every figure exactly as it was given, \
     say what was promised and by when, and never add anything that is not in the notes. Be polite to clients, also where \

@@ -1,6 +1,6 @@
 //! A forgotten password.
 
-use crate::served::{Browser, PASSWORD, Reply, Served};
+use super::served::{Browser, PASSWORD, Reply, Served};
 use chancery_domain::{Clock as _, EventOrigin, Identity, OsRandomness, Role, SecretToken, SessionTimes};
 use chancery_store::{Arrival, NewSession};
 use std::time::Duration;

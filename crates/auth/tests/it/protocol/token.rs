@@ -1,6 +1,6 @@
 //! `/token`.
 
-use crate::served::{ISSUER, SECRET, Served, claims, exchange_form};
+use super::served::{ISSUER, SECRET, Served, claims, exchange_form};
 use axum::http::Method;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -42,7 +42,7 @@ async fn a_code_becomes_an_id_token_with_exactly_what_was_allowed() {
     let code = served.code(&browser, &[("scope", "openid profile"), ("nonce", "")]).await;
     let tokens = served.exchange(&code).await.json();
     assert_eq!(tokens["scope"], "openid");
-    let claims = crate::served::claims(tokens["id_token"].as_str().unwrap());
+    let claims = super::served::claims(tokens["id_token"].as_str().unwrap());
     for absent in ["email", "email_verified", "nonce"] {
         assert_eq!(claims[absent], Value::Null, "{absent}");
     }
@@ -54,7 +54,7 @@ async fn a_public_application_proves_itself_by_its_verifier_alone() {
     let browser = served.sign_in(&served.account("ann@example.com").await).await;
     let public = [("client_id", "public")];
     let code =
-        served.allow(&browser, &crate::served::authorize_path(&public)).await.returned()["code"].clone();
+        served.allow(&browser, &super::served::authorize_path(&public)).await.returned()["code"].clone();
     let form = exchange_form(&code, &[("client_id", "public"), ("client_secret", "")]);
     assert_eq!(served.token(None, &form).await.status, 200);
 }

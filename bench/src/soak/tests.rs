@@ -1,6 +1,7 @@
-//! The soak of `engine_soak`, for as long as a test may take.
+//! The soak of `engine_soak`, for as long as a test may take. Here and not in a program of its own, because cargo builds every
+//! measurement before such a program runs.
 
-use chancery_bench::soak::{self, Soak};
+use super::{Soak, run};
 use chancery_domain::SystemClock;
 use chancery_engine_cpu::{CpuEngine, LoadOptions};
 use std::path::PathBuf;
@@ -25,7 +26,7 @@ async fn a_crowd_of_accounts_gets_its_own_texts_and_leaves_nothing_behind() {
         max_stall: Duration::from_secs(20),
         max_growth_bytes: 32_000_000,
     };
-    let seen = soak::run(Arc::new(engine), soak, Arc::new(SystemClock), |_| {}).await.unwrap();
+    let seen = run(Arc::new(engine), soak, Arc::new(SystemClock), |_| {}).await.unwrap();
     assert_eq!((seen.requests, seen.stalls), (300, 0));
     let each = [seen.at_limit, seen.stopped, seen.cancelled, seen.left];
     assert!(each.iter().all(|count| *count > 0) && seen.cached_tokens > 0, "{seen:?}");

@@ -1,7 +1,7 @@
 //! A whole sign-in by the `openidconnect` crate, over TCP: it checks signature, issuer, audience, nonce, times and
 //! `at_hash` by itself.
 
-use crate::served::{SECRET, Served};
+use super::served::{SECRET, Served};
 use chancery_domain::{Clock, ManualClock, SystemClock};
 use openidconnect::core::{CoreAuthenticationFlow, CoreClient, CoreGenderClaim, CoreUserInfoClaims};
 use openidconnect::{

@@ -1,6 +1,6 @@
 //! `/authorize`: who is told what, and when nobody is asked anything.
 
-use crate::served::{Browser, CALLBACK, Served, authorize_path, claims, encoded};
+use super::served::{Browser, CALLBACK, Served, authorize_path, claims, encoded};
 use chancery_domain::Clock as _;
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Signing in and out.
 
-use crate::served::{PASSWORD, Served};
+use super::served::{PASSWORD, Served};
 use axum::http::Method;
 
 #[tokio::test]

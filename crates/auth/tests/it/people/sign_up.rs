@@ -1,6 +1,6 @@
 //! Signing up, with proof of the mailbox.
 
-use crate::served::{Browser, PASSWORD, Reply, Served};
+use super::served::{Browser, PASSWORD, Reply, Served};
 use std::time::Duration;
 
 async fn sign_up(browser: &mut Browser, email: &str) -> Reply {

@@ -1,6 +1,6 @@
 //! `/jwks.json`, and keys that take over from each other while people sign in.
 
-use crate::served::{Browser, Served};
+use super::served::{Browser, Served};
 use chancery_auth::protocol_upkeep;
 use chancery_domain::{Clock, OsRandomness, SecretToken, TokenHash, UnixMillis};
 use chancery_store::{ConsentQuestion, SigningKey};

@@ -1,6 +1,6 @@
 //! The consent page and its form.
 
-use crate::served::{Browser, Served, authorize_path};
+use super::served::{Browser, Served, authorize_path};
 use std::time::Duration;
 
 #[tokio::test]

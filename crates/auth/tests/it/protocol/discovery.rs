@@ -1,6 +1,6 @@
 //! `/.well-known/openid-configuration`.
 
-use crate::served::{Browser, ISSUER, Served};
+use super::served::{Browser, ISSUER, Served};
 use serde_json::json;
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! `/userinfo`.
 
-use crate::served::{Browser, Served};
+use super::served::{Browser, Served};
 use axum::http::Method;
 use serde_json::json;
 use std::time::Duration;

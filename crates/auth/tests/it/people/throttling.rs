@@ -1,6 +1,6 @@
 //! How much may be tried: by address, whether it has an account or not, and by place.
 
-use crate::served::{PASSWORD, Served};
+use super::served::{PASSWORD, Served};
 use std::time::Duration;
 
 #[tokio::test]

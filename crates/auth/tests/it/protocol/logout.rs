@@ -1,6 +1,6 @@
 //! `/logout`.
 
-use crate::served::{Browser, SIGNED_OUT, Served, authorize_path, encoded};
+use super::served::{Browser, SIGNED_OUT, Served, authorize_path, encoded};
 use std::time::Duration;
 
 async fn is_signed_in(served: &Served, browser: &Browser) -> bool {
