@@ -1,6 +1,6 @@
 //! What a decision leaves behind.
 
-use crate::acts::{Act, Resource};
+use crate::acts::{Act, ListClients, Resource};
 use chancery_domain::{Asked, Asker, AuditRow, ClientId, Decision, PersonId};
 use std::marker::PhantomData;
 
@@ -62,14 +62,16 @@ impl<A: Act> Permit<A> {
         self.owner
     }
 
-    /// Which clients the asker may read.
-    pub fn scope(&self) -> Scope {
-        self.scope
-    }
-
     /// What goes on record.
     pub fn to_audit_row(&self) -> AuditRow {
         AuditRow { asked: self.asked.clone(), decision: Decision::Allowed }
+    }
+}
+
+impl Permit<ListClients> {
+    /// Which clients the asker may read.
+    pub fn scope(&self) -> Scope {
+        self.scope
     }
 }
 
