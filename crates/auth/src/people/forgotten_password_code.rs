@@ -18,7 +18,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use chancery_domain::{EmailAddress, Identity, MailCode};
 use chancery_store::ProviderAccount;
-use chancery_web::{Refusal, page};
+use chancery_web::{ErrorPage, page};
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ fn show_page(
     under_way: &UnderWay,
     problems: Problems,
     code: &str,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorPage> {
     let status = if problems.any() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
     let template = ForgottenPasswordCodePage {
         firm_name: &provider.settings.firm_name,
@@ -62,7 +62,7 @@ fn show_page(
 pub(crate) async fn show(
     State(provider): State<Arc<Provider>>,
     headers: HeaderMap,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorPage> {
     match under_way(&provider, ERRAND, &headers).await? {
         Some(under_way) => show_page(&provider, &under_way, Problems::default(), ""),
         None => Ok(see_other(ERRAND.start())),
@@ -74,7 +74,7 @@ pub(crate) async fn send(
     place: Place,
     headers: HeaderMap,
     Posted(fields): Posted<Fields>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorPage> {
     let Some(under_way) = under_way(&provider, ERRAND, &headers).await? else { return Err(gone(ERRAND)) };
     let email = &under_way.proof.email;
     // The password is looked at first: a code is not used up by a password that cannot be taken.
@@ -130,7 +130,7 @@ pub(crate) async fn resend(
     State(provider): State<Arc<Provider>>,
     place: Place,
     headers: HeaderMap,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorPage> {
     let Some(under_way) = under_way(&provider, ERRAND, &headers).await? else { return Err(gone(ERRAND)) };
     under_way.resend(&provider, place).await?;
     Ok(see_other("/forgotten-password/code"))

@@ -1,19 +1,19 @@
 //! The portal as a client of the generation API: over HTTP within bounds of time and size, never where a reply would send
 //! it. What it asks for: the models, a count, a draft.
 
-use super::DraftingSettings;
 use super::fault::{ApiRefusal, Fault, Trouble};
 use super::limits::{
     IDLE_CONNECTION_KEPT, MAX_REPLY_BYTES, OFFER_MAX_AGE, OFFER_RETRY_AFTER, PATIENCE, Patience,
 };
 use super::offer::{Models, Offer};
+use super::settings::DraftingSettings;
 use super::stream::DraftStream;
+use crate::error_chain::error_chain;
 use axum::http::header::RETRY_AFTER;
 use chancery_domain::Clock;
 use reqwest::{RequestBuilder, Response};
 use serde::Deserialize;
 use serde_json::json;
-use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -72,7 +72,7 @@ impl Drafter {
             .connect_timeout(patience.connect);
         // A proxy of the network cannot reach what listens on this machine alone.
         let builder = if url.scheme() == "http" { builder.no_proxy() } else { builder };
-        let http = builder.build().map_err(|error| DraftingError(whole_story(error)))?;
+        let http = builder.build().map_err(|error| DraftingError(error_chain(&error.without_url())))?;
         Ok(Self { settings, http, patience, clock, remembered: tokio::sync::Mutex::default() })
     }
 
@@ -187,17 +187,5 @@ fn of_failed_sending(error: reqwest::Error) -> Fault {
         error if error.is_timeout() => Trouble::TookTooLong,
         _ => Trouble::CutOff,
     };
-    Fault::new(trouble, whole_story(error))
-}
-
-/// An error and what is behind it, on one line, without the address.
-pub(super) fn whole_story(error: reqwest::Error) -> String {
-    let error = error.without_url();
-    let mut text = error.to_string();
-    let mut behind = error.source();
-    while let Some(error) = behind {
-        text = format!("{text}: {error}");
-        behind = error.source();
-    }
-    text
+    Fault::new(trouble, error_chain(&error.without_url()))
 }

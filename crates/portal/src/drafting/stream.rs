@@ -6,6 +6,7 @@ use super::fault::{ApiError, Fault, Trouble};
 use super::limits::{MAX_DRAFT_BYTES, MAX_STREAM_BYTES, Patience};
 use super::offer::Offer;
 use super::receipt::Receipt;
+use crate::error_chain::error_chain;
 use serde::Deserialize;
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -110,7 +111,7 @@ impl DraftStream {
         let chunk = match chunk {
             Ok(Some(chunk)) => chunk,
             Ok(None) => return Err(cut_off("the stream ended without its last event".to_owned())),
-            Err(error) => return Err(cut_off(super::api::whole_story(error))),
+            Err(error) => return Err(cut_off(error_chain(&error.without_url()))),
         };
         self.silence = Box::pin(sleep(self.patience.silence));
         self.bytes += chunk.len();

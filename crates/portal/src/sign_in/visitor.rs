@@ -1,11 +1,11 @@
 //! Who asks, as far as the connection and the browser tell: enough for people to recognise their own sessions by.
 
-use crate::sign_in::session;
+use crate::sign_in::session_cookie::sent_session;
 use axum::extract::{ConnectInfo, FromRequestParts};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use chancery_domain::TokenHash;
-use chancery_web::Refusal;
+use chancery_web::ErrorPage;
 use std::net::SocketAddr;
 
 #[derive(Clone, Debug)]
@@ -18,17 +18,13 @@ pub(crate) struct Visitor {
     pub(crate) session: Option<TokenHash>,
 }
 
-/// A browser with two sessions is refused here, so that nothing is taken or tried for it.
+/// A browser with two sessions is rejected here, so that nothing is taken or tried for it.
 impl<S: Send + Sync> FromRequestParts<S> for Visitor {
-    type Rejection = Refusal;
+    type Rejection = ErrorPage;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
-        session::refuse_two(&parts.headers)?;
-        Ok(Self {
-            place: place(parts),
-            browser: browser(&parts.headers),
-            session: session::sent_token(&parts.headers),
-        })
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ErrorPage> {
+        let session = sent_session(&parts.headers)?;
+        Ok(Self { place: place(parts), browser: browser(&parts.headers), session })
     }
 }
 

@@ -6,6 +6,7 @@ mod audit;
 mod bars;
 mod books;
 mod browser;
+mod capabilities;
 mod clients;
 mod codes;
 mod database;
@@ -23,7 +24,9 @@ mod sessions;
 mod team;
 mod usage;
 
-use crate::sign_in::finish::{Proven, Visitor, arrive};
+use crate::error::PageError;
+use crate::sign_in::finish::{Proven, sign_in};
+use crate::sign_in::visitor::Visitor;
 use crate::{IdentitySettings, Portal, PortalSettings, PublicApi, SecondFactor, router};
 use axum::extract::State;
 use axum::response::Response;
@@ -36,7 +39,7 @@ use chancery_domain::{
 use chancery_mail::{MailRoute, Mailer};
 use chancery_policy::Policy;
 use chancery_store::{DatabaseUrl, Store};
-use chancery_web::{Refusal, Surroundings, TrustedProxies, surround};
+use chancery_web::{Surroundings, TrustedProxies, surround};
 use postgres::PostgresDatabase;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -219,8 +222,8 @@ fn arrivals_route(portal: &Arc<Portal>) -> Router {
         State(portal): State<Arc<Portal>>,
         visitor: Visitor,
         Extension(proven): Extension<Proven>,
-    ) -> Result<Response, Refusal> {
-        arrive(&portal, proven, &visitor).await
+    ) -> Result<Response, PageError> {
+        sign_in(&portal, proven, &visitor).await
     }
     let surroundings = Surroundings {
         surface: "portal",

@@ -2,8 +2,9 @@
 //! that the portal starts while its provider is down, and are remembered for a while.
 
 use super::fault::Fault;
-use super::http::{HttpFault, ProviderHttp, is_safe, whole_story};
+use super::http::{HttpFault, ProviderHttp, is_safe};
 use super::limits::{DISCOVERY_MAX_AGE, DISCOVERY_RETRY_AFTER, KEYS_MAX_AGE, KEYS_REFETCH_INTERVAL};
+use crate::error_chain::error_chain;
 use chancery_domain::Clock;
 use oauth2::AuthType;
 use openidconnect::core::{
@@ -230,6 +231,6 @@ fn explain(what: &str, error: &DiscoveryError<HttpFault>) -> Fault {
     match error {
         DiscoveryError::Request(fault) => fault.fault(what),
         DiscoveryError::Response(_, _, why) => Fault::Lying(format!("{what}: {why}")),
-        other => Fault::Lying(format!("{what}: {}", whole_story(other))),
+        other => Fault::Lying(format!("{what}: {}", error_chain(other))),
     }
 }

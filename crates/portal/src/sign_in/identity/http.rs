@@ -3,10 +3,10 @@
 
 use super::fault::Fault;
 use super::limits::{CONNECT_TIMEOUT, MAX_REPLY_BYTES, REQUEST_TIMEOUT};
+use crate::error_chain::error_chain;
 use openidconnect::http::StatusCode;
 use openidconnect::url::{Host, Url};
 use openidconnect::{AsyncHttpClient, HttpRequest, HttpResponse};
-use std::error::Error;
 use std::pin::Pin;
 
 pub(super) struct ProviderHttp {
@@ -42,12 +42,12 @@ impl ProviderHttp {
             .timeout(REQUEST_TIMEOUT);
         // A proxy of the network cannot reach what listens on this machine alone.
         let builder = if is_on_this_machine(issuer) { builder.no_proxy() } else { builder };
-        Ok(Self { client: builder.build().map_err(|error| whole_story(&error))? })
+        Ok(Self { client: builder.build().map_err(|error| error_chain(&error))? })
     }
 
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpFault> {
         let request =
-            reqwest::Request::try_from(request).map_err(|error| HttpFault::Unusable(whole_story(&error)))?;
+            reqwest::Request::try_from(request).map_err(|error| HttpFault::Unusable(error_chain(&error)))?;
         if !is_safe(request.url()) {
             return Err(HttpFault::NotSafe(origin(request.url())));
         }
@@ -88,7 +88,7 @@ impl<'c> AsyncHttpClient<'c> for ProviderHttp {
 impl HttpFault {
     fn of(error: reqwest::Error) -> Self {
         let is_timeout = error.is_timeout();
-        let text = whole_story(&error.without_url());
+        let text = error_chain(&error.without_url());
         if is_timeout { Self::TimedOut(text) } else { Self::Unreachable(text) }
     }
 
@@ -120,17 +120,6 @@ fn is_on_this_machine(url: &Url) -> bool {
 /// Without path and query: what is in those is nobody's business.
 fn origin(url: &Url) -> String {
     url.origin().ascii_serialization()
-}
-
-/// An error and what is behind it, on one line.
-pub(super) fn whole_story(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut behind = error.source();
-    while let Some(error) = behind {
-        text = format!("{text}: {error}");
-        behind = error.source();
-    }
-    text
 }
 
 #[cfg(test)]
