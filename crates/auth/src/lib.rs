@@ -17,7 +17,7 @@ pub use upkeep::keep_tidy;
 
 use axum::Router;
 use chancery_store::StoreError;
-use chancery_web::{Refusal, Surroundings, surround};
+use chancery_web::{ErrorPage, Surroundings, surround};
 use std::sync::Arc;
 
 /// Forms of a few fields.
@@ -43,6 +43,6 @@ pub fn router(provider: Arc<Provider>) -> Router {
 }
 
 /// The store does not do as it should: the reader is told that nothing was changed, the log what it was.
-fn refused(error: &StoreError) -> Refusal {
-    Refusal::unavailable(error.to_string())
+fn refused(error: &StoreError) -> ErrorPage {
+    ErrorPage::unavailable(error.to_string())
 }

@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{Clock, EmailAddress, LocalPath, Randomness, SecretToken, UnixMillis};
 use chancery_store::{NewProviderAccount, NewProviderSession, ProviderAccount, Store, StoreError};
-use chancery_web::{Cookie, Refusal, SentCookie, sent_cookie, sent_cookies};
+use chancery_web::{Cookie, ErrorPage, SentCookie, sent_cookie, sent_cookies};
 
 pub(crate) const SESSION_COOKIE: Cookie = Cookie { name: "auth_session", path: "/" };
 
@@ -22,7 +22,7 @@ pub(crate) struct SignedInAccount {
 pub(crate) async fn signed_in(
     provider: &Provider,
     headers: &HeaderMap,
-) -> Result<Option<SignedInAccount>, Refusal> {
+) -> Result<Option<SignedInAccount>, ErrorPage> {
     refuse_two_sessions(headers)?;
     let Some(token) = session_token(headers) else { return Ok(None) };
     let now = provider.clock.now();
@@ -40,11 +40,11 @@ pub(crate) fn session_token(headers: &HeaderMap) -> Option<SecretToken> {
 }
 
 /// Before anything that a second session would undo: a browser that sends two is told so, instead of signing in for ever.
-pub(crate) fn refuse_two_sessions(headers: &HeaderMap) -> Result<(), Refusal> {
+pub(crate) fn refuse_two_sessions(headers: &HeaderMap) -> Result<(), ErrorPage> {
     if sent_cookie(headers, SESSION_COOKIE.name) != SentCookie::Several {
         return Ok(());
     }
-    let refusal = Refusal::new(
+    let refusal = ErrorPage::new(
         StatusCode::BAD_REQUEST,
         "two_sessions",
         "Your browser sent two sessions",
@@ -56,7 +56,7 @@ pub(crate) fn refuse_two_sessions(headers: &HeaderMap) -> Result<(), Refusal> {
             "Sign in again. If this page comes back, remove this site\u{2019}s cookies in the browser\u{2019}s settings \
              first.",
         )
-        .way_on("/sign-in", "Go to sign-in")
+        .next_link("/sign-in", "Go to sign-in")
         .with_cookie(SESSION_COOKIE.take_back())
         .logged("two cookies named auth_session in one request"))
 }
@@ -93,7 +93,7 @@ pub(crate) async fn begin_session(
     provider: &Provider,
     headers: &HeaderMap,
     account: &ProviderAccount,
-) -> Result<HeaderValue, Refusal> {
+) -> Result<HeaderValue, ErrorPage> {
     end_session(provider, headers).await?;
     let token = SecretToken::generate(provider.randomness.as_ref());
     let new = NewProviderSession {
@@ -105,11 +105,11 @@ pub(crate) async fn begin_session(
     provider.store.start_provider_session(new).await.map_err(|error| refused(&error))?;
     SESSION_COOKIE
         .set(token.reveal(), None)
-        .ok_or_else(|| Refusal::internal("a session's token does not fit a header"))
+        .ok_or_else(|| ErrorPage::internal("a session's token does not fit a header"))
 }
 
 /// Ends it on the server, and where the browser sent several, all of them; the reply takes the cookie back.
-pub(crate) async fn end_session(provider: &Provider, headers: &HeaderMap) -> Result<(), Refusal> {
+pub(crate) async fn end_session(provider: &Provider, headers: &HeaderMap) -> Result<(), ErrorPage> {
     for token in sent_cookies(headers, SESSION_COOKIE.name).filter_map(SecretToken::parse) {
         provider.store.end_provider_session(token.hash()).await.map_err(|error| refused(&error))?;
     }

@@ -1,6 +1,6 @@
 //! What a decision leaves behind.
 
-use crate::acts::{Act, Resource};
+use crate::acts::{Act, ListClients, Resource};
 use chancery_domain::{Asked, Asker, AuditEvent, AuditRow, AuditedDecision, ClientId, Decision, PersonId};
 use std::marker::PhantomData;
 
@@ -62,11 +62,6 @@ impl<A: Act> Permit<A> {
         self.owner
     }
 
-    /// Which clients the asker may read.
-    pub fn scope(&self) -> Scope {
-        self.scope
-    }
-
     /// What goes on record.
     pub fn to_audit_row(&self) -> AuditRow {
         AuditRow::decision(self.asked.clone(), Decision::Allowed)
@@ -81,6 +76,13 @@ impl<A: Act> Permit<A> {
     /// The same, for a client that has been created.
     pub fn to_audit_row_of(&self, created: ClientId) -> AuditRow {
         AuditRow::decision(Asked { client: Some(created), ..self.asked.clone() }, Decision::Allowed)
+    }
+}
+
+impl Permit<ListClients> {
+    /// Which clients the asker may read.
+    pub fn scope(&self) -> Scope {
+        self.scope
     }
 }
 

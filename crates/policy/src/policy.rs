@@ -7,6 +7,7 @@ use cedar_policy::{
     Authorizer, Context, Decision, Entities, PolicySet, Request, Schema, ValidationMode, Validator,
 };
 use chancery_domain::{Action, Asked, Asker, RequestId, UnixMillis};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const POLICIES: &str = include_str!("../../../policies/portal.cedar");
 const SCHEMA: &str = include_str!("../../../policies/portal.cedarschema");
@@ -17,6 +18,7 @@ pub struct Policy {
     policies: PolicySet,
     names: Names,
     authorizer: Authorizer,
+    evaluations: AtomicU64,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +59,7 @@ impl Policy {
             return Err(PolicyError::Invalid(validity.to_string()));
         }
         let names = Names::parse().map_err(PolicyError::Schema)?;
-        Ok(Self { policies, names, authorizer: Authorizer::new() })
+        Ok(Self { policies, names, authorizer: Authorizer::new(), evaluations: AtomicU64::new(0) })
     }
 
     /// Asks whether this may be done. Whatever the answer, it goes to the store: a permit with the step that it is for, a
@@ -71,7 +73,7 @@ impl Policy {
         let Asking { by, at, request_id } = asking;
         let asked = Asked { by: *by, action: A::ACTION, client, at: *at, request_id: request_id.clone() };
         match self.allows(*by, A::ACTION, resource) {
-            true => Ok(Permit::new(asked, resource, self.scope(*by))),
+            true => Ok(Permit::new(asked, resource, self.scope(*by, A::ACTION))),
             false => Err(Denial::new(asked)),
         }
     }
@@ -82,10 +84,16 @@ impl Policy {
         self.allows(by, A::ACTION, about.resource())
     }
 
-    /// Whoever may read a client that is nobody's may read them all.
-    fn scope(&self, by: Asker) -> Scope {
+    /// How often Cedar was asked so far, so that a test can count what a page costs.
+    pub fn evaluations(&self) -> u64 {
+        self.evaluations.load(Ordering::Relaxed)
+    }
+
+    /// Whoever may read a client that is nobody's may read them all. No other permit lists any, so nothing is asked for it.
+    fn scope(&self, by: Asker, action: Action) -> Scope {
         let nobodys = Resource::Client { id: None, owner: None };
         match by {
+            _ if action != Action::ListClients => Scope::Nothing,
             by if self.allows(by, ReadClient::ACTION, nobodys) => Scope::All,
             by if self.allows(by, Action::ExportClient, nobodys) => Scope::All,
             Asker::Person { id, .. } => Scope::OwnedBy(id),
@@ -95,6 +103,7 @@ impl Policy {
 
     /// What cannot be evaluated is refused.
     fn allows(&self, by: Asker, action: Action, resource: Resource) -> bool {
+        self.evaluations.fetch_add(1, Ordering::Relaxed);
         let (asker, resource) = (self.names.asker(by), self.names.resource(resource));
         let Some(action) = self.names.action(action) else { return false };
         let request = Request::new(asker.uid(), action, resource.uid(), Context::empty(), None);
@@ -178,7 +187,9 @@ mod tests {
         let consultant = person(1, Role::Consultant);
         let permit = POLICY.decide::<ReadClient>(&asking(consultant), client(Some(1))).unwrap();
         assert_eq!(permit.client(), Some(ClientId(1042)));
-        assert_eq!((permit.owner(), permit.scope()), (Some(PersonId(1)), Scope::OwnedBy(PersonId(1))));
+        assert_eq!(permit.owner(), Some(PersonId(1)));
+        let listing = POLICY.decide::<ListClients>(&asking(consultant), TheFirm).unwrap();
+        assert_eq!(listing.scope(), Scope::OwnedBy(PersonId(1)));
         let row = permit.to_audit_row();
         let row = row.as_decision().unwrap();
         assert_eq!(row.decision, chancery_domain::Decision::Allowed);

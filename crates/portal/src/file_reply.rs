@@ -4,7 +4,7 @@
 use axum::body::Body;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use chancery_web::Refusal;
+use chancery_web::ErrorPage;
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 use std::io;
 
@@ -18,16 +18,11 @@ pub(crate) fn file_reply(
     rest: impl Stream<Item = Result<Chunk, io::Error>> + Send + 'static,
 ) -> Response {
     let Ok(disposition) = HeaderValue::from_str(&format!("attachment; filename=\"{name}\"")) else {
-        return Refusal::internal("a file's name cannot be put into a header").into_response();
+        return ErrorPage::internal("a file's name cannot be put into a header").into_response();
     };
     let headers =
         [(header::CONTENT_TYPE, HeaderValue::from_static(kind)), (header::CONTENT_DISPOSITION, disposition)];
     let chunks = stream::once(async { Ok(head) }).chain(rest);
     let chunks = chunks.inspect_err(|error| tracing::error!(%error, "a file was broken off"));
     (headers, Body::from_stream(chunks)).into_response()
-}
-
-/// Before anything was sent.
-pub(crate) fn cannot_write(error: &io::Error) -> Refusal {
-    Refusal::internal(format!("a line of a file cannot be written: {error}"))
 }

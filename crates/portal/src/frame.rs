@@ -1,6 +1,7 @@
 //! What stands around every page of somebody who is signed in (`templates/bar.html`): the firm, the sections that
 //! there are, the person, and the way out.
 
+use crate::authz::capabilities::Capabilities;
 use crate::sign_in::session::{MaybeSignedIn, SignedIn};
 use crate::state::Portal;
 use askama::Template;
@@ -8,7 +9,6 @@ use async_trait::async_trait;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use chancery_domain::Role;
-use chancery_policy::{ReadAccounts, ReadAudit, ReadInvoices, ReadTeam, ReadUsage, TheFirm};
 use chancery_web::Bars;
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(crate) enum Section {
     Audit,
     /// One's own affairs, reached by one's name.
     Sessions,
-    /// Something that is in no section: a refusal.
+    /// Something that is in no section: an error.
     Nowhere,
 }
 
@@ -33,11 +33,7 @@ pub(crate) struct Frame<'a> {
     pub(crate) firm_name: &'a str,
     pub(crate) email: &'a str,
     pub(crate) role: &'static str,
-    pub(crate) has_invoices: bool,
-    pub(crate) has_usage: bool,
-    pub(crate) has_accounts: bool,
-    pub(crate) has_team: bool,
-    pub(crate) has_audit: bool,
+    pub(crate) may: Capabilities,
     section: Section,
 }
 
@@ -50,11 +46,7 @@ impl<'a> Frame<'a> {
                 Role::Consultant => "Consultant",
                 Role::Partner => "Partner",
             },
-            has_invoices: portal.policy.would_allow::<ReadInvoices>(signed_in.asker(), TheFirm),
-            has_usage: portal.policy.would_allow::<ReadUsage>(signed_in.asker(), TheFirm),
-            has_accounts: portal.policy.would_allow::<ReadAccounts>(signed_in.asker(), TheFirm),
-            has_team: portal.policy.would_allow::<ReadTeam>(signed_in.asker(), TheFirm),
-            has_audit: portal.policy.would_allow::<ReadAudit>(signed_in.asker(), TheFirm),
+            may: signed_in.capabilities(portal),
             section,
         }
     }
@@ -70,11 +62,11 @@ struct Bar<'a> {
     frame: Frame<'a>,
 }
 
-/// Above a refusal, so that whoever meets one is not lost. It is made from who asks and from nothing that was asked for.
-pub(crate) struct RefusalBars(pub(crate) Arc<Portal>);
+/// Above an error, so that whoever meets one is not lost. It is made from who asks and from nothing that was asked for.
+pub(crate) struct ErrorBars(pub(crate) Arc<Portal>);
 
 #[async_trait]
-impl Bars for RefusalBars {
+impl Bars for ErrorBars {
     async fn bar_for(&self, asker: &mut Parts) -> Option<String> {
         let Self(portal) = self;
         let MaybeSignedIn(signed_in) = MaybeSignedIn::from_request_parts(asker, portal).await.ok()?;

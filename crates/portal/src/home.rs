@@ -1,12 +1,13 @@
 //! `GET /`: one button for those who are signed out; the others are past it.
 
+use crate::error::PageError;
 use crate::sign_in::session::MaybeSignedIn;
 use crate::state::Portal;
 use askama::Template;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
-use chancery_web::{Refusal, page};
+use chancery_web::page;
 use std::sync::Arc;
 
 #[derive(Template)]
@@ -20,7 +21,7 @@ struct HomePage<'a> {
 pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
     MaybeSignedIn(signed_in): MaybeSignedIn,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     if signed_in.is_some() {
         return Ok(Redirect::to("/clients").into_response());
     }
@@ -30,5 +31,5 @@ pub(crate) async fn handle(
         provider_host: settings.identity.host(),
         company_domain: settings.company_domain.to_string(),
     };
-    page(StatusCode::OK, &home)
+    Ok(page(StatusCode::OK, &home)?)
 }

@@ -8,13 +8,15 @@ mod client_lines;
 mod clients;
 mod csv_line;
 mod drafting;
-mod failure;
+mod error;
 mod file_reply;
 mod frame;
 mod home;
 mod invoices;
+mod path;
 mod routes;
 mod scripts;
+mod settings;
 mod sign_in;
 mod state;
 mod team;
@@ -27,22 +29,25 @@ mod when;
 pub use audit_verification::{AuditVerification, verify_audit};
 pub use client_lines::{write_csv_client, write_csv_head, write_jsonl_client};
 pub use csv_line::write_csv_line;
-pub use drafting::{DRAFTING_ACCOUNT, DraftingError, DraftingSettings};
-pub use sign_in::IdentityError;
-pub use state::{IdentitySettings, Portal, PortalError, PortalSettings, PublicApi, SecondFactor};
+pub use drafting::api::DraftingError;
+pub use drafting::settings::{DRAFTING_ACCOUNT, DraftingSettings};
+pub use settings::{IdentitySettings, PortalSettings, PublicApi, SecondFactor};
+pub use sign_in::identity::provider::IdentityError;
+pub use state::{Portal, PortalError};
 pub use upkeep::keep_tidy;
 
 use axum::Router;
 use chancery_domain::MAX_ENTRY_TEXT_CHARS;
 use chancery_web::{Surroundings, TypedField, surround};
-use frame::RefusalBars;
+use drafting::limits::MAX_FORMER_TEXTS;
+use frame::ErrorBars;
 use std::sync::Arc;
 
 /// The longest text of an entry (`domain::MAX_ENTRY_TEXT_CHARS`), as a form sends it where every letter takes twelve characters,
 /// and as many former texts beside a letter as are kept.
-const MAX_BODY_BYTES: usize = (1 + drafting::MAX_FORMER_TEXTS) * 12 * MAX_ENTRY_TEXT_CHARS + 64 * 1024;
+const MAX_BODY_BYTES: usize = (1 + MAX_FORMER_TEXTS) * 12 * MAX_ENTRY_TEXT_CHARS + 64 * 1024;
 
-/// What people write into the portal's forms, so that a refusal can give it back.
+/// What people write into the portal's forms, so that an error page can give it back.
 const TYPED_FIELDS: &[TypedField] = &[
     TypedField { name: "name", label: "Name" },
     TypedField { name: "contact", label: "Contact" },
@@ -74,7 +79,7 @@ pub fn router(portal: Arc<Portal>) -> Router {
         max_body_bytes: MAX_BODY_BYTES,
         open_to_other_sites: &[],
         typed_fields: TYPED_FIELDS,
-        bars: Some(Arc::new(RefusalBars(Arc::clone(&portal)))),
+        bars: Some(Arc::new(ErrorBars(Arc::clone(&portal)))),
         clock: Arc::clone(&portal.clock),
         randomness: Arc::clone(&portal.randomness),
     };

@@ -1,4 +1,4 @@
-//! What stands above a refusal for somebody whom the surface knows: its sections, the person, and the way out. Only the
+//! What stands above an error page for somebody whom the surface knows: its sections, the person, and the way out. Only the
 //! surface knows any of it, so it says how the bar is made.
 
 use async_trait::async_trait;

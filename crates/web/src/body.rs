@@ -1,7 +1,7 @@
 //! Takes a request's body in before anybody looks at it, within bounds: a page's forms are small, and whoever sends theirs
 //! a byte at a time would hold a place that others need.
 
-use crate::Refusal;
+use crate::error_page::ErrorPage;
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::http::StatusCode;
@@ -12,7 +12,7 @@ use std::time::Duration;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The request with its body, and the body once more.
-pub(crate) async fn take_in(request: Request, max_bytes: usize) -> Result<(Request, Bytes), Refusal> {
+pub(crate) async fn take_in(request: Request, max_bytes: usize) -> Result<(Request, Bytes), ErrorPage> {
     let (parts, body) = request.into_parts();
     match tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, max_bytes).collect()).await {
         Ok(Ok(body)) => {
@@ -24,14 +24,14 @@ pub(crate) async fn take_in(request: Request, max_bytes: usize) -> Result<(Reque
     }
 }
 
-fn too_large(max_bytes: usize) -> Refusal {
+fn too_large(max_bytes: usize) -> ErrorPage {
     let reason = format!("What was sent is larger than this page takes, which is {max_bytes} bytes.");
-    Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", "This is too large", reason)
+    ErrorPage::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", "This is too large", reason)
         .advice("Go back and send less.")
 }
 
-fn too_slow() -> Refusal {
+fn too_slow() -> ErrorPage {
     let reason = format!("What you sent did not arrive within {} seconds.", BODY_TIMEOUT.as_secs());
-    Refusal::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", "That took too long", reason)
+    ErrorPage::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", "That took too long", reason)
         .advice("Nothing was changed. Go back and send it again.")
 }

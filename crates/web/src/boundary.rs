@@ -1,13 +1,18 @@
-//! Around every request for a page: it gets its id, what another site sent is stopped, a panic becomes a 500, refusals get
+//! Around every request for a page: it gets its id, what another site sent is stopped, a panic becomes a 500, errors get
 //! their page, the reply gets its headers, and one log line is written.
+//!
+//! tower-http's layers were weighed and left: its request id takes one that the caller sends, and ours goes into the audit; its
+//! headers are a layer each, ours one loop; its body time-out counts between frames, ours the whole body; compression is the
+//! proxy's, and pages that hold secrets are better sent without.
 
-use crate::refusal::wants_json;
+use crate::bar::Bars;
+use crate::error_page::{ErrorPage, wants_json};
+use crate::favicon::{self, FAVICON_PATH};
 use crate::security_headers::SecurityHeaders;
-use crate::typed::typed_into;
-use crate::{
-    Bars, FAVICON_PATH, Refusal, STYLESHEET_PATH, TrustedProxies, TypedField, body, client_address, favicon,
-    same_origin, stylesheet,
-};
+use crate::stylesheet::{self, STYLESHEET_PATH};
+use crate::trusted_proxies::TrustedProxies;
+use crate::typed::{TypedField, typed_into};
+use crate::{body, client_address, same_origin};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{MatchedPath, Request, State};
@@ -38,7 +43,7 @@ pub struct Surroundings {
     pub open_to_other_sites: &'static [&'static str],
     /// Fields that people write into. Where a form with some is refused, the page gives them back.
     pub typed_fields: &'static [TypedField],
-    /// What stands above refusals. None: nobody has a bar here.
+    /// What stands above errors. None: nobody has a bar here.
     pub bars: Option<Arc<dyn Bars>>,
     pub clock: Arc<dyn Clock>,
     pub randomness: Arc<dyn Randomness>,
@@ -51,7 +56,7 @@ struct Boundary {
 }
 
 /// Puts the boundary around a surface's routes, and adds what is the same on all: the stylesheet, the favicon, and
-/// refusals for what is not there.
+/// errors for what is not there.
 pub fn surround(routes: Router, surroundings: Surroundings) -> Router {
     let is_tls = surroundings.public_url.starts_with("https://");
     let security_headers = SecurityHeaders::new(is_tls, &surroundings.form_targets);
@@ -59,8 +64,8 @@ pub fn surround(routes: Router, surroundings: Surroundings) -> Router {
     routes
         .route(STYLESHEET_PATH, get(stylesheet::handle))
         .route(FAVICON_PATH, get(favicon::handle))
-        .method_not_allowed_fallback(async || Refusal::method_not_allowed())
-        .fallback(async || Refusal::not_found())
+        .method_not_allowed_fallback(async || ErrorPage::method_not_allowed())
+        .fallback(async || ErrorPage::not_found())
         .layer(axum::middleware::from_fn_with_state(boundary, around))
 }
 
@@ -79,26 +84,26 @@ async fn around(State(boundary): State<Boundary>, mut request: Request, next: Ne
     client_address::correct(&mut request, &surroundings.trusted_proxies);
 
     let (parts, request_body) = request.into_parts();
-    // For a refusal's page: it may be for somebody who has a bar, and for somebody who wrote something.
+    // For an error's page: it may be for somebody who has a bar, and for somebody who wrote something.
     let head = (!json).then(|| parts.clone());
     let request = Request::from_parts(parts, request_body);
     let request = match is_allowed {
         true => body::take_in(request, surroundings.max_body_bytes).await,
-        false => Err(Refusal::cross_origin()),
+        false => Err(ErrorPage::cross_origin()),
     };
     let (mut response, sent) = match request {
         Ok((request, sent)) => {
             // A future that panicked is never polled again, so a state that it left half-changed is never seen.
             let response = AssertUnwindSafe(next.run(request)).catch_unwind().await.unwrap_or_else(|panic| {
                 let message = panic_message(panic.as_ref());
-                Refusal::internal(format!("a handler panicked: {message}")).into_response()
+                ErrorPage::internal(format!("a handler panicked: {message}")).into_response()
             });
             (response, sent)
         }
-        Err(refusal) => (refusal.into_response(), Bytes::new()),
+        Err(error) => (error.into_response(), Bytes::new()),
     };
-    let refusal = response.extensions_mut().remove::<Refusal>();
-    if let Some(refusal) = &refusal {
+    let error = response.extensions_mut().remove::<ErrorPage>();
+    if let Some(error) = &error {
         response = match head {
             Some(mut head) => {
                 let bar = match &surroundings.bars {
@@ -106,9 +111,9 @@ async fn around(State(boundary): State<Boundary>, mut request: Request, next: Ne
                     None => None,
                 };
                 let typed = typed_into(surroundings.typed_fields, &head.headers, &sent);
-                refusal.to_page(firm_name, bar.as_deref(), &typed)
+                error.to_page(firm_name, bar.as_deref(), &typed)
             }
-            None => refusal.to_json(),
+            None => error.to_json(),
         };
     }
     security_headers.add_to(response.headers_mut());
@@ -118,8 +123,8 @@ async fn around(State(boundary): State<Boundary>, mut request: Request, next: Ne
 
     let duration = clock.monotonic().saturating_duration_since(started_at);
     let duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    let (status, code) = (response.status().as_u16(), refusal.as_ref().map_or("", |refusal| refusal.code));
-    match refusal.as_ref().and_then(|refusal| refusal.internal.as_deref()) {
+    let (status, code) = (response.status().as_u16(), error.as_ref().map_or("", |error| error.code));
+    match error.as_ref().and_then(|error| error.internal.as_deref()) {
         None => tracing::info!(%request_id, surface, %method, path, status, code, duration_ms, "request"),
         Some(internal) if response.status().is_server_error() => {
             tracing::error!(%request_id, surface, %method, path, status, code, duration_ms, internal, "request failed");

@@ -1,5 +1,8 @@
 //! What is wrong with a form, field by field, in words for the person who filled it in.
 
+use chancery_domain::TextError;
+use std::str::FromStr;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The field's `id`.
@@ -20,6 +23,14 @@ impl Problems {
         self.0.push(Problem { field, text: text.into() });
     }
 
+    /// A text of the domain's, or its problem. `missing` is what to do where nothing was typed.
+    pub fn parse<T>(&mut self, field: &'static str, typed: &str, missing: &str) -> Option<T>
+    where
+        T: FromStr<Err = TextError>,
+    {
+        typed.parse().map_err(|error| self.add(field, text_problem(&error, missing))).ok()
+    }
+
     pub fn any(&self) -> bool {
         !self.0.is_empty()
     }
@@ -33,6 +44,13 @@ impl Problems {
         self.0.iter().find(|problem| problem.field == field).map(|problem| problem.text.as_str())
     }
 
+    /// In one line, each with the name of its field.
+    pub fn in_words(&self) -> String {
+        let words: Vec<_> =
+            self.0.iter().map(|Problem { field, text }| format!("`{field}`: {text}")).collect();
+        words.join(" ")
+    }
+
     /// The summary's heading.
     pub fn heading(&self) -> &'static str {
         match self.0.len() {
@@ -43,4 +61,19 @@ impl Problems {
             _ => "Several things to put right",
         }
     }
+}
+
+/// What to do about a text, in words for its field.
+pub fn text_problem(error: &TextError, missing: &str) -> String {
+    match error {
+        TextError::Missing { .. } => missing.to_owned(),
+        TextError::NotAnEmailAddress => "Write the e-mail address like name@example.com".to_owned(),
+        error => capitalized(&error.to_string()),
+    }
+}
+
+/// As a sentence begins.
+pub fn capitalized(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }

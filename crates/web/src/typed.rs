@@ -1,4 +1,4 @@
-//! What somebody typed into a form that was then refused. It is given back on the refusal's page: a session that ended, a database
+//! What somebody typed into a form that was then rejected. It is given back on the error page: a session that ended, a database
 //! that does not answer or a record that changed hands must not cost anybody an hour's writing.
 
 use axum::http::{HeaderMap, header};

@@ -8,7 +8,7 @@ use axum::http::{Method, Request, StatusCode};
 use axum::response::Response;
 use axum::routing::{get, post};
 use chancery_domain::{ManualClock, SeededRandomness, UnixMillis};
-use chancery_web::{Refusal, STYLESHEET_PATH, Surroundings, TrustedProxies, TypedField, surround};
+use chancery_web::{ErrorPage, STYLESHEET_PATH, Surroundings, TrustedProxies, TypedField, surround};
 use http_body_util::BodyExt;
 use std::sync::Arc;
 use tower_service::Service;
@@ -19,7 +19,7 @@ fn surface(public_url: &str) -> Router {
         .route("/deed", post(async || "done"))
         .route("/open", post(async || "done"))
         .route("/panic", get(async || -> &'static str { panic!("a defect") }))
-        .route("/refused", get(async || Refusal::too_many("Too many <tries>.", 7).logged("secret detail")));
+        .route("/refused", get(async || ErrorPage::too_many("Too many <tries>.", 7).logged("secret detail")));
     let surroundings = Surroundings {
         surface: "test",
         firm_name: "Marlow & Finch".to_owned(),

@@ -11,7 +11,7 @@ use axum::http::{StatusCode, header};
 use axum::response::Response;
 use chancery_domain::LocalPath;
 use chancery_store::ProofPurpose;
-use chancery_web::{Refusal, page};
+use chancery_web::{ErrorPage, page};
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub(crate) struct Fields {
 pub(crate) async fn show(
     State(provider): State<Arc<Provider>>,
     Onward(return_to): Onward,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorPage> {
     let template = ForgottenPasswordPage {
         firm_name: &provider.settings.firm_name,
         problems: Problems::default(),
@@ -49,7 +49,7 @@ pub(crate) async fn send(
     State(provider): State<Arc<Provider>>,
     place: Place,
     Posted(fields): Posted<Fields>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorPage> {
     let return_to = local_path(&fields.return_to);
     let email = match read_email(&fields.email) {
         Ok(email) => email,

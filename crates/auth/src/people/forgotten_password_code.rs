@@ -19,7 +19,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use chancery_domain::{EmailAddress, EventOrigin, Identity, MailCode, RequestId};
 use chancery_store::ProviderAccount;
-use chancery_web::{Refusal, page};
+use chancery_web::{ErrorPage, page};
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ fn show_page(
     under_way: &UnderWay,
     problems: Problems,
     code: &str,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorPage> {
     let status = if problems.any() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
     let template = ForgottenPasswordCodePage {
         firm_name: &provider.settings.firm_name,
@@ -64,7 +64,7 @@ fn show_page(
 pub(crate) async fn show(
     State(provider): State<Arc<Provider>>,
     headers: HeaderMap,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorPage> {
     match under_way(&provider, ERRAND, &headers).await? {
         Some(under_way) => show_page(&provider, &under_way, Problems::default(), ""),
         None => Ok(see_other(ERRAND.start())),
@@ -78,7 +78,7 @@ pub(crate) async fn send(
     Extension(request_id): Extension<RequestId>,
     headers: HeaderMap,
     Posted(fields): Posted<Fields>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorPage> {
     let Some(under_way) = under_way(&provider, ERRAND, &headers).await? else { return Err(gone(ERRAND)) };
     let email = &under_way.proof.email;
     // The password is looked at first: a code is not used up by a password that cannot be taken.
@@ -135,7 +135,7 @@ pub(crate) async fn resend(
     State(provider): State<Arc<Provider>>,
     place: Place,
     headers: HeaderMap,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorPage> {
     let Some(under_way) = under_way(&provider, ERRAND, &headers).await? else { return Err(gone(ERRAND)) };
     under_way.resend(&provider, place).await?;
     Ok(see_other("/forgotten-password/code"))

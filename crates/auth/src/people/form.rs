@@ -1,27 +1,11 @@
-//! What the forms have in common: reading one, and what is wrong with its fields.
+//! What the forms have in common beyond `chancery_web`'s: where to go on, and the address that is typed.
 
-use axum::Form;
-use axum::extract::{FromRequest, FromRequestParts, Query, Request};
+use axum::extract::{FromRequestParts, Query};
 use axum::http::request::Parts;
 use chancery_domain::{EmailAddress, LocalPath};
-pub(crate) use chancery_web::Problems;
-use chancery_web::Refusal;
+use chancery_web::ErrorPage;
+pub(crate) use chancery_web::{Posted, Problems};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-
-/// A form that was sent. What no form of ours would send is refused as a whole.
-pub(crate) struct Posted<T>(pub T);
-
-impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Posted<T> {
-    type Rejection = Refusal;
-
-    async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
-        let form = Form::from_request(request, state).await;
-        let Form(fields) =
-            form.map_err(|error| Refusal::bad_form("The form cannot be read.").logged(error.to_string()))?;
-        Ok(Self(fields))
-    }
-}
 
 /// Where to go on afterwards, as a link says it.
 pub(crate) struct Onward(pub LocalPath);
@@ -33,9 +17,9 @@ struct OnwardQuery {
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Onward {
-    type Rejection = Refusal;
+    type Rejection = ErrorPage;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ErrorPage> {
         let query = Query::<OnwardQuery>::try_from_uri(&parts.uri);
         Ok(Self(query.map_or_else(|_| start(), |Query(query)| local_path(&query.return_to))))
     }

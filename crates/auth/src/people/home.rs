@@ -6,7 +6,7 @@ use askama::Template;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use chancery_web::{Refusal, page};
+use chancery_web::{ErrorPage, page};
 use std::sync::Arc;
 
 #[derive(Template)]
@@ -19,7 +19,7 @@ struct HomePage<'a> {
 pub(crate) async fn show(
     State(provider): State<Arc<Provider>>,
     headers: HeaderMap,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorPage> {
     let signed_in = signed_in(&provider, &headers).await?;
     let email = signed_in.as_ref().map(|signed_in| signed_in.account.email.as_str());
     page(StatusCode::OK, &HomePage { firm_name: &provider.settings.firm_name, email })

@@ -18,7 +18,7 @@ use crate::{Provider, refused};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use chancery_domain::{EmailAddress, LocalPath, MailCode, SecretToken, TokenHash, UnixMillis};
 use chancery_store::{MailboxProof, MailedCode, PasswordHash, ProofPurpose};
-use chancery_web::{Cookie, Refusal, SentCookie, sent_cookie};
+use chancery_web::{Cookie, ErrorPage, SentCookie, sent_cookie};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ pub(crate) async fn ask_for_letter(
     provider: &Provider,
     place: Place,
     email: &EmailAddress,
-) -> Result<(), Refusal> {
+) -> Result<(), ErrorPage> {
     throttle::check(provider, &Tried::codes_of(email, place)).await?;
     throttle::count(provider, Some(place), &Tried::letter(email, place)).await
 }
@@ -69,7 +69,7 @@ pub(crate) async fn begin(
     purpose: ProofPurpose,
     email: EmailAddress,
     return_to: LocalPath,
-) -> Result<HeaderValue, Refusal> {
+) -> Result<HeaderValue, ErrorPage> {
     let errand = match purpose {
         ProofPurpose::SignUp(_) => Errand::SignUp,
         ProofPurpose::NewPassword => Errand::NewPassword,
@@ -80,7 +80,7 @@ pub(crate) async fn begin(
     provider.store.begin_proof(token.hash(), proof).await.map_err(|error| refused(&error))?;
     send(provider, errand, email, code);
     let cookie = errand.cookie().set(token.reveal(), Some(CODE_LASTS * CODES_PER_PROOF));
-    cookie.ok_or_else(|| Refusal::internal("a proof's token does not fit a header"))
+    cookie.ok_or_else(|| ErrorPage::internal("a proof's token does not fit a header"))
 }
 
 fn draw_code(provider: &Provider, token: &SecretToken, sent: u32) -> (MailCode, MailedCode) {
@@ -120,7 +120,7 @@ pub(crate) async fn under_way(
     provider: &Provider,
     errand: Errand,
     headers: &HeaderMap,
-) -> Result<Option<UnderWay>, Refusal> {
+) -> Result<Option<UnderWay>, ErrorPage> {
     let SentCookie::One(value) = sent_cookie(headers, errand.cookie().name) else { return Ok(None) };
     let Some(token) = SecretToken::parse(value) else { return Ok(None) };
     let found =
@@ -130,15 +130,15 @@ pub(crate) async fn under_way(
 }
 
 /// There is nothing to type a code for any more.
-pub(crate) fn gone(errand: Errand) -> Refusal {
-    Refusal::new(
+pub(crate) fn gone(errand: Errand) -> ErrorPage {
+    ErrorPage::new(
         StatusCode::GONE,
         "code_gone",
         "This code no longer works",
         "It was used, it is older than 10 minutes, or this browser did not ask for it.",
     )
     .advice("Start again and you get a new one.")
-    .way_on(errand.start(), "Start again")
+    .next_link(errand.start(), "Start again")
     .with_cookie(errand.cookie().take_back())
 }
 
@@ -162,7 +162,7 @@ impl UnderWay {
         provider: &Arc<Provider>,
         place: Place,
         typed: &MailCode,
-    ) -> Result<CodeTry, Refusal> {
+    ) -> Result<CodeTry, ErrorPage> {
         let email = &self.proof.email;
         let all = Tried::code(self.token.hash(), email, place);
         let turn = throttle::take_turn(provider, &all).await?;
@@ -183,13 +183,13 @@ impl UnderWay {
         match throttle::check(provider, &Tried::codes_of(email, place)).await {
             Ok(()) => Err(gone(self.errand)),
             Err(refusal) => Err(refusal
-                .way_on(self.errand.start(), "Start again later")
+                .next_link(self.errand.start(), "Start again later")
                 .with_cookie(self.errand.cookie().take_back())),
         }
     }
 
     /// Sends another code, which takes the place of the last.
-    pub(crate) async fn resend(&self, provider: &Arc<Provider>, place: Place) -> Result<(), Refusal> {
+    pub(crate) async fn resend(&self, provider: &Arc<Provider>, place: Place) -> Result<(), ErrorPage> {
         let MailedCode { sent, sent_at, .. } = self.proof.code;
         let pause_ms = sent_at.0.saturating_add(millis(RESEND_PAUSE)).saturating_sub(provider.clock.now().0);
         if pause_ms > 0 {
@@ -199,11 +199,11 @@ impl UnderWay {
             ));
         }
         if sent >= CODES_PER_PROOF {
-            let mut refusal = Refusal::too_many("No more messages are sent for this.", 0);
+            let mut refusal = ErrorPage::too_many("No more messages are sent for this.", 0);
             refusal.retry_after_s = None;
             return Err(refusal
                 .advice("Look in spam, and check that the address is right. The newest code still works.")
-                .way_on(self.errand.start(), "Start again"));
+                .next_link(self.errand.start(), "Start again"));
         }
         let email = &self.proof.email;
         ask_for_letter(provider, place, email).await?;

@@ -3,7 +3,7 @@
 use axum::extract::{ConnectInfo, FromRequestParts};
 use axum::http::request::Parts;
 use chancery_domain::rate_limit_subnet;
-use chancery_web::Refusal;
+use chancery_web::ErrorPage;
 use std::net::{IpAddr, SocketAddr};
 
 /// A subnet of addresses.
@@ -17,13 +17,13 @@ impl Place {
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Place {
-    type Rejection = Refusal;
+    type Rejection = ErrorPage;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ErrorPage> {
         let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
         // Without it tries could not be counted, and so there must be none.
         let ConnectInfo(peer) =
-            peer.ok_or_else(|| Refusal::internal("the listener did not say who is connected"))?;
+            peer.ok_or_else(|| ErrorPage::internal("the listener did not say who is connected"))?;
         Ok(Self::of(peer.ip()))
     }
 }

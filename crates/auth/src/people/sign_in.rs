@@ -14,7 +14,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use chancery_domain::{EmailAddress, LocalPath};
 use chancery_store::ProviderAccount;
-use chancery_web::{Cookie, Refusal, SentCookie, page, sent_cookie};
+use chancery_web::{Cookie, ErrorPage, SentCookie, page, sent_cookie};
 use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +50,7 @@ pub(crate) async fn show(
     State(provider): State<Arc<Provider>>,
     Onward(return_to): Onward,
     headers: HeaderMap,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorPage> {
     refuse_two_sessions(&headers)?;
     let has_new_password = sent_cookie(&headers, NEW_PASSWORD_NOTICE.name) != SentCookie::None;
     let hint = login_hint(&return_to);
@@ -73,7 +73,7 @@ pub(crate) async fn send(
     place: Place,
     headers: HeaderMap,
     Posted(fields): Posted<Fields>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorPage> {
     refuse_two_sessions(&headers)?;
     let return_to = local_path(&fields.return_to);
     let again = |problems: Problems| {
@@ -110,7 +110,7 @@ async fn check_password(
     place: Place,
     email: &EmailAddress,
     password: &str,
-) -> Result<Option<ProviderAccount>, Refusal> {
+) -> Result<Option<ProviderAccount>, ErrorPage> {
     let turn = throttle::take_turn(provider, &Tried::password(email, place)).await?;
     let account = provider.store.provider_account_with_email(email).await.map_err(|error| refused(&error))?;
     let kept = account.as_ref().map(|account| &account.password_hash);
@@ -126,9 +126,9 @@ async fn check_password(
 }
 
 /// Too busy, or a defect.
-pub(super) fn unhashed(error: &HashingError) -> Refusal {
+pub(super) fn unhashed(error: &HashingError) -> ErrorPage {
     match error {
-        HashingError::Busy => Refusal::unavailable(error.to_string()),
-        HashingError::Failed(_) => Refusal::internal(error.to_string()),
+        HashingError::Busy => ErrorPage::unavailable(error.to_string()),
+        HashingError::Failed(_) => ErrorPage::internal(error.to_string()),
     }
 }

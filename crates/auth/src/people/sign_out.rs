@@ -6,7 +6,7 @@ use askama::Template;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
-use chancery_web::{Refusal, page};
+use chancery_web::{ErrorPage, page};
 use std::sync::Arc;
 
 #[derive(Template)]
@@ -18,7 +18,7 @@ struct SignedOutPage<'a> {
 pub(crate) async fn send(
     State(provider): State<Arc<Provider>>,
     headers: HeaderMap,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorPage> {
     end_session(&provider, &headers).await?;
     let mut response = see_other("/signed-out");
     if let Some(cookie) = SESSION_COOKIE.take_back() {
@@ -27,6 +27,6 @@ pub(crate) async fn send(
     Ok(response)
 }
 
-pub(crate) async fn show(State(provider): State<Arc<Provider>>) -> Result<Response, Refusal> {
+pub(crate) async fn show(State(provider): State<Arc<Provider>>) -> Result<Response, ErrorPage> {
     page(StatusCode::OK, &SignedOutPage { firm_name: &provider.settings.firm_name })
 }

@@ -15,7 +15,7 @@ use axum::http::{StatusCode, header};
 use axum::response::Response;
 use chancery_domain::{CompanyDomain, LocalPath};
 use chancery_store::ProofPurpose;
-use chancery_web::{Refusal, page};
+use chancery_web::{ErrorPage, page};
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub(crate) struct Fields {
 pub(crate) async fn show(
     State(provider): State<Arc<Provider>>,
     Onward(return_to): Onward,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorPage> {
     let template = SignUpPage {
         firm_name: &provider.settings.firm_name,
         company_domain: &provider.settings.company_domain,
@@ -57,7 +57,7 @@ pub(crate) async fn send(
     State(provider): State<Arc<Provider>>,
     place: Place,
     Posted(fields): Posted<Fields>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorPage> {
     let return_to = local_path(&fields.return_to);
     let domain = &provider.settings.company_domain;
     let mut problems = Problems::default();

@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use chancery_domain::{EmailAddress, MailCode, SecretToken};
 use chancery_store::{NewProviderAccount, StoreError};
-use chancery_web::{Refusal, page};
+use chancery_web::{ErrorPage, page};
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ fn show_page(
     under_way: &UnderWay,
     problems: Problems,
     code: &str,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorPage> {
     let status = if problems.any() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
     let template = SignUpCodePage {
         firm_name: &provider.settings.firm_name,
@@ -54,7 +54,7 @@ fn show_page(
 pub(crate) async fn show(
     State(provider): State<Arc<Provider>>,
     headers: HeaderMap,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorPage> {
     match under_way(&provider, ERRAND, &headers).await? {
         Some(under_way) => show_page(&provider, &under_way, Problems::default(), ""),
         None => Ok(see_other(ERRAND.start())),
@@ -66,7 +66,7 @@ pub(crate) async fn send(
     place: Place,
     headers: HeaderMap,
     Posted(fields): Posted<Fields>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorPage> {
     let Some(under_way) = under_way(&provider, ERRAND, &headers).await? else { return Err(gone(ERRAND)) };
     refuse_two_sessions(&headers)?;
     let again =
@@ -104,7 +104,7 @@ pub(crate) async fn resend(
     State(provider): State<Arc<Provider>>,
     place: Place,
     headers: HeaderMap,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorPage> {
     let Some(under_way) = under_way(&provider, ERRAND, &headers).await? else { return Err(gone(ERRAND)) };
     under_way.resend(&provider, place).await?;
     Ok(see_other("/sign-up/code"))
@@ -117,14 +117,14 @@ pub(super) fn wrong_code(left: u32) -> String {
     format!("That code is not right. Check the newest message and try again; you have {tries} left.")
 }
 
-fn already_there() -> Refusal {
-    Refusal::new(
+fn already_there() -> ErrorPage {
+    ErrorPage::new(
         StatusCode::CONFLICT,
         "account_exists",
         "You already have an account",
         "You have signed up with this address before. Nothing was changed.",
     )
     .advice("Sign in with the password that you chose first.")
-    .way_on("/sign-in", "Sign in")
+    .next_link("/sign-in", "Sign in")
     .with_cookie(ERRAND.cookie().take_back())
 }

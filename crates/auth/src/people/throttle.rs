@@ -15,7 +15,7 @@ use crate::limits::{
 use crate::{Provider, refused};
 use chancery_domain::{EmailAddress, TokenHash, UnixMillis};
 use chancery_store::{Attempt, Counted};
-use chancery_web::Refusal;
+use chancery_web::ErrorPage;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
@@ -272,7 +272,7 @@ fn note(tried: Tried<'_>, place: Option<Place>) {
 
 /// Counts a try for all of these and says that it may be made; or refuses it, for as long as the longest wait of those
 /// that have none left. What is refused is counted nowhere.
-pub(crate) async fn take_turn<'a>(provider: &Provider, all: &[Tried<'a>]) -> Result<Turn<'a>, Refusal> {
+pub(crate) async fn take_turn<'a>(provider: &Provider, all: &[Tried<'a>]) -> Result<Turn<'a>, ErrorPage> {
     check(provider, all).await?;
     let now = provider.clock.now();
     let mut turn = Turn { left: u32::MAX, last_of: Vec::new() };
@@ -304,7 +304,7 @@ pub(crate) async fn count(
     provider: &Provider,
     place: Option<Place>,
     all: &[Tried<'_>],
-) -> Result<(), Refusal> {
+) -> Result<(), ErrorPage> {
     let turn = take_turn(provider, all).await?;
     for tried in turn.last_of {
         note(tried, place);
@@ -313,7 +313,7 @@ pub(crate) async fn count(
 }
 
 /// Refuses when no try is left of one of these; counts nothing.
-pub(crate) async fn check(provider: &Provider, all: &[Tried<'_>]) -> Result<(), Refusal> {
+pub(crate) async fn check(provider: &Provider, all: &[Tried<'_>]) -> Result<(), ErrorPage> {
     let now = provider.clock.now();
     let mut longest: Option<(Tried<'_>, Counted)> = None;
     for tried in all {
@@ -333,11 +333,11 @@ pub(crate) async fn check(provider: &Provider, all: &[Tried<'_>]) -> Result<(), 
     }
 }
 
-pub(crate) async fn take_back(provider: &Provider, tried: Tried<'_>) -> Result<(), Refusal> {
+pub(crate) async fn take_back(provider: &Provider, tried: Tried<'_>) -> Result<(), ErrorPage> {
     provider.store.take_back_attempt(tried.key()).await.map_err(|error| refused(&error))
 }
 
-pub(crate) async fn forget(provider: &Provider, tried: Tried<'_>) -> Result<(), Refusal> {
+pub(crate) async fn forget(provider: &Provider, tried: Tried<'_>) -> Result<(), ErrorPage> {
     provider.store.forget_attempts(tried.key()).await.map_err(|error| refused(&error))
 }
 
@@ -346,20 +346,20 @@ fn after(now: UnixMillis, bound: Bound) -> UnixMillis {
 }
 
 /// Waiting as long as it says is enough: trying meanwhile does not lengthen it.
-fn too_many(tried: Tried<'_>, counted: Counted, now: UnixMillis) -> Refusal {
+fn too_many(tried: Tried<'_>, counted: Counted, now: UnixMillis) -> ErrorPage {
     let wait_ms = counted.forgotten_at.0.saturating_sub(now.0).max(1);
     wait(tried.reason(), wait_ms)
 }
 
 /// A refusal for so long.
-pub(crate) fn wait(reason: &str, wait_ms: i64) -> Refusal {
+pub(crate) fn wait(reason: &str, wait_ms: i64) -> ErrorPage {
     let wait_s = u32::try_from(wait_ms.max(1)).map_or(u32::MAX, |ms| ms.div_ceil(1000));
     let advice = match wait_s {
         0..=90 => format!("Nothing was changed. Try again in {wait_s} seconds."),
         91..=5_400 => format!("Nothing was changed. Try again in {} minutes.", wait_s.div_ceil(60)),
         _ => format!("Nothing was changed. Try again in {} hours.", wait_s.div_ceil(3_600)),
     };
-    Refusal::too_many(reason, wait_s).advice(advice)
+    ErrorPage::too_many(reason, wait_s).advice(advice)
 }
 
 #[cfg(test)]

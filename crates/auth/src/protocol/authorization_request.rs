@@ -7,7 +7,7 @@ use crate::{Client, ProviderSettings};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{EmailAddress, LocalPath};
-use chancery_web::Refusal;
+use chancery_web::ErrorPage;
 
 /// A SHA-256 in Base64 without padding.
 const CHALLENGE_CHARS: usize = 43;
@@ -61,7 +61,7 @@ pub(crate) enum ErrorCode {
 /// Why a request goes no further.
 #[derive(Debug)]
 pub(crate) enum Rejected {
-    ToPerson(Refusal),
+    ToPerson(ErrorPage),
     ToClient { return_address: ReturnAddress, code: ErrorCode, why: String },
 }
 
@@ -95,7 +95,7 @@ impl ReturnAddress {
 }
 
 impl Rejected {
-    pub(crate) fn into_reply(self, issuer: &str) -> Result<Response, Refusal> {
+    pub(crate) fn into_reply(self, issuer: &str) -> Result<Response, ErrorPage> {
         match self {
             Self::ToPerson(refusal) => Err(refusal),
             Self::ToClient { return_address, code, why } => Ok(return_address.error(issuer, code, &why)),
@@ -113,7 +113,7 @@ pub(crate) fn login_hint(return_to: &LocalPath) -> Option<EmailAddress> {
 pub(super) fn see_other(address: &str) -> Response {
     match HeaderValue::from_str(address) {
         Ok(address) => (StatusCode::SEE_OTHER, [(header::LOCATION, address)]).into_response(),
-        Err(_) => Refusal::internal("an address to return to is no header").into_response(),
+        Err(_) => ErrorPage::internal("an address to return to is no header").into_response(),
     }
 }
 
@@ -270,14 +270,14 @@ fn challenge(challenge: Option<&str>, method: Option<&str>) -> Result<String, Fa
     }
 }
 
-fn client<'a>(settings: &'a ProviderSettings, parameters: &Parameters) -> Result<&'a Client, Refusal> {
+fn client<'a>(settings: &'a ProviderSettings, parameters: &Parameters) -> Result<&'a Client, ErrorPage> {
     let id = parameters.one("client_id").map_err(|flaw| bad_request(&flaw.to_string()))?;
     let id = id.ok_or_else(|| bad_request("client_id is missing"))?;
     settings.client(id).ok_or_else(|| bad_request("client_id names no application that is known here"))
 }
 
 /// Letter by letter one of those that are registered.
-fn redirect_uri(client: &Client, parameters: &Parameters) -> Result<String, Refusal> {
+fn redirect_uri(client: &Client, parameters: &Parameters) -> Result<String, ErrorPage> {
     let uri = parameters.one("redirect_uri").map_err(|flaw| bad_request(&flaw.to_string()))?;
     let uri = uri.ok_or_else(|| bad_request("redirect_uri is missing"))?;
     match client.redirect_uris.iter().any(|own| own == uri) {
@@ -287,8 +287,8 @@ fn redirect_uri(client: &Client, parameters: &Parameters) -> Result<String, Refu
 }
 
 /// For the person: nobody else may be told.
-fn bad_request(why: &str) -> Refusal {
-    Refusal::new(
+fn bad_request(why: &str) -> ErrorPage {
+    ErrorPage::new(
         StatusCode::BAD_REQUEST,
         "invalid_request",
         "This sign-in cannot go on",
@@ -300,7 +300,7 @@ fn bad_request(why: &str) -> Refusal {
     .logged(format!("an authorization request was refused: {why}"))
 }
 
-pub(super) fn too_long() -> Refusal {
+pub(super) fn too_long() -> ErrorPage {
     bad_request("its request is too long; state, nonce and hints must fit into an address of 2000 characters")
 }
 

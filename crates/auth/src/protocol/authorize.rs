@@ -16,7 +16,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use chancery_domain::{SecretToken, UnixMillis};
 use chancery_store::{Grant, NewCode};
-use chancery_web::Refusal;
+use chancery_web::ErrorPage;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(crate) async fn show(
     State(provider): State<Arc<Provider>>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorPage> {
     let parameters = Parameters::parse(query.as_deref().unwrap_or_default()).map_err(|_| too_long())?;
     match AuthorizationRequest::read(&provider.settings, &parameters) {
         Ok(request) => decide(&provider, &headers, request).await,
@@ -34,11 +34,11 @@ pub(crate) async fn show(
 
 /// OpenID Connect lets applications post the request. Our cookie does not come with a form of another site, so the browser
 /// is told to ask again as if it had followed a link.
-pub(crate) async fn as_link(request: Request) -> Result<Response, Refusal> {
+pub(crate) async fn as_link(request: Request) -> Result<Response, ErrorPage> {
     posted_as_link("/authorize", request).await
 }
 
-pub(super) async fn posted_as_link(path: &str, request: Request) -> Result<Response, Refusal> {
+pub(super) async fn posted_as_link(path: &str, request: Request) -> Result<Response, ErrorPage> {
     let query = form_text(request).await.map_err(bad_form)?;
     // What a header may not hold is no form encoding either.
     match query.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -47,8 +47,8 @@ pub(super) async fn posted_as_link(path: &str, request: Request) -> Result<Respo
     }
 }
 
-pub(super) fn bad_form(flaw: FormFlaw) -> Refusal {
-    let mut refusal = Refusal::bad_form(format!("Something is wrong with what was sent: {flaw}."));
+pub(super) fn bad_form(flaw: FormFlaw) -> ErrorPage {
+    let mut refusal = ErrorPage::bad_form(format!("Something is wrong with what was sent: {flaw}."));
     if flaw == FormFlaw::TooLong {
         refusal.status = StatusCode::PAYLOAD_TOO_LARGE;
         refusal.advice = format!("A form here has at most {MAX_FORM_BYTES} bytes.");
@@ -60,7 +60,7 @@ async fn decide(
     provider: &Provider,
     headers: &HeaderMap,
     request: AuthorizationRequest,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorPage> {
     let issuer = &provider.settings.issuer;
     let now = provider.clock.now();
     let expected = match expected_subject(provider, &request, now).await? {
@@ -115,7 +115,7 @@ async fn expected_subject(
     provider: &Provider,
     request: &AuthorizationRequest,
     now: UnixMillis,
-) -> Result<Expected, Refusal> {
+) -> Result<Expected, ErrorPage> {
     let Some(token) = &request.id_token_hint else { return Ok(Expected::Anybody) };
     let keys = key_ring(provider.store.as_ref(), provider.randomness.as_ref(), now).await;
     let keys = keys.map_err(keys_failed)?;
@@ -160,7 +160,7 @@ async fn needs_consent(
     provider: &Provider,
     request: &AuthorizationRequest,
     signed_in: &SignedInAccount,
-) -> Result<bool, Refusal> {
+) -> Result<bool, ErrorPage> {
     if request.prompt.consent {
         return Ok(true);
     }
@@ -173,7 +173,7 @@ pub(super) async fn give_code(
     provider: &Provider,
     request: &AuthorizationRequest,
     signed_in: &SignedInAccount,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorPage> {
     throttle::count(provider, None, &[Tried::CodeForApplicationOf(&signed_in.account.subject)]).await?;
     let now = provider.clock.now();
     let code = SecretToken::generate(provider.randomness.as_ref());

@@ -15,7 +15,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use chancery_domain::SecretToken;
 use chancery_store::{Consent, ConsentQuestion};
-use chancery_web::{Refusal, page};
+use chancery_web::{ErrorPage, page};
 use std::sync::Arc;
 
 #[derive(Template)]
@@ -39,7 +39,7 @@ pub(super) async fn ask(
     headers: &HeaderMap,
     request: &AuthorizationRequest,
     signed_in: &SignedInAccount,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorPage> {
     let client = provider.settings.client(&request.client_id).ok_or_else(stale)?;
     let session = session_token(headers).ok_or_else(stale)?.hash();
     let subject = &signed_in.account.subject;
@@ -74,13 +74,13 @@ pub(crate) async fn answer(
     State(provider): State<Arc<Provider>>,
     headers: HeaderMap,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorPage> {
     let form = Parameters::of_form(request).await.map_err(bad_form)?;
-    let field = |name| form.one(name).map_err(|flaw| Refusal::bad_form(format!("In the form, {flaw}.")));
+    let field = |name| form.one(name).map_err(|flaw| ErrorPage::bad_form(format!("In the form, {flaw}.")));
     let is_allowed = match field("decision")? {
         Some("allow") => true,
         Some("refuse") => false,
-        _ => return Err(Refusal::bad_form("The form must say decision=allow or decision=refuse.")),
+        _ => return Err(ErrorPage::bad_form("The form must say decision=allow or decision=refuse.")),
     };
     let token = field("question")?.and_then(SecretToken::parse).ok_or_else(stale)?;
     let (Some(signed_in), Some(session)) = (signed_in(&provider, &headers).await?, session_token(&headers))
@@ -117,7 +117,7 @@ pub(crate) async fn answer(
 
 /// The form was sent twice, as by a double click, or stood open too long. Nothing is allowed by it: whether it was before,
 /// the request finds out anew, and asks anew where it was not. A refusal needs no question.
-fn asked_again(provider: &Provider, request: Option<&str>, is_allowed: bool) -> Result<Response, Refusal> {
+fn asked_again(provider: &Provider, request: Option<&str>, is_allowed: bool) -> Result<Response, ErrorPage> {
     let parameters = Parameters::parse(request.ok_or_else(stale)?).map_err(bad_form)?;
     let request = AuthorizationRequest::read(&provider.settings, &parameters).map_err(|_| stale())?;
     if !is_allowed {
@@ -131,8 +131,8 @@ fn refusal(provider: &Provider, request: &AuthorizationRequest) -> Response {
 }
 
 /// The same whatever was wrong with the form: there is one thing to do.
-fn stale() -> Refusal {
-    Refusal::new(
+fn stale() -> ErrorPage {
+    ErrorPage::new(
         StatusCode::GONE,
         "gone",
         "This page is out of date",

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chancery_domain::{SecretToken, TokenHash, UnixMillis};
 use chancery_store::Attempt;
-use chancery_web::Refusal;
+use chancery_web::ErrorPage;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
@@ -20,7 +20,7 @@ pub(super) async fn marked(
     provider: &Provider,
     request: AuthorizationRequest,
     now: UnixMillis,
-) -> Result<AuthorizationRequest, Refusal> {
+) -> Result<AuthorizationRequest, ErrorPage> {
     let seal = URL_SAFE_NO_PAD.encode(mac(provider, &request, now).await?.finalize().into_bytes());
     Ok(AuthorizationRequest { detour: Some(format!("{}.{seal}", now.0)), ..request })
 }
@@ -30,7 +30,7 @@ pub(super) async fn sent_at(
     provider: &Provider,
     request: &AuthorizationRequest,
     now: UnixMillis,
-) -> Result<Option<UnixMillis>, Refusal> {
+) -> Result<Option<UnixMillis>, ErrorPage> {
     let mark = request.detour.as_deref().and_then(|mark| mark.split_once('.'));
     let Some((sent_at, seal)) = mark else { return Ok(None) };
     let (Ok(sent_at), Ok(seal)) = (sent_at.parse().map(UnixMillis), URL_SAFE_NO_PAD.decode(seal)) else {
@@ -46,7 +46,7 @@ pub(super) async fn use_up(
     provider: &Provider,
     request: &AuthorizationRequest,
     now: UnixMillis,
-) -> Result<bool, Refusal> {
+) -> Result<bool, ErrorPage> {
     let mark = request.detour.as_deref().unwrap_or_default();
     let key = Sha256::new().chain_update(SECRET_NAME).chain_update([0]).chain_update(mark).finalize();
     let forgotten_at = after(now, SIGN_IN_DETOUR);
@@ -59,14 +59,14 @@ async fn mac(
     provider: &Provider,
     request: &AuthorizationRequest,
     sent_at: UnixMillis,
-) -> Result<Hmac<Sha256>, Refusal> {
+) -> Result<Hmac<Sha256>, ErrorPage> {
     let secret = provider.detour_secret.get_or_try_init(|| async {
         let drawn = SecretToken::generate(provider.randomness.as_ref());
         provider.store.shared_secret(SECRET_NAME, &drawn).await
     });
     let secret = secret.await.map_err(|error| refused(&error))?;
     let mac = Hmac::<Sha256>::new_from_slice(secret.reveal().as_bytes());
-    let mac = mac.map_err(|_| Refusal::internal("a shared secret is no key"))?;
+    let mac = mac.map_err(|_| ErrorPage::internal("a shared secret is no key"))?;
     let unmarked = AuthorizationRequest { detour: None, ..request.clone() };
     Ok(mac.chain_update(format!("{}.{}", sent_at.0, unmarked.to_query())))
 }

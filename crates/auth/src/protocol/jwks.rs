@@ -6,10 +6,10 @@ use super::signing_keys::{KeyError, key_ring};
 use crate::Provider;
 use axum::extract::State;
 use axum::response::Response;
-use chancery_web::Refusal;
+use chancery_web::ErrorPage;
 use std::sync::Arc;
 
-pub(crate) async fn show(State(provider): State<Arc<Provider>>) -> Result<Response, Refusal> {
+pub(crate) async fn show(State(provider): State<Arc<Provider>>) -> Result<Response, ErrorPage> {
     let keys = key_ring(provider.store.as_ref(), provider.randomness.as_ref(), provider.clock.now()).await;
     let keys = keys.map_err(keys_failed)?.published();
     Ok(kept_json(&keys, JWKS_KEPT_FOR))
@@ -19,9 +19,9 @@ pub(crate) async fn show(State(provider): State<Arc<Provider>>) -> Result<Respon
     clippy::needless_pass_by_value,
     reason = "it is the last to see the error, as a `map_err` hands it over"
 )]
-pub(super) fn keys_failed(error: KeyError) -> Refusal {
+pub(super) fn keys_failed(error: KeyError) -> ErrorPage {
     match &error {
-        KeyError::Store(_) => Refusal::unavailable(error.to_string()),
-        KeyError::NotMade => Refusal::internal(error.to_string()),
+        KeyError::Store(_) => ErrorPage::unavailable(error.to_string()),
+        KeyError::NotMade => ErrorPage::internal(error.to_string()),
     }
 }

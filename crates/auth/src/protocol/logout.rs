@@ -13,7 +13,7 @@ use askama::Template;
 use axum::extract::{RawQuery, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
-use chancery_web::{Refusal, page};
+use chancery_web::{ErrorPage, page};
 use std::sync::Arc;
 
 #[derive(Template)]
@@ -43,7 +43,7 @@ pub(crate) async fn show(
     State(provider): State<Arc<Provider>>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorPage> {
     let parameters = Parameters::parse(query.as_deref().unwrap_or_default()).map_err(bad_form)?;
     let request = read(&provider, &parameters).await?;
     let Some(signed_in) = signed_in(&provider, &headers).await? else {
@@ -66,7 +66,7 @@ pub(crate) async fn show(
 }
 
 /// Applications may post the request as well.
-pub(crate) async fn as_link(request: Request) -> Result<Response, Refusal> {
+pub(crate) async fn as_link(request: Request) -> Result<Response, ErrorPage> {
     posted_as_link("/logout", request).await
 }
 
@@ -75,13 +75,16 @@ pub(crate) async fn confirm(
     State(provider): State<Arc<Provider>>,
     headers: HeaderMap,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorPage> {
     let parameters = Parameters::of_form(request).await.map_err(bad_form)?;
     let request = read(&provider, &parameters).await?;
     leave(&provider, &headers, request.return_to.as_ref()).await
 }
 
-async fn read<'a>(provider: &'a Provider, parameters: &'a Parameters) -> Result<LogoutRequest<'a>, Refusal> {
+async fn read<'a>(
+    provider: &'a Provider,
+    parameters: &'a Parameters,
+) -> Result<LogoutRequest<'a>, ErrorPage> {
     let one = |name| parameters.one(name).map_err(|flaw: Flaw| bad_request(&flaw.to_string()));
     let hint = match one("id_token_hint")? {
         Some(token) => {
@@ -127,7 +130,7 @@ async fn leave(
     provider: &Provider,
     headers: &HeaderMap,
     return_to: Option<&ReturnTo<'_>>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorPage> {
     end_session(provider, headers).await?;
     let mut response = match return_to {
         Some(ReturnTo { uri, state, .. }) => {
@@ -141,14 +144,14 @@ async fn leave(
     Ok(response)
 }
 
-fn bad_request(why: &str) -> Refusal {
-    Refusal::new(
+fn bad_request(why: &str) -> ErrorPage {
+    ErrorPage::new(
         StatusCode::BAD_REQUEST,
         "invalid_request",
         "You are not signed out yet",
         format!("The application that sent you here made a mistake: {why}."),
     )
     .advice("You can sign out here on your own.")
-    .way_on("/", "Go to your account")
+    .next_link("/", "Go to your account")
     .logged(format!("a logout request was refused: {why}"))
 }

@@ -1,14 +1,14 @@
 //! `GET /accounts/{account}`: one account with its limits, its keys and what was done with them. Forms are folded until they are
 //! wanted; with `?key=` what can be done with one of its keys stands above them.
 
-use super::forms::{BillingTyped, Form, LabelTyped, LimitsTyped};
+use super::forms::{BillingTyped, LabelTyped, LimitsTyped};
+use super::json;
 use super::list::KeyCard;
 use super::view::{EventRow, KeyRow, Made, Spend, long_moment, what_was_done};
-use super::{AccountNumber, json, no_such_account};
-use crate::clients::notice::Notice;
-use crate::drafting::is_drafting;
-use crate::failure::refused_by_store;
+use crate::drafting::settings::is_drafting;
+use crate::error::{PageError, no_such_account};
 use crate::frame::{Frame, Section};
+use crate::path::AccountNumber;
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::when::written_day;
@@ -19,7 +19,7 @@ use axum::response::Response;
 use chancery_domain::{AccountId, AccountState, KeyState, Month, UnixMillis, grouped};
 use chancery_policy::{ReadAccounts, TheFirm};
 use chancery_store::{AccountRecord, MAX_ACCOUNT_EVENTS};
-use chancery_web::{Problems, Refusal, page, wants_json};
+use chancery_web::{ErrorPage, Form, Notice, Problems, page, wants_json};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -97,10 +97,10 @@ impl AccountDetail<'_> {
 pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
     who: SignedIn,
-    number: Result<AccountNumber, Refusal>,
+    number: Result<AccountNumber, ErrorPage>,
     headers: HeaderMap,
     Query(query): Query<HashMap<String, String>>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let open = Open { key: query.get("key").cloned(), ..Open::default() };
     show(&portal, &who, number, StatusCode::OK, &query, open, wants_json(&headers)).await
 }
@@ -111,7 +111,7 @@ pub(super) async fn put_right(
     who: &SignedIn,
     id: AccountId,
     open: Open,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let number = Ok(AccountNumber(id));
     show(portal, who, number, StatusCode::UNPROCESSABLE_ENTITY, &HashMap::new(), open, false).await
 }
@@ -119,17 +119,16 @@ pub(super) async fn put_right(
 async fn show(
     portal: &Portal,
     who: &SignedIn,
-    number: Result<AccountNumber, Refusal>,
+    number: Result<AccountNumber, ErrorPage>,
     status: StatusCode,
     query: &HashMap<String, String>,
     open: Open,
     as_json: bool,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let permit = portal.permit::<ReadAccounts>(who, TheFirm).await?;
     let AccountNumber(id) = number?;
     let now = portal.clock.now();
-    let found = portal.store.read_account(permit, id, Month::of(now)).await;
-    let record = found.map_err(|error| refused_by_store(&error))?.ok_or_else(no_such_account)?;
+    let record = portal.store.read_account(permit, id, Month::of(now)).await?.ok_or_else(no_such_account)?;
     let currency = portal.settings.invoice_terms.currency;
     if as_json {
         return Ok(json::account(&record, currency));
@@ -169,7 +168,7 @@ async fn show(
         history: events.iter().map(|event| EventRow::new(event, now)).collect(),
         has_whole_history: events.len() < MAX_ACCOUNT_EVENTS as usize,
     };
-    page(status, &detail)
+    Ok(page(status, &detail)?)
 }
 
 fn key_card(

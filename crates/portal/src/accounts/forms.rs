@@ -1,24 +1,11 @@
 //! What partners type about accounts and keys, and what it means. What cannot be read is named at its field.
 
-use chancery_domain::{Account, AccountName, ContactEmail, Nanos, PostalAddress, RateLimits, TextError};
+use chancery_domain::{Account, AccountName, Nanos, RateLimits};
 use chancery_store::{
     BillingChange, BillingContact, CapChange, LimitsChange, MAX_KEY_LABEL_CHARS, key_label,
 };
-use chancery_web::Problems;
+use chancery_web::{Problems, capitalized};
 use serde::Deserialize;
-
-/// A form as a page shows it: as it was typed, and what is wrong with it.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Form<T> {
-    pub(super) typed: T,
-    pub(super) problems: Problems,
-}
-
-impl<T> Form<T> {
-    pub(super) fn of(typed: T) -> Self {
-        Self { typed, problems: Problems::default() }
-    }
-}
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -41,7 +28,7 @@ impl NewAccountTyped {
         let mut problems = Problems::default();
         let name = match self.name.trim() {
             "" => Err("Enter the account’s name".to_owned()),
-            name => name.parse::<AccountName>().map_err(|error| first_letter_large(&error.to_string())),
+            name => name.parse::<AccountName>().map_err(|error| capitalized(&error.to_string())),
         };
         let name = name.map_err(|text| problems.add("name", text)).ok();
         let (rpm, tpm) = (count(&mut problems, "rpm", &self.rpm), count(&mut problems, "tpm", &self.tpm));
@@ -117,10 +104,8 @@ impl BillingTyped {
 
     pub(super) fn read(&self) -> Result<BillingChange, Problems> {
         let mut problems = Problems::default();
-        let address = self.address.parse::<PostalAddress>();
-        let address = address.map_err(|error| problems.add("address", wording(&error))).ok();
-        let email = self.email.parse::<ContactEmail>();
-        let email = email.map_err(|error| problems.add("email", wording(&error))).ok();
+        let address = problems.parse("address", &self.address, "");
+        let email = problems.parse("email", &self.email, "");
         match problems.any() {
             true => Err(problems),
             false => Ok(BillingChange { address, email }),
@@ -143,18 +128,6 @@ impl LabelTyped {
             Problems::one(field, words)
         })
     }
-}
-
-fn wording(error: &TextError) -> String {
-    match error {
-        TextError::NotAnEmailAddress => "Write the e-mail address like name@example.com".to_owned(),
-        error => first_letter_large(&error.to_string()),
-    }
-}
-
-pub(super) fn first_letter_large(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 #[cfg(test)]

@@ -1,12 +1,10 @@
 //! `GET /accounts`: every account, and the keys that bill none. With `?open=account` the form of a new account stands above the
 //! list; with `?key=` what can be done with one of those keys.
 
-use super::forms::{Form, LabelTyped, NewAccountTyped};
+use super::forms::{LabelTyped, NewAccountTyped};
 use super::json;
 use super::view::{AccountRow, EventRow, KeyRow, what_was_done};
-use crate::clients::notice::Notice;
-use crate::clients::pagination::{PageLink, page_links};
-use crate::failure::refused_by_store;
+use crate::error::PageError;
 use crate::frame::{Frame, Section};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
@@ -18,7 +16,7 @@ use axum::response::Response;
 use chancery_domain::{KeyState, Month, UnixMillis, grouped};
 use chancery_policy::{ReadAccounts, TheFirm};
 use chancery_store::{ACCOUNTS_PER_PAGE, AccountPage, AccountQuery};
-use chancery_web::{Problems, Refusal, page, wants_json};
+use chancery_web::{Form, Notice, PageLink, Pagination, Problems, page, wants_json};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -27,12 +25,9 @@ use std::sync::Arc;
 struct ListPage<'a> {
     frame: Frame<'a>,
     notice: Option<Notice>,
-    total: u64,
     rows: Vec<AccountRow>,
     month: String,
-    shown_page: u32,
-    pages: u32,
-    links: Vec<PageLink>,
+    pages: Pagination,
     new_account: Option<Form<NewAccountTyped>>,
     new_key: Form<LabelTyped>,
     keys: Vec<KeyRow>,
@@ -75,7 +70,7 @@ impl ListPage<'_> {
     }
 
     fn total_words(&self) -> String {
-        grouped(self.total)
+        grouped(self.pages.total)
     }
 
     fn keys_total_words(&self) -> String {
@@ -92,7 +87,7 @@ pub(crate) async fn handle(
     who: SignedIn,
     headers: HeaderMap,
     Query(query): Query<HashMap<String, String>>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let limits = portal.settings.api.default_limits;
     let is_open = query.get("open").is_some_and(|open| open == "account");
     let open = Open {
@@ -104,7 +99,7 @@ pub(crate) async fn handle(
 }
 
 /// The page again, with what was typed and what is wrong with it.
-pub(super) async fn put_right(portal: &Portal, who: &SignedIn, open: Open) -> Result<Response, Refusal> {
+pub(super) async fn put_right(portal: &Portal, who: &SignedIn, open: Open) -> Result<Response, PageError> {
     show(portal, who, StatusCode::UNPROCESSABLE_ENTITY, &HashMap::new(), open, false).await
 }
 
@@ -115,31 +110,29 @@ async fn show(
     query: &HashMap<String, String>,
     open: Open,
     as_json: bool,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let permit = portal.permit::<ReadAccounts>(who, TheFirm).await?;
     let now = portal.clock.now();
     let number = query.get("page").and_then(|page| page.parse().ok()).unwrap_or(1).max(1);
     let asked = AccountQuery { month: Month::of(now), page: number };
-    let found = portal.store.read_accounts(permit, asked).await.map_err(|error| refused_by_store(&error))?;
-    let pages = u32::try_from(found.total.div_ceil(ACCOUNTS_PER_PAGE.into())).unwrap_or(u32::MAX).max(1);
+    let found = portal.store.read_accounts(permit, asked).await?;
+    let href = |page| format!("/accounts?page={page}");
+    let pages = Pagination::new(number, ACCOUNTS_PER_PAGE, found.total, found.accounts.len(), href);
     if as_json {
-        return Ok(json::list(&found, number, pages, portal.settings.invoice_terms.currency));
+        return Ok(json::list(&found, number, pages.count, portal.settings.invoice_terms.currency));
     }
     let notice = what_was_done(query, &found.events);
     let key = open.key.as_ref().and_then(|prefix| key_card(portal, &found, prefix, &open, now));
     let list = ListPage {
         frame: Frame::new(portal, who, Section::Accounts),
         notice,
-        total: found.total,
         rows: found
             .accounts
             .iter()
             .map(|overview| AccountRow::new(overview, portal.settings.invoice_terms.currency))
             .collect(),
         month: written_day(Month::of(now).first_day(), "%B"),
-        shown_page: number,
         pages,
-        links: page_links(number, pages),
         new_account: open.new_account,
         new_key: open.new_key,
         keys: found.unattached.iter().map(|used| KeyRow::new(used, portal, now)).collect(),
@@ -147,7 +140,7 @@ async fn show(
         key,
         history: found.events.iter().map(|event| EventRow::new(event, now)).collect(),
     };
-    page(status, &list)
+    Ok(page(status, &list)?)
 }
 
 fn key_card(

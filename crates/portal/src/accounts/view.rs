@@ -1,12 +1,11 @@
 //! Accounts and keys as the pages show them.
 
-use super::forms::first_letter_large;
-use crate::clients::notice::Notice;
-use crate::drafting::is_drafting;
+use crate::drafting::settings::is_drafting;
 use crate::state::Portal;
 use crate::when::{Moment, long_day, short_day};
 use chancery_domain::{AccountState, Currency, Day, Key, KeyState, Nanos, UnixMillis, grouped};
 use chancery_store::{AccountEvent, AccountOverview, KeyUse};
+use chancery_web::{Notice, capitalized};
 use std::collections::HashMap;
 
 /// An account on the list.
@@ -149,7 +148,7 @@ pub(super) fn what_was_done(query: &HashMap<String, String>, events: &[AccountEv
         return Some(Notice::good("Nothing to change.", "It was so already."));
     }
     let event = events.iter().find(|event| event.id.0 == wanted)?;
-    Some(Notice::good("Done.", format!("{}.", first_letter_large(&event.deed))))
+    Some(Notice::good("Done.", format!("{}.", capitalized(&event.deed))))
 }
 
 pub(super) fn long_moment(at: UnixMillis) -> Made {

@@ -4,8 +4,8 @@
 use super::filters::Filters;
 use super::words;
 use crate::csv_line::write_csv_line;
-use crate::failure::refused_by_store;
-use crate::file_reply::{Chunk, cannot_write, file_reply};
+use crate::error::PageError;
+use crate::file_reply::{Chunk, file_reply};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::{Query, State};
@@ -13,7 +13,6 @@ use axum::response::Response;
 use chancery_domain::{Day, PersonRef, Role};
 use chancery_policy::{Permit, ReadAudit, TheFirm};
 use chancery_store::{AUDIT_ROWS_PER_PAGE, AuditLine, AuditQuery, AuditTurn};
-use chancery_web::Refusal;
 use futures_util::stream;
 use std::io;
 use std::sync::Arc;
@@ -46,20 +45,19 @@ pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
     signed_in: SignedIn,
     Query(pairs): Query<Vec<(String, String)>>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let permit = portal.permit::<ReadAudit>(&signed_in, TheFirm).await?;
     let filters = Filters::read(&pairs);
     // A file is all of it, from the newest row on.
     let query = AuditQuery { turn: None, ..filters.query.clone() };
-    let first = portal.store.read_audit(&permit, &query).await.map_err(|error| refused_by_store(&error))?;
-    if let Some(refusal) = filters.refusal() {
-        return Err(refusal);
+    let first = portal.store.read_audit(&permit, &query).await?;
+    if let Some(error) = filters.error() {
+        return Err(error.into());
     }
     let name = format!("audit-{}.csv", Day::of(portal.clock.now()));
     let mut head = Vec::new();
-    write_csv_line(&mut head, COLUMNS)
-        .and_then(|()| write_lines(&mut head, &first))
-        .map_err(|error| cannot_write(&error))?;
+    write_csv_line(&mut head, COLUMNS)?;
+    write_lines(&mut head, &first)?;
     let rest = next_of(&first, &query).map(|query| Rest { portal, who: signed_in, permit, query });
     let pages = stream::try_unfold(rest, |rest| async {
         match rest {
@@ -74,8 +72,8 @@ impl Rest {
     async fn read(self) -> Result<(Chunk, Option<Self>), io::Error> {
         let Self { portal, who, permit, query } = self;
         // A slow reader may take hours; whoever is no partner any more, or signed out, gets no more.
-        let who = who.again(&portal).await.map_err(|refusal| io::Error::other(refusal.code))?;
-        if !portal.policy.would_allow::<ReadAudit>(who.asker(), TheFirm) {
+        let who = who.again(&portal).await.map_err(|error| io::Error::other(error.code))?;
+        if portal.policy.decide::<ReadAudit>(&who.asking(&portal), TheFirm).is_err() {
             return Err(io::Error::other("forbidden"));
         }
         let lines = portal.store.read_more_audit(&permit, &query).await.map_err(io::Error::other)?;

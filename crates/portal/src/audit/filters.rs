@@ -1,10 +1,9 @@
 //! The filters of the audit, as an address has them: `person`, `client`, `action`, `decision`, `from`, `to`, and `before` or
 //! `after` for the pages. An empty one is none; one that cannot be read is named, and nothing is shown for it.
 
-use axum::http::StatusCode;
 use chancery_domain::{Action, ClientId, Day, Decision, EventKind, PersonId};
 use chancery_store::{AuditPlace, AuditQuery, AuditTurn};
-use chancery_web::Refusal;
+use chancery_web::{ErrorPage, Problems};
 use openidconnect::url::form_urlencoded;
 use std::fmt::Display;
 use std::str::FromStr;
@@ -20,19 +19,12 @@ pub(super) struct Typed {
     pub(super) to: String,
 }
 
-/// What is wrong with a filter.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Problem {
-    pub(super) field: &'static str,
-    pub(super) what: String,
-}
-
 #[derive(Clone, Debug, Default)]
 pub(super) struct Filters {
     pub(super) typed: Typed,
     /// Of what could be read.
     pub(super) query: AuditQuery,
-    pub(super) problems: Vec<Problem>,
+    pub(super) problems: Problems,
 }
 
 impl Filters {
@@ -50,7 +42,7 @@ impl Filters {
             from: value("from"),
             to: value("to"),
         };
-        let mut problems = Vec::new();
+        let mut problems = Problems::default();
         let mut reader = Reader { problems: &mut problems };
         let person = reader.parse("person", &typed.person, "Choose a person from the list.");
         let client =
@@ -70,10 +62,7 @@ impl Filters {
         if let (Some(from), Some(to)) = (from, to)
             && from > to
         {
-            problems.push(Problem {
-                field: "to",
-                what: "The last day is before the first. Exchange them.".to_owned(),
-            });
+            problems.add("to", "The last day is before the first. Exchange them.");
         }
         let query = AuditQuery {
             person: person.map(PersonId),
@@ -90,11 +79,6 @@ impl Filters {
             },
         };
         Self { typed, query, problems }
-    }
-
-    /// What is wrong with one field.
-    pub(super) fn problem(&self, field: &str) -> Option<&str> {
-        self.problems.iter().find(|problem| problem.field == field).map(|problem| problem.what.as_str())
     }
 
     pub(super) fn is_any(&self) -> bool {
@@ -128,21 +112,14 @@ impl Filters {
     }
 
     /// For programs and files, where no form can be shown again.
-    pub(super) fn refusal(&self) -> Option<Refusal> {
-        let words: Vec<_> =
-            self.problems.iter().map(|Problem { field, what }| format!("`{field}`: {what}")).collect();
-        let refusal = Refusal::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "invalid_value",
-            "A filter cannot be read",
-            words.join(" "),
-        );
-        (!words.is_empty()).then(|| refusal.way_on("/audit", "Go to the audit"))
+    pub(super) fn error(&self) -> Option<ErrorPage> {
+        let error = ErrorPage::invalid_values("A filter cannot be read", &self.problems)?;
+        Some(error.next_link("/audit", "Go to the audit"))
     }
 }
 
 struct Reader<'a> {
-    problems: &'a mut Vec<Problem>,
+    problems: &'a mut Problems,
 }
 
 impl Reader<'_> {
@@ -152,7 +129,7 @@ impl Reader<'_> {
         }
         let read = text.parse().ok();
         if read.is_none() {
-            self.problems.push(Problem { field, what: what.to_string() });
+            self.problems.add(field, what.to_string());
         }
         read
     }
@@ -177,7 +154,7 @@ mod tests {
         let filters = read(
             "person=3&client=+1042+&action=readClient&decision=refused&from=2026-11-13&to=2026-11-13&before=17",
         );
-        assert_eq!(filters.problems, []);
+        assert_eq!(filters.problems, Problems::default());
         let day = UnixMillis(1_794_528_000_000);
         assert_eq!(
             filters.query,
@@ -212,7 +189,7 @@ mod tests {
             let filters = read(query);
             assert_eq!((filters.query.clone(), filters.is_any()), (AuditQuery::default(), false));
             assert_eq!(filters.address("/audit.csv", None), "/audit.csv");
-            assert!(filters.refusal().is_none());
+            assert!(filters.error().is_none());
         }
     }
 
@@ -230,9 +207,12 @@ mod tests {
             ("before=x", "before", "Begin again"),
         ] {
             let filters = read(query);
-            assert!(filters.problem(field).is_some_and(|what| what.contains(word)), "{query}: {filters:?}");
-            let refusal = filters.refusal().unwrap();
-            assert!(refusal.reason.starts_with(&format!("`{field}`: ")), "{}", refusal.reason);
+            assert!(
+                filters.problems.of(field).is_some_and(|what| what.contains(word)),
+                "{query}: {filters:?}"
+            );
+            let error = filters.error().unwrap();
+            assert!(error.reason.starts_with(&format!("`{field}`: ")), "{}", error.reason);
         }
     }
 }

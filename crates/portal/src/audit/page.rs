@@ -2,7 +2,7 @@
 
 use super::filters::Filters;
 use super::words;
-use crate::failure::refused_by_store;
+use crate::error::PageError;
 use crate::frame::{Frame, Section};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
@@ -15,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use chancery_domain::{Action, AuditRow, Decision, EventKind, PersonRef, Role, UnixMillis};
 use chancery_policy::{ReadAudit, TheFirm};
 use chancery_store::{AUDIT_ROWS_PER_PAGE, AuditLine, AuditTurn};
-use chancery_web::{Refusal, page, wants_json};
+use chancery_web::{Choice, page, wants_json};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -29,20 +29,6 @@ struct AuditPage<'a> {
     rows: Vec<Row>,
     turns: Turns,
     csv: String,
-}
-
-/// Of a list to choose from.
-struct Choice {
-    value: String,
-    words: String,
-    is_chosen: bool,
-}
-
-impl Choice {
-    fn new(value: String, words: String, chosen: &str) -> Self {
-        let is_chosen = value == chosen;
-        Self { value, words, is_chosen }
-    }
 }
 
 struct Row {
@@ -126,20 +112,19 @@ pub(crate) async fn handle(
     signed_in: SignedIn,
     headers: HeaderMap,
     Query(pairs): Query<Vec<(String, String)>>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let permit = portal.permit::<ReadAudit>(&signed_in, TheFirm).await?;
     let filters = Filters::read(&pairs);
-    let lines = portal.store.read_audit(&permit, &filters.query).await;
-    let lines = lines.map_err(|error| refused_by_store(&error))?;
+    let lines = portal.store.read_audit(&permit, &filters.query).await?;
     if wants_json(&headers) {
-        return match filters.refusal() {
-            Some(refusal) => Err(refusal),
+        return match filters.error() {
+            Some(error) => Err(error.into()),
             None => Ok(as_json(&filters, &lines)),
         };
     }
+    let is_understood = !filters.problems.any();
     // What was not understood is not half answered.
-    let lines = if filters.problems.is_empty() { lines } else { Vec::new() };
-    let is_understood = filters.problems.is_empty();
+    let lines = if is_understood { lines } else { Vec::new() };
     let audit = AuditPage {
         frame: Frame::new(&portal, &signed_in, Section::Audit),
         people: people(&portal, &filters).await?,
@@ -149,16 +134,17 @@ pub(crate) async fn handle(
         csv: filters.address("/audit.csv", None),
         filters,
     };
-    page(if is_understood { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY }, &audit)
+    let status = if is_understood { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
+    Ok(page(status, &audit)?)
 }
 
-async fn people(portal: &Portal, filters: &Filters) -> Result<Vec<Choice>, Refusal> {
-    let here = portal.store.list_people().await.map_err(|error| refused_by_store(&error))?;
-    let gone = portal.store.list_removed_people().await.map_err(|error| refused_by_store(&error))?;
+async fn people(portal: &Portal, filters: &Filters) -> Result<Vec<Choice>, PageError> {
+    let here = portal.store.list_people().await?;
+    let gone = portal.store.list_removed_people().await?;
     let here = here.iter().map(|person| (person.id, person.email.to_string()));
     let gone = gone.iter().map(|removed| (removed.person.id, format!("{} (removed)", removed.person.email)));
-    let choice = |(id, words): (chancery_domain::PersonId, String)| {
-        Choice::new(id.to_string(), words, &filters.typed.person)
+    let choice = |(id, words): (PersonId, String)| {
+        Choice::new(id.to_string(), words, id.to_string() == filters.typed.person)
     };
     Ok(here.chain(gone).map(choice).collect())
 }
@@ -167,10 +153,7 @@ fn actions(filters: &Filters) -> Vec<Choice> {
     let chosen = filters.typed.action.as_str();
     let actions = Action::ALL.iter().map(|action| (action.as_str(), words::name(*action)));
     let events = EventKind::ALL.iter().map(|kind| (kind.as_str(), words::event_name(*kind)));
-    actions
-        .chain(events)
-        .map(|(value, words)| Choice::new(value.to_owned(), words.to_owned(), chosen))
-        .collect()
+    actions.chain(events).map(|(value, words)| Choice::new(value, words, value == chosen)).collect()
 }
 
 fn as_json(filters: &Filters, lines: &[AuditLine]) -> Response {

@@ -1,3 +1,4 @@
-//! Who may do what: each request is decided for this person and this record.
+//! Who may do what. Only `permits` lets anything be read or changed; `capabilities` says what a page may offer.
 
-pub(crate) mod authority;
+pub(crate) mod capabilities;
+pub(crate) mod permits;

@@ -1,11 +1,11 @@
 //! `POST /clients/{id}/entries`: a new note, dispute or letter.
 
+use super::done::Done;
 use super::entry_form::{EntryForm, EntryTyped};
-use super::notice::{Done, Notice};
-use super::posted::Posted;
 use super::record::{self, Open, Showing};
 use super::record_query::{View, done_href};
-use crate::authz::authority::ClientNumber;
+use crate::error::PageError;
+use crate::path::ClientNumber;
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::State;
@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{ClientId, EntryKind};
 use chancery_policy::EditClient;
 use chancery_store::{NewEntry, StoreError};
-use chancery_web::Refusal;
+use chancery_web::{ErrorPage, Notice, Posted};
 use std::sync::Arc;
 
 pub(crate) async fn handle(
@@ -22,13 +22,13 @@ pub(crate) async fn handle(
     who: SignedIn,
     ClientNumber(id): ClientNumber,
     Posted(typed): Posted<EntryTyped>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let kind: EntryKind =
-        typed.kind.parse().map_err(|error| Refusal::bad_form(format!("`kind` is not right: {error}.")))?;
+        typed.kind.parse().map_err(|error| ErrorPage::bad_form(format!("`kind` is not right: {error}.")))?;
     let read = match typed.read(kind, portal.clock.now()) {
         Ok(read) => read,
         Err(problems) => {
-            portal.refuse_who_may_not::<EditClient>(&who, id).await?;
+            portal.ensure_allowed_on_client::<EditClient>(&who, id).await?;
             let form = EntryForm { problems, ..EntryForm::typed(kind, None, typed) };
             return put_right(&portal, &who, id, form, None).await;
         }
@@ -46,7 +46,7 @@ pub(crate) async fn handle(
         Err(StoreError::TooManyEntries { max, .. }) => Ok(Err(max)),
         outcome => outcome.map(Ok),
     };
-    match portal.on_client::<EditClient, _, _>(&who, id, add).await? {
+    match portal.with_client_permit::<EditClient, _, _>(&who, id, add).await? {
         Ok(entry) => {
             let href = format!("{}#entry-{}", done_href(id, Done::Added(kind)), entry.id);
             Ok(Redirect::to(&href).into_response())
@@ -68,7 +68,7 @@ async fn put_right(
     id: ClientId,
     form: EntryForm,
     notice: Option<Notice>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let (view, status) = (View::default(), StatusCode::UNPROCESSABLE_ENTITY);
     record::show(portal, who, id, Showing { view, open: Open::Entry(form), notice, status }).await
 }

@@ -1,14 +1,13 @@
 //! `POST /clients/{id}/entries/{entry}`: changes an entry. What it said before is kept as a version.
 
 use super::conflict::{Conflict, FieldInConflict};
+use super::done::Done;
 use super::entry_form::{EntryForm, EntryTyped};
-use super::entry_number::EntryNumber;
 use super::entry_view::kind_words;
-use super::no_such_entry;
-use super::notice::{Done, Notice};
-use super::posted::Posted;
 use super::record::{self, Open, Showing};
 use super::record_query::{RecordQuery, Tab, View};
+use crate::error::{PageError, no_such_entry};
+use crate::path::EntryNumber;
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::when::{Moment, in_utc};
@@ -18,7 +17,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{ClientId, Entry, EntryId, EntryKind, Version};
 use chancery_policy::{EditClient, ReadClient};
 use chancery_store::{Changed, EntryChange, EntryVersion, VersionsWanted};
-use chancery_web::Refusal;
+use chancery_web::{ErrorPage, Notice, Posted};
 use std::sync::Arc;
 
 pub(crate) async fn handle(
@@ -26,15 +25,16 @@ pub(crate) async fn handle(
     who: SignedIn,
     EntryNumber { client, entry }: EntryNumber,
     Posted(typed): Posted<EntryTyped>,
-) -> Result<Response, Refusal> {
-    let unclear = || Refusal::bad_form("`version` does not say which version of the entry was on the page.");
+) -> Result<Response, PageError> {
+    let unclear =
+        || ErrorPage::bad_form("`version` does not say which version of the entry was on the page.");
     let version = Version(typed.version.parse().map_err(|_| unclear())?);
     // What kind it is, the store knows; a form that does not say it may speak of what can be open.
     let kind = typed.kind.parse().unwrap_or(EntryKind::DraftLetter);
     let read = match typed.read(kind, portal.clock.now()) {
         Ok(read) => read,
         Err(problems) => {
-            portal.refuse_who_may_not::<EditClient>(&who, client).await?;
+            portal.ensure_allowed_on_client::<EditClient>(&who, client).await?;
             let saved = record::saved_entry(&portal, &who, client, entry).await?;
             let is_archived = saved.archived_at.is_some();
             let form =
@@ -54,7 +54,7 @@ pub(crate) async fn handle(
         is_open: read.is_open,
     };
     let edit = |permit| portal.store.edit_entry(permit, change.clone());
-    match portal.on_client::<EditClient, _, _>(&who, client, edit).await? {
+    match portal.with_client_permit::<EditClient, _, _>(&who, client, edit).await? {
         Changed::Saved(saved) => {
             let saved = match saved.archived_at.is_some() && typed.restore.is_some() {
                 true => restored(&portal, &who, client, entry).await?,
@@ -67,7 +67,7 @@ pub(crate) async fn handle(
             Ok(Redirect::to(&format!("{}#entry-{entry}", query.href(client))).into_response())
         }
         Changed::Conflict(theirs) => in_conflict(&portal, &who, client, typed, version, theirs).await,
-        Changed::Gone => Err(no_such_entry(client)),
+        Changed::Gone => Err(no_such_entry(client).into()),
     }
 }
 
@@ -76,11 +76,11 @@ async fn restored(
     who: &SignedIn,
     client: ClientId,
     entry: EntryId,
-) -> Result<Entry, Refusal> {
+) -> Result<Entry, PageError> {
     let restore = |permit| portal.store.set_entry_archived(permit, entry, false);
-    match portal.on_client::<EditClient, _, _>(who, client, restore).await? {
+    match portal.with_client_permit::<EditClient, _, _>(who, client, restore).await? {
         Changed::Saved(entry) | Changed::Conflict(entry) => Ok(entry),
-        Changed::Gone => Err(no_such_entry(client)),
+        Changed::Gone => Err(no_such_entry(client).into()),
     }
 }
 
@@ -113,10 +113,10 @@ async fn in_conflict(
     typed: EntryTyped,
     seen: Version,
     theirs: Entry,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let wanted = VersionsWanted::NowAnd(seen);
     let read = |permit| portal.store.entry_versions(permit, theirs.id, wanted);
-    let found = portal.on_client::<ReadClient, _, _>(who, client, read).await?;
+    let found = portal.with_client_permit::<ReadClient, _, _>(who, client, read).await?;
     let (theirs, versions) = found.ok_or_else(|| no_such_entry(client))?;
     let base = versions.iter().find(|version| version.version == seen);
     let newest = versions.iter().find(|version| version.version == theirs.version);

@@ -4,7 +4,7 @@
 use super::conflict::Conflict;
 use super::entry_view::{KindWords, kind_words};
 use crate::when::field_time;
-use chancery_domain::{Entry, EntryId, EntryKind, EntryText, EntryTitle, TextError, UnixMillis, Version};
+use chancery_domain::{Entry, EntryId, EntryKind, EntryText, EntryTitle, UnixMillis, Version};
 use chancery_web::Problems;
 use serde::Deserialize;
 
@@ -72,21 +72,15 @@ impl EntryTyped {
     /// `otherwise` is when it happened where nothing is said.
     pub(crate) fn read(&self, kind: EntryKind, otherwise: UnixMillis) -> Result<EntryRead, Problems> {
         let mut problems = Problems::default();
-        let title: Result<EntryTitle, _> = self.title.parse();
-        if let Err(error) = &title {
-            problems.add("title", wording(error, "Enter a title"));
-        }
-        let text: Result<EntryText, _> = self.text.parse();
-        if let Err(error) = &text {
-            problems.add("text", wording(error, "Write something here"));
-        }
+        let title = problems.parse("title", &self.title, "Enter a title");
+        let text = problems.parse("text", &self.text, "Write something here");
         let at = self.moment(otherwise);
         if at.is_none() {
             problems.add("at", "Write the day and the time like 2026-11-13 09:14");
         }
         let is_open = kind.can_be_open() && self.is_open.is_some();
         match (title, text, at) {
-            (Ok(title), Ok(text), Some(at)) => Ok(EntryRead { title, text, at, is_open }),
+            (Some(title), Some(text), Some(at)) => Ok(EntryRead { title, text, at, is_open }),
             _ => Err(problems),
         }
     }
@@ -106,19 +100,6 @@ impl EntryTyped {
         }
         let at = time.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp();
         Some(UnixMillis(at.as_millisecond()))
-    }
-}
-
-/// What to do about a text, in words for its field.
-pub(crate) fn wording(error: &TextError, missing: &str) -> String {
-    match error {
-        TextError::Missing { .. } => missing.to_owned(),
-        TextError::NotAnEmailAddress => "Write the e-mail address like name@example.com".to_owned(),
-        error => {
-            let text = error.to_string();
-            let mut letters = text.chars();
-            letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
-        }
     }
 }
 
@@ -164,8 +145,6 @@ impl EntryForm {
     /// With what was typed, saved or not.
     pub(crate) fn typed(kind: EntryKind, entry: Option<EntryId>, typed: EntryTyped) -> Self {
         Self {
-            kind,
-            words: kind_words(kind),
             entry,
             version: typed.version.parse().ok().map(Version),
             title: typed.title,
@@ -175,12 +154,10 @@ impl EntryForm {
             is_open: typed.is_open.is_some(),
             is_archived: typed.restore.is_some(),
             restores: typed.restore.is_some(),
-            problems: Problems::default(),
-            conflict: None,
             is_unsaved: true,
-            side_panel: None,
             purpose: typed.purpose,
             max_output_tokens: typed.max_output_tokens,
+            ..Self::new(kind, UnixMillis(0))
         }
     }
 

@@ -1,10 +1,10 @@
 //! `GET /clients/export.jsonl` and `GET /clients/export.csv`: every client that a person may read, whole and with its entries,
 //! as a file. It is read some clients at a time while it is sent, and the policy is asked about each of them.
 
-use crate::authz::authority::MAX_ASKED_ANEW;
+use crate::authz::permits::MAX_RETRIES;
 use crate::client_lines::{write_csv_client, write_csv_head, write_jsonl_client};
-use crate::failure::refused_by_store;
-use crate::file_reply::{Chunk, cannot_write, file_reply};
+use crate::error::PageError;
+use crate::file_reply::{Chunk, file_reply};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::State;
@@ -13,7 +13,7 @@ use axum::response::Response;
 use chancery_domain::{ClientId, Day};
 use chancery_policy::{ClientInQuestion, ExportClient, ListClients, Permit, TheFirm};
 use chancery_store::{ClientRecord, Ownership};
-use chancery_web::Refusal;
+use chancery_web::ErrorPage;
 use futures_util::stream;
 use std::collections::BTreeMap;
 use std::io;
@@ -28,15 +28,15 @@ enum Format {
     Csv,
 }
 
-pub(crate) async fn jsonl(State(portal): State<Arc<Portal>>, who: SignedIn) -> Result<Response, Refusal> {
+pub(crate) async fn jsonl(State(portal): State<Arc<Portal>>, who: SignedIn) -> Result<Response, PageError> {
     export(portal, who, Format::JsonLines).await
 }
 
-pub(crate) async fn csv(State(portal): State<Arc<Portal>>, who: SignedIn) -> Result<Response, Refusal> {
+pub(crate) async fn csv(State(portal): State<Arc<Portal>>, who: SignedIn) -> Result<Response, PageError> {
     export(portal, who, Format::Csv).await
 }
 
-async fn export(portal: Arc<Portal>, who: SignedIn, format: Format) -> Result<Response, Refusal> {
+async fn export(portal: Arc<Portal>, who: SignedIn, format: Format) -> Result<Response, PageError> {
     let listing = portal.permit::<ListClients>(&who, TheFirm).await?;
     let day = Day::of(portal.clock.now());
     let (kind, name) = match format {
@@ -45,16 +45,14 @@ async fn export(portal: Arc<Portal>, who: SignedIn, format: Format) -> Result<Re
     };
     let mut head = Vec::new();
     if let Format::Csv = format {
-        write_csv_head(&mut head).map_err(|error| cannot_write(&error))?;
+        write_csv_head(&mut head)?;
     }
     let (first, rest) = Rest { portal, who, listing, format, after: None }.read().await?;
     head.extend(first);
     let rest = stream::try_unfold(rest, |rest| async {
         match rest {
             None => Ok(None),
-            Some(rest) => {
-                rest.read().await.map(Some).map_err(|refusal| io::Error::other(broken_off(&refusal)))
-            }
+            Some(rest) => rest.read().await.map(Some).map_err(|error| io::Error::other(broken_off(&error))),
         }
     });
     Ok(file_reply(kind, &name, head, rest))
@@ -70,16 +68,14 @@ struct Rest {
 }
 
 impl Rest {
-    async fn read(self) -> Result<(Chunk, Option<Self>), Refusal> {
+    async fn read(self) -> Result<(Chunk, Option<Self>), PageError> {
         let Self { portal, who, listing, format, after } = self;
         // A slow reader may take hours; whoever has lost their role or their session meanwhile gets no more.
         let who = who.again(&portal).await?;
-        let found = portal.store.ownerships(&listing, None, after, CLIENTS_AT_ONCE).await;
-        let found = found.map_err(|error| refused_by_store(&error))?;
+        let found = portal.store.ownerships(&listing, None, after, CLIENTS_AT_ONCE).await?;
         let is_last = found.len() < CLIENTS_AT_ONCE as usize;
         let after = found.last().map(|ownership| ownership.client);
-        let chunk =
-            format.write(&portal.records(&who, found).await?).map_err(|error| cannot_write(&error))?;
+        let chunk = format.write(&portal.records(&who, found).await?)?;
         Ok((chunk, (!is_last).then_some(Self { portal, who, listing, format, after })))
     }
 }
@@ -90,9 +86,9 @@ impl Portal {
         &self,
         who: &SignedIn,
         mut wanted: Vec<Ownership>,
-    ) -> Result<Vec<ClientRecord>, Refusal> {
+    ) -> Result<Vec<ClientRecord>, PageError> {
         let mut found: BTreeMap<ClientId, ClientRecord> = BTreeMap::new();
-        for _ in 0..MAX_ASKED_ANEW {
+        for _ in 0..MAX_RETRIES {
             let mut permits = Vec::with_capacity(wanted.len());
             let mut permitted = Vec::with_capacity(wanted.len());
             for Ownership { client, owner } in std::mem::take(&mut wanted) {
@@ -103,19 +99,18 @@ impl Portal {
                         permitted.push(client);
                     }
                     // On record, and left out.
-                    Err(refusal) if refusal.status == StatusCode::FORBIDDEN => {}
-                    Err(refusal) => return Err(refusal),
+                    Err(error) if error.status == StatusCode::FORBIDDEN => {}
+                    Err(error) => return Err(error),
                 }
             }
             if permits.is_empty() {
                 break;
             }
-            let read = self.store.export_clients(permits).await.map_err(|error| refused_by_store(&error))?;
+            let read = self.store.export_clients(permits).await?;
             found.extend(read.into_iter().map(|record| (record.client.id, record)));
             for client in permitted {
                 if !found.contains_key(&client)
-                    && let Some(owner) =
-                        self.store.owner_of(client).await.map_err(|error| refused_by_store(&error))?
+                    && let Some(owner) = self.store.owner_of(client).await?
                 {
                     wanted.push(Ownership { client, owner });
                 }
@@ -128,7 +123,7 @@ impl Portal {
             None => Ok(found.into_values().collect()),
             // Better no file than one that is not whole.
             Some(Ownership { client, .. }) => {
-                Err(Refusal::unavailable(format!("client {client} changed hands again and again")))
+                Err(ErrorPage::unavailable(format!("client {client} changed hands again and again")).into())
             }
         }
     }
@@ -148,6 +143,6 @@ impl Format {
 }
 
 /// For the log: nobody reads a page any more.
-fn broken_off(refusal: &Refusal) -> String {
-    refusal.internal.clone().unwrap_or_else(|| refusal.reason.clone())
+fn broken_off(error: &PageError) -> String {
+    error.internal.clone().unwrap_or_else(|| error.reason.clone())
 }

@@ -1,12 +1,12 @@
 //! `POST /clients/{id}`: changes a client's name and facts. What they were before is kept as a version.
 
 use super::conflict::{Conflict, FieldInConflict};
+use super::done::Done;
 use super::facts_form::{FactsForm, FactsTyped};
-use super::notice::{Done, Notice};
-use super::posted::Posted;
 use super::record::{self, Open, Showing};
 use super::record_query::{View, done_href};
-use crate::authz::authority::{ClientNumber, no_such_client};
+use crate::error::{PageError, no_such_client};
+use crate::path::ClientNumber;
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::when::Moment;
@@ -16,7 +16,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{Client, ClientId, ClientName, ContactFacts};
 use chancery_policy::{EditClient, ReadClient};
 use chancery_store::{Changed, ClientChange, ClientVersion, VersionsWanted};
-use chancery_web::Refusal;
+use chancery_web::{ErrorPage, Notice, Posted};
 use std::sync::Arc;
 
 pub(crate) async fn handle(
@@ -24,13 +24,14 @@ pub(crate) async fn handle(
     who: SignedIn,
     ClientNumber(id): ClientNumber,
     Posted(typed): Posted<FactsTyped>,
-) -> Result<Response, Refusal> {
-    let unclear = || Refusal::bad_form("`version` does not say which version of the facts was on the page.");
+) -> Result<Response, PageError> {
+    let unclear =
+        || ErrorPage::bad_form("`version` does not say which version of the facts was on the page.");
     let version = typed.version().ok_or_else(unclear)?;
     let (name, facts) = match typed.read() {
         Ok(read) => read,
         Err(problems) => {
-            portal.refuse_who_may_not::<EditClient>(&who, id).await?;
+            portal.ensure_allowed_on_client::<EditClient>(&who, id).await?;
             let form = FactsForm { problems, ..FactsForm::typed(typed) };
             let (view, status) = (View::default(), StatusCode::UNPROCESSABLE_ENTITY);
             let showing = Showing { view, open: Open::Facts(form), notice: None, status };
@@ -39,10 +40,10 @@ pub(crate) async fn handle(
     };
     let change = ClientChange { version, name, facts };
     let edit = |permit| portal.store.edit_client(permit, change.clone());
-    match portal.on_client::<EditClient, _, _>(&who, id, edit).await? {
+    match portal.with_client_permit::<EditClient, _, _>(&who, id, edit).await? {
         Changed::Saved(_) => Ok(Redirect::to(&done_href(id, Done::FactsSaved)).into_response()),
         Changed::Conflict(_) => in_conflict(&portal, &who, id, typed).await,
-        Changed::Gone => Err(no_such_client()),
+        Changed::Gone => Err(no_such_client().into()),
     }
 }
 
@@ -86,10 +87,10 @@ async fn in_conflict(
     who: &SignedIn,
     id: ClientId,
     typed: FactsTyped,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let wanted = typed.version().map_or(VersionsWanted::None, VersionsWanted::NowAnd);
     let read = |permit| portal.store.client_versions(permit, wanted);
-    let found = portal.on_client::<ReadClient, _, _>(who, id, read).await?;
+    let found = portal.with_client_permit::<ReadClient, _, _>(who, id, read).await?;
     let (theirs, versions) = found.ok_or_else(no_such_client)?;
     let base = versions.iter().find(|version| Some(version.version) == typed.version());
     let deeds = deeds_between(base, &theirs);

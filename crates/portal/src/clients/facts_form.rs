@@ -1,7 +1,6 @@
 //! The form of a client's name and facts: for a new client, and for one that is there.
 
 use super::conflict::Conflict;
-use super::entry_form::wording;
 use chancery_domain::{Client, ClientName, ContactFacts, Day, Version};
 use chancery_web::Problems;
 use serde::Deserialize;
@@ -34,11 +33,11 @@ pub(crate) struct FactsForm {
 impl FactsTyped {
     pub(super) fn read(&self) -> Result<(ClientName, ContactFacts), Problems> {
         let mut problems = Problems::default();
-        let name: Option<ClientName> = taken(&mut problems, "name", &self.name, "Enter the client’s name");
-        let contact = taken(&mut problems, "contact", &self.contact, "");
-        let email = taken(&mut problems, "email", &self.email, "");
-        let telephone = taken(&mut problems, "telephone", &self.telephone, "");
-        let address = taken(&mut problems, "address", &self.address, "");
+        let name: Option<ClientName> = problems.parse("name", &self.name, "Enter the client’s name");
+        let contact = problems.parse("contact", &self.contact, "");
+        let email = problems.parse("email", &self.email, "");
+        let telephone = problems.parse("telephone", &self.telephone, "");
+        let address = problems.parse("address", &self.address, "");
         let since = match self.since.trim() {
             "" => Some(None),
             text => text.parse::<Day>().ok().map(Some),
@@ -57,15 +56,6 @@ impl FactsTyped {
     pub(super) fn version(&self) -> Option<Version> {
         self.version.parse().ok().map(Version)
     }
-}
-
-fn taken<T: std::str::FromStr<Err = chancery_domain::TextError>>(
-    problems: &mut Problems,
-    field: &'static str,
-    typed: &str,
-    missing: &str,
-) -> Option<T> {
-    typed.parse().map_err(|error| problems.add(field, wording(&error, missing))).ok()
 }
 
 impl FactsForm {

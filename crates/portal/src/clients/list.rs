@@ -2,9 +2,8 @@
 
 use super::json;
 use super::list_query::{self, href, order_name};
-use super::pagination::{PageLink, page_links};
 use super::people::{self, Choice};
-use crate::failure::refused_by_store;
+use crate::error::PageError;
 use crate::frame::{Frame, Section};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
@@ -17,7 +16,7 @@ use axum::response::{IntoResponse, Response};
 use chancery_domain::UnixMillis;
 use chancery_policy::{ListClients, TheFirm};
 use chancery_store::{CLIENTS_PER_PAGE, ClientLine, ClientOrder, ClientPage, ClientQuery};
-use chancery_web::{Refusal, page, wants_json};
+use chancery_web::{PageLink, Pagination, page, wants_json};
 use std::sync::Arc;
 
 #[derive(Template)]
@@ -28,14 +27,7 @@ struct ListPage<'a> {
     sort: &'static str,
     heads: Heads,
     rows: Vec<Row>,
-    total: u64,
-    first: u64,
-    last: u64,
-    pages: u32,
-    links: Vec<Link>,
-    previous: Option<String>,
-    next: Option<String>,
-    last_page: String,
+    pages: Pagination,
     /// Empty for those who see their own clients alone.
     owners: Vec<Choice>,
     sees_all: bool,
@@ -67,66 +59,41 @@ struct Heads {
     last_entry: Head,
 }
 
-enum Link {
-    Page { number: u32, href: String, is_shown: bool },
-    Gap,
-}
-
 pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
     who: SignedIn,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let query = list_query::parse(query.as_deref().unwrap_or_default())?;
     let permit = portal.permit::<ListClients>(&who, TheFirm).await?;
-    let found = portal.store.list_clients(permit, &query).await.map_err(|error| refused_by_store(&error))?;
-    let pages = pages_of(found.total);
+    let found = portal.store.list_clients(permit, &query).await?;
+    let at_page = |page| href(&ClientQuery { page, ..query.clone() });
+    let pages = Pagination::new(query.page, CLIENTS_PER_PAGE, found.total, found.lines.len(), at_page);
     if wants_json(&headers) {
-        return Ok(Json(json::list(&found, query.page, pages)).into_response());
+        return Ok(Json(json::list(&found, query.page, pages.count)).into_response());
     }
     let people = people::known_to(&portal, &who).await?;
     let owners = people::choices_with_filter(&portal, &people, query.owner).await?;
     let frame = Frame::new(&portal, &who, Section::Clients);
-    page(StatusCode::OK, &ListPage::new(frame, &query, found, owners, portal.clock.now()))
-}
-
-fn pages_of(total: u64) -> u32 {
-    u32::try_from(total.div_ceil(u64::from(CLIENTS_PER_PAGE)).max(1)).unwrap_or(u32::MAX)
+    Ok(page(StatusCode::OK, &ListPage::new(frame, &query, (found, pages), owners, portal.clock.now()))?)
 }
 
 impl<'a> ListPage<'a> {
     fn new(
         frame: Frame<'a>,
         query: &'a ClientQuery,
-        found: ClientPage,
+        (found, pages): (ClientPage, Pagination),
         owners: Vec<Choice>,
         now: UnixMillis,
     ) -> Self {
-        let pages = pages_of(found.total);
-        let at_page = |page| href(&ClientQuery { page, ..query.clone() });
-        let before = u64::from(query.page - 1) * u64::from(CLIENTS_PER_PAGE);
-        let shown = u64::try_from(found.lines.len()).unwrap_or(u64::MAX);
-        let link = |link| match link {
-            PageLink::Page(number) => {
-                Link::Page { number, href: at_page(number), is_shown: number == query.page }
-            }
-            PageLink::Gap => Link::Gap,
-        };
         Self {
             frame,
             query,
             sort: order_name(query.order),
             heads: Heads::new(query),
             rows: found.lines.into_iter().map(|line| Row::new(line, now)).collect(),
-            total: found.total,
-            first: before + 1,
-            last: before.saturating_add(shown),
             pages,
-            links: page_links(query.page, pages).into_iter().map(link).collect(),
-            previous: (query.page > 1 && query.page <= pages).then(|| at_page(query.page - 1)),
-            next: (query.page < pages).then(|| at_page(query.page + 1)),
-            last_page: at_page(pages),
             sees_all: !owners.is_empty(),
             owners,
             other_shelf: href(&ClientQuery {

@@ -1,15 +1,12 @@
 //! What an address of the list asks for, read and written: every view of the list has an address.
 
-use super::bad_parameter;
 use chancery_domain::{Bounds, Lines, PersonId};
 use chancery_store::{ClientOrder, ClientQuery};
-use chancery_web::Refusal;
+use chancery_web::{ErrorPage, parse_page};
 use openidconnect::url::form_urlencoded;
 
 /// Longest search, in characters.
 const MAX_SEARCH_CHARS: usize = 200;
-/// Pages past this one are as empty as this one.
-const MAX_PAGE: u32 = 1_000_000;
 
 const SEARCH: Bounds =
     Bounds { what: "the search", min_chars: 0, max_chars: MAX_SEARCH_CHARS, lines: Lines::One };
@@ -30,7 +27,7 @@ pub(super) fn order_name(order: ClientOrder) -> &'static str {
     ORDERS.iter().find(|(listed, _)| *listed == order).map_or("recent", |(_, name)| name)
 }
 
-pub(super) fn parse(query: &str) -> Result<ClientQuery, Refusal> {
+pub(super) fn parse(query: &str) -> Result<ClientQuery, ErrorPage> {
     let mut asked = ClientQuery { page: 1, ..ClientQuery::default() };
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         match (&*name, &*value) {
@@ -51,12 +48,7 @@ pub(super) fn parse(query: &str) -> Result<ClientQuery, Refusal> {
                 asked.order = order.ok_or_else(|| bad_parameter("sort", why))?;
             }
             ("page", number) => {
-                let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
-                let page = if is_number { number.parse().unwrap_or(MAX_PAGE) } else { 0 };
-                if page == 0 {
-                    return Err(bad_parameter("page", "is a number from 1"));
-                }
-                asked.page = page.min(MAX_PAGE);
+                asked.page = parse_page(number).ok_or_else(|| bad_parameter("page", "is a number from 1"))?;
             }
             ("archived", "1") => asked.is_archived = true,
             ("archived", "0") => asked.is_archived = false,
@@ -65,6 +57,10 @@ pub(super) fn parse(query: &str) -> Result<ClientQuery, Refusal> {
         }
     }
     Ok(asked)
+}
+
+pub(super) fn bad_parameter(name: &str, why: &str) -> ErrorPage {
+    ErrorPage::bad_parameter(name, why).next_link("/clients", "Go to the clients")
 }
 
 /// The address of a view, without what goes without saying.
@@ -94,6 +90,7 @@ pub(super) fn href(query: &ClientQuery) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use chancery_web::MAX_PAGE;
 
     #[test]
     fn every_view_has_an_address_that_leads_back_to_it() {
@@ -124,8 +121,8 @@ mod tests {
             ("archived=yes", "`archived`"),
             ("q=a%00b", "`q`"),
         ] {
-            let refusal = parse(query).unwrap_err();
-            assert!(refusal.reason.contains(name), "{query}: {}", refusal.reason);
+            let error = parse(query).unwrap_err();
+            assert!(error.reason.contains(name), "{query}: {}", error.reason);
         }
         assert_eq!(parse("page=99999999999999").unwrap().page, MAX_PAGE);
     }

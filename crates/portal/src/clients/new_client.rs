@@ -1,11 +1,10 @@
 //! `GET /clients/new` and `POST /clients`: a new client. Consultants make clients of their own; partners say whose it is.
 
+use super::done::Done;
 use super::facts_form::{FactsForm, FactsTyped};
-use super::notice::Done;
 use super::people::{self, Choice};
-use super::posted::Posted;
 use super::record_query::done_href;
-use crate::failure::refused_by_store;
+use crate::error::PageError;
 use crate::frame::{Frame, Section};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
@@ -16,7 +15,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::PersonId;
 use chancery_policy::{CreateClient, NewClientFor};
 use chancery_store::{NewClient, StoreError};
-use chancery_web::{Problems, Refusal, page};
+use chancery_web::{ErrorPage, Posted, Problems, page};
 use std::sync::Arc;
 
 #[derive(Template)]
@@ -28,7 +27,7 @@ struct NewClientPage<'a> {
     owners: Vec<Choice>,
 }
 
-pub(crate) async fn show(State(portal): State<Arc<Portal>>, who: SignedIn) -> Result<Response, Refusal> {
+pub(crate) async fn show(State(portal): State<Arc<Portal>>, who: SignedIn) -> Result<Response, PageError> {
     let form = FactsForm { is_unsaved: false, ..FactsForm::typed(FactsTyped::default()) };
     render(&portal, &who, form, StatusCode::OK).await
 }
@@ -37,12 +36,12 @@ pub(crate) async fn create(
     State(portal): State<Arc<Portal>>,
     who: SignedIn,
     Posted(typed): Posted<FactsTyped>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let owner = match typed.owner.as_str() {
         "" => who.person.id,
-        number => {
-            PersonId(number.parse().map_err(|_| Refusal::bad_form("`owner` is not the number of a person."))?)
-        }
+        number => PersonId(
+            number.parse().map_err(|_| ErrorPage::bad_form("`owner` is not the number of a person."))?,
+        ),
     };
     let (name, facts) = match typed.read() {
         Ok(read) => read,
@@ -56,7 +55,7 @@ pub(crate) async fn create(
             let problems = Problems::one("owner", "This person is no longer in the portal; choose another");
             put_right(&portal, &who, typed, problems).await
         }
-        Err(error) => Err(refused_by_store(&error)),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -65,7 +64,7 @@ async fn put_right(
     who: &SignedIn,
     typed: FactsTyped,
     problems: Problems,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let form = FactsForm { problems, ..FactsForm::typed(typed) };
     render(portal, who, form, StatusCode::UNPROCESSABLE_ENTITY).await
 }
@@ -75,12 +74,12 @@ async fn render(
     who: &SignedIn,
     form: FactsForm,
     status: StatusCode,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let people = people::known_to(portal, who).await?;
     // Somebody who has left meanwhile is not among them, and nobody else must seem to have been chosen instead.
     let typed = form.typed.owner.parse().ok().map(PersonId);
     let chosen = typed.filter(|id| people.iter().any(|person| person.id == *id)).unwrap_or(who.person.id);
     let owners = people::choices(&people, Some(chosen));
     let frame = Frame::new(portal, who, Section::Clients);
-    page(status, &NewClientPage { frame, form, owners })
+    Ok(page(status, &NewClientPage { frame, form, owners })?)
 }

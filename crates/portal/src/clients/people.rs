@@ -1,14 +1,12 @@
 //! The people whom a client may be given to, and by whom a list may be narrowed, for those who may know who is in the firm.
 //!
-//! Names of colleagues are no client's record: they are read without a permit and leave no row in the audit. The policy is asked so
-//! that a page offers them to nobody else; what is done with one of them is decided, and written down, when it is done.
+//! Names of colleagues are no client's record: they are read without a permit and leave no row in the audit. A page offers them
+//! to nobody else; what is done with one of them is decided, and written down, when it is done.
 
-use crate::failure::refused_by_store;
+use crate::error::PageError;
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use chancery_domain::{Person, PersonId, PersonRef};
-use chancery_policy::{ReadTeam, TheFirm};
-use chancery_web::Refusal;
 
 pub(super) struct Choice {
     pub(super) id: i64,
@@ -19,9 +17,9 @@ pub(super) struct Choice {
 }
 
 /// Nobody for those who may not know who is in the firm.
-pub(super) async fn known_to(portal: &Portal, who: &SignedIn) -> Result<Vec<Person>, Refusal> {
-    match portal.policy.would_allow::<ReadTeam>(who.asker(), TheFirm) {
-        true => portal.store.list_people().await.map_err(|error| refused_by_store(&error)),
+pub(super) async fn known_to(portal: &Portal, who: &SignedIn) -> Result<Vec<Person>, PageError> {
+    match who.capabilities(portal).read_team {
+        true => Ok(portal.store.list_people().await?),
         false => Ok(Vec::new()),
     }
 }
@@ -50,13 +48,13 @@ pub(super) async fn choices_with_filter(
     portal: &Portal,
     people: &[Person],
     filter: Option<PersonId>,
-) -> Result<Vec<Choice>, Refusal> {
+) -> Result<Vec<Choice>, PageError> {
     let mut choices = choices(people, filter);
     if let Some(id) = filter
         && !choices.is_empty()
         && !choices.iter().any(|choice| choice.is_chosen)
     {
-        let removed = portal.store.list_removed_people().await.map_err(|error| refused_by_store(&error))?;
+        let removed = portal.store.list_removed_people().await?;
         let them = removed.into_iter().find(|removed| removed.person.id == id);
         choices.extend(them.map(|them| former(id, them.person.email.to_string())));
     }

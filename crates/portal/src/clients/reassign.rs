@@ -1,9 +1,9 @@
 //! `POST /clients/{id}/reassign`: gives a client another owner. For partners.
 
-use super::notice::Done;
-use super::posted::Posted;
+use super::done::Done;
 use super::record_query::done_href;
-use crate::authz::authority::{ClientNumber, no_such_client};
+use crate::error::{PageError, no_such_client};
+use crate::path::ClientNumber;
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::State;
@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::PersonId;
 use chancery_policy::ReassignClient;
 use chancery_store::{Changed, StoreError};
-use chancery_web::Refusal;
+use chancery_web::{ErrorPage, Posted};
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -36,11 +36,11 @@ pub(crate) async fn handle(
     who: SignedIn,
     ClientNumber(id): ClientNumber,
     Posted(Chosen { owner }): Posted<Chosen>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     if owner.is_empty() {
-        return Err(Refusal::bad_form("`owner` is empty. Choose whose client it is to be."));
+        return Err(ErrorPage::bad_form("`owner` is empty. Choose whose client it is to be.").into());
     }
-    let unclear = |_| Refusal::bad_form("`owner` is not the number of a person.");
+    let unclear = |_| ErrorPage::bad_form("`owner` is not the number of a person.");
     let to = PersonId(owner.parse().map_err(unclear)?);
     let give = async |permit| {
         let is_theirs = portal.store.owner_of(id).await? == Some(to);
@@ -55,17 +55,18 @@ pub(crate) async fn handle(
             Err(error) => Err(error),
         }
     };
-    match portal.on_client::<ReassignClient, _, _>(&who, id, give).await? {
+    match portal.with_client_permit::<ReassignClient, _, _>(&who, id, give).await? {
         Given::Away => Ok(Redirect::to(&done_href(id, Done::Reassigned)).into_response()),
         Given::AlreadyTheirs => Ok(Redirect::to(&format!("/clients/{id}")).into_response()),
-        Given::NoClient => Err(no_such_client()),
-        Given::NoPerson => Err(Refusal::new(
+        Given::NoClient => Err(no_such_client().into()),
+        Given::NoPerson => Err(ErrorPage::new(
             StatusCode::UNPROCESSABLE_ENTITY,
             "no_such_person",
             "This person is not in the portal",
             "`owner` is nobody who is in the portal now. The client’s owner was not changed.",
         )
         .advice("Go back, load the page again, and choose somebody else.")
-        .way_on(format!("/clients/{id}"), "Go to the client")),
+        .next_link(format!("/clients/{id}"), "Go to the client")
+        .into()),
     }
 }

@@ -4,13 +4,14 @@
 use super::entry_form::EntryForm;
 use super::entry_view::EntryView;
 use super::facts_form::FactsForm;
-use super::notice::Notice;
+use super::json;
 use super::people::{self, Choice};
 use super::record_query::{Opened, RecordQuery, Tab, View};
-use super::{json, no_such_entry};
-use crate::authz::authority::{ClientNumber, no_such_client};
-use crate::drafting::{Beside, DraftPanel};
+use crate::authz::capabilities::ClientCapabilities;
+use crate::drafting::panel::{Beside, DraftPanel};
+use crate::error::{PageError, no_such_client, no_such_entry};
 use crate::frame::{Frame, Section};
+use crate::path::ClientNumber;
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::when::{Moment, long_day};
@@ -20,9 +21,9 @@ use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{Client, ClientId, Entry, EntryId, EntryKind, UnixMillis};
-use chancery_policy::{ArchiveClient, ClientInQuestion, EditClient, ReadClient, ReassignClient};
+use chancery_policy::ReadClient;
 use chancery_store::{ClientRecord, EntriesWanted, EntryCounts, EntryPlace, VersionsWanted};
-use chancery_web::{Refusal, page, wants_json};
+use chancery_web::{Notice, page, wants_json};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -48,7 +49,7 @@ struct RecordPage<'a> {
     id: i64,
     facts: Facts,
     badges: Badges,
-    may: May,
+    may: ClientCapabilities,
     owners: Vec<Choice>,
     version: i64,
     tabs: Vec<TabLink>,
@@ -83,13 +84,6 @@ struct Badges {
     is_archived: bool,
 }
 
-/// What the policy would let this person do. Nobody is shown a deed that it would refuse.
-struct May {
-    edit: bool,
-    archive: bool,
-    reassign: bool,
-}
-
 struct TabLink {
     id: &'static str,
     label: &'static str,
@@ -119,22 +113,23 @@ pub(crate) async fn handle(
     ClientNumber(id): ClientNumber,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let RecordQuery { view, open, done } = RecordQuery::parse(query.as_deref().unwrap_or_default())?;
     if wants_json(&headers) {
         let record = read(&portal, &who, id, &EntriesWanted::All).await?;
         return Ok(Json(json::record(&record)).into_response());
     }
     let record = read(&portal, &who, id, &view.wanted()).await?;
+    let may = ClientCapabilities::of(&portal.policy, who.principal(), &record.client);
     let open = match open {
-        _ if !may_edit(&portal, &who, &record.client) => Open::Nothing,
+        _ if !may.edit => Open::Nothing,
         None => Open::Nothing,
         Some(Opened::Facts) => Open::Facts(FactsForm::of(&record.client)),
         Some(Opened::NewEntry(kind)) => Open::Entry(EntryForm::new(kind, portal.clock.now())),
         Some(Opened::Entry(entry)) => Open::Entry(form_of(&portal, &who, &record, entry).await?),
     };
     let notice = done.map(|done| done.notice(id));
-    render(&portal, &who, record, Showing { view, open, notice, status: StatusCode::OK }).await
+    render(&portal, &who, (record, may), Showing { view, open, notice, status: StatusCode::OK }).await
 }
 
 /// Reads a record, for which this person must be allowed to, and shows it.
@@ -143,9 +138,20 @@ pub(crate) async fn show(
     who: &SignedIn,
     id: ClientId,
     showing: Showing,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let record = read(portal, who, id, &showing.view.wanted()).await?;
-    render(portal, who, record, showing).await
+    show_read(portal, who, record, showing).await
+}
+
+/// Shows a record that was just read for this person.
+pub(crate) async fn show_read(
+    portal: &Portal,
+    who: &SignedIn,
+    record: ClientRecord,
+    showing: Showing,
+) -> Result<Response, PageError> {
+    let may = ClientCapabilities::of(&portal.policy, who.principal(), &record.client);
+    render(portal, who, (record, may), showing).await
 }
 
 pub(crate) async fn read(
@@ -153,9 +159,9 @@ pub(crate) async fn read(
     who: &SignedIn,
     id: ClientId,
     wanted: &EntriesWanted,
-) -> Result<ClientRecord, Refusal> {
+) -> Result<ClientRecord, PageError> {
     let read = |permit| portal.store.read_client(permit, wanted);
-    portal.on_client::<ReadClient, _, _>(who, id, read).await?.ok_or_else(no_such_client)
+    Ok(portal.with_client_permit::<ReadClient, _, _>(who, id, read).await?.ok_or_else(no_such_client)?)
 }
 
 /// The form of an entry that may be on another page than the one that is shown.
@@ -164,7 +170,7 @@ async fn form_of(
     who: &SignedIn,
     record: &ClientRecord,
     id: EntryId,
-) -> Result<EntryForm, Refusal> {
+) -> Result<EntryForm, PageError> {
     match record.entries.iter().find(|entry| entry.id == id) {
         Some(entry) => Ok(EntryForm::of(entry)),
         None => Ok(EntryForm::of(&saved_entry(portal, who, record.client.id, id).await?)),
@@ -177,10 +183,10 @@ pub(super) async fn saved_entry(
     who: &SignedIn,
     client: ClientId,
     id: EntryId,
-) -> Result<Entry, Refusal> {
+) -> Result<Entry, PageError> {
     let read = |permit| portal.store.entry_versions(permit, id, VersionsWanted::None);
-    let found = portal.on_client::<ReadClient, _, _>(who, client, read).await?;
-    found.map(|(entry, _)| entry).ok_or_else(|| no_such_entry(client))
+    let found = portal.with_client_permit::<ReadClient, _, _>(who, client, read).await?;
+    Ok(found.map(|(entry, _)| entry).ok_or_else(|| no_such_entry(client))?)
 }
 
 /// Beside a letter's editor. It offers the newest entries to read, of every kind, whichever the page shows.
@@ -190,7 +196,7 @@ async fn draft_panel(
     record: &ClientRecord,
     view: View,
     form: &EntryForm,
-) -> Result<String, Refusal> {
+) -> Result<String, PageError> {
     let EntryForm { entry, purpose, max_output_tokens, .. } = form;
     let (id, letter) = (record.client.id, Beside { entry: *entry, purpose, max_output_tokens });
     let panel = match view == View::default() {
@@ -200,24 +206,15 @@ async fn draft_panel(
             DraftPanel::fresh(portal, id, &newest.entries, letter).await
         }
     };
-    panel.html()
+    Ok(panel.html()?)
 }
 
-fn may_edit(portal: &Portal, who: &SignedIn, client: &Client) -> bool {
-    portal.policy.would_allow::<EditClient>(who.asker(), in_question(client))
-}
-
-fn in_question(client: &Client) -> ClientInQuestion {
-    ClientInQuestion { id: client.id, owner: Some(client.owner.id) }
-}
-
-pub(crate) async fn render(
+async fn render(
     portal: &Portal,
     who: &SignedIn,
-    record: ClientRecord,
+    (record, may): (ClientRecord, ClientCapabilities),
     mut showing: Showing,
-) -> Result<Response, Refusal> {
-    let (asker, about) = (who.asker(), in_question(&record.client));
+) -> Result<Response, PageError> {
     if let Open::Entry(form) = &mut showing.open
         && form.is_letter()
         && form.side_panel.is_none()
@@ -225,22 +222,22 @@ pub(crate) async fn render(
     {
         form.side_panel = Some(draft_panel(portal, who, &record, showing.view, form).await?);
     }
-    let may = May {
-        edit: portal.policy.would_allow::<EditClient>(asker, about),
-        archive: portal.policy.would_allow::<ArchiveClient>(asker, about),
-        reassign: portal.policy.would_allow::<ReassignClient>(asker, about),
-    };
     let people = if may.reassign { people::known_to(portal, who).await? } else { Vec::new() };
     let owners = people::choices_with_owner(&people, &record.client.owner);
     let frame = Frame::new(portal, who, Section::Clients);
     let Showing { view, open, notice, status } = showing;
-    let shown = RecordPage::new(frame, record, view, open, portal.clock.now());
-    page(status, &RecordPage { may, owners, notice, ..shown })
+    let shown = RecordPage::new(frame, record, may, (view, open), portal.clock.now());
+    Ok(page(status, &RecordPage { owners, notice, ..shown })?)
 }
 
 impl<'a> RecordPage<'a> {
-    /// With nobody allowed anything yet.
-    fn new(frame: Frame<'a>, record: ClientRecord, view: View, open: Open, now: UnixMillis) -> Self {
+    fn new(
+        frame: Frame<'a>,
+        record: ClientRecord,
+        may: ClientCapabilities,
+        (view, open): (View, Open),
+        now: UnixMillis,
+    ) -> Self {
         let ClientRecord { client, entries, has_more, counts, looks } = record;
         let id = client.id;
         let at = |view: View, open: Option<Opened>| RecordQuery { view, open, done: None }.href(id);
@@ -262,7 +259,7 @@ impl<'a> RecordPage<'a> {
                 has_open_letter: counts.open_letters > 0,
                 is_archived: client.archived_at.is_some(),
             },
-            may: May { edit: false, archive: false, reassign: false },
+            may,
             owners: Vec::new(),
             version: client.version.0,
             tabs: tabs(id, view.tab, &counts),

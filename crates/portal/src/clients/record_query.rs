@@ -1,10 +1,10 @@
 //! What an address of a record asks for, read and written: which entries, and which form is open among them.
 
-use super::bad_parameter;
-use super::notice::Done;
+use super::done::Done;
+use super::list_query::bad_parameter;
 use chancery_domain::{ClientId, EntryId, EntryKind, UnixMillis};
 use chancery_store::{EntriesWanted, EntryPlace};
-use chancery_web::Refusal;
+use chancery_web::ErrorPage;
 use openidconnect::url::form_urlencoded;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl View {
 }
 
 impl RecordQuery {
-    pub(super) fn parse(query: &str) -> Result<Self, Refusal> {
+    pub(super) fn parse(query: &str) -> Result<Self, ErrorPage> {
         let mut asked = Self::default();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             match (&*name, &*value) {
@@ -166,8 +166,8 @@ mod tests {
     #[test]
     fn what_no_link_of_ours_says_is_refused_by_name() {
         for (query, name) in [("tab=x", "`tab`"), ("older=x", "`older`"), ("open=entry-x", "`open`")] {
-            let refusal = RecordQuery::parse(query).unwrap_err();
-            assert!(refusal.reason.contains(name), "{}", refusal.reason);
+            let error = RecordQuery::parse(query).unwrap_err();
+            assert!(error.reason.contains(name), "{}", error.reason);
         }
         assert_eq!(RecordQuery::parse("done=nonsense&other=1").unwrap(), RecordQuery::default());
     }

@@ -2,12 +2,12 @@
 //! when, and what it changed.
 
 use super::differences::{Span, spans};
-use super::entry_number::EntryNumber;
 use super::entry_view::{badge, kind_words};
 use super::facts_edit::labelled;
-use super::{bad_parameter, no_such_entry};
-use crate::authz::authority::{ClientNumber, no_such_client};
+use super::list_query::bad_parameter;
+use crate::error::{PageError, no_such_client, no_such_entry};
 use crate::frame::{Frame, Section};
+use crate::path::{ClientNumber, EntryNumber};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use crate::when::{Moment, in_utc};
@@ -18,7 +18,7 @@ use axum::response::Response;
 use chancery_domain::{EntryKind, UnixMillis, Version};
 use chancery_policy::ReadClient;
 use chancery_store::{ClientVersion, EntryVersion, VersionsWanted};
-use chancery_web::{Refusal, page};
+use chancery_web::{ErrorPage, page};
 use openidconnect::url::form_urlencoded;
 use std::sync::Arc;
 
@@ -71,10 +71,10 @@ pub(crate) async fn of_client(
     who: SignedIn,
     ClientNumber(id): ClientNumber,
     RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let wanted = parse_before(query.as_deref().unwrap_or_default())?;
     let read = |permit| portal.store.client_versions(permit, wanted);
-    let found = portal.on_client::<ReadClient, _, _>(&who, id, read).await?;
+    let found = portal.with_client_permit::<ReadClient, _, _>(&who, id, read).await?;
     let (client, versions) = found.ok_or_else(no_such_client)?;
     let snapshots: Vec<Snapshot> = versions.into_iter().map(client_snapshot).collect();
     let (versions, older) = compared(&snapshots, client.version, portal.clock.now());
@@ -88,7 +88,7 @@ pub(crate) async fn of_client(
         versions,
         older: older.map(|older| format!("/clients/{id}/versions?before={older}")),
     };
-    page(StatusCode::OK, &shown)
+    Ok(page(StatusCode::OK, &shown)?)
 }
 
 pub(crate) async fn of_entry(
@@ -96,10 +96,10 @@ pub(crate) async fn of_entry(
     who: SignedIn,
     EntryNumber { client, entry }: EntryNumber,
     RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let wanted = parse_before(query.as_deref().unwrap_or_default())?;
     let read = |permit| portal.store.entry_versions(permit, entry, wanted);
-    let found = portal.on_client::<ReadClient, _, _>(&who, client, read).await?;
+    let found = portal.with_client_permit::<ReadClient, _, _>(&who, client, read).await?;
     let (found, versions) = found.ok_or_else(|| no_such_entry(client))?;
     let snapshots: Vec<Snapshot> =
         versions.into_iter().map(|version| entry_snapshot(found.kind, version)).collect();
@@ -118,10 +118,10 @@ pub(crate) async fn of_entry(
         versions,
         older: older.map(|older| format!("/clients/{client}/entries/{entry}/versions?before={older}")),
     };
-    page(StatusCode::OK, &shown)
+    Ok(page(StatusCode::OK, &shown)?)
 }
 
-fn parse_before(query: &str) -> Result<VersionsWanted, Refusal> {
+fn parse_before(query: &str) -> Result<VersionsWanted, ErrorPage> {
     let mut before = None;
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         if name == "before" {

@@ -1,12 +1,12 @@
 //! The portal as a client of the generation API: over HTTP within bounds of time and size, never where a reply would send
 //! it. What it asks for: the models, a count, a draft.
 
-use super::DraftingSettings;
 use super::fault::{ApiRefusal, Fault, Trouble};
 use super::limits::{
     IDLE_CONNECTION_KEPT, MAX_REPLY_BYTES, OFFER_MAX_AGE, OFFER_RETRY_AFTER, PATIENCE, Patience,
 };
 use super::offer::{Models, Offer};
+use super::settings::DraftingSettings;
 use super::stream::DraftStream;
 use axum::http::header::RETRY_AFTER;
 use chancery_domain::Clock;

@@ -9,7 +9,8 @@ use super::failure::Failure;
 use super::form::DraftForm;
 use super::job::{Job, stream};
 use super::page::{self, Outcome};
-use crate::authz::authority::{ClientNumber, no_such_client};
+use crate::error::{PageError, no_such_client};
+use crate::path::ClientNumber;
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::body::Bytes;
@@ -18,7 +19,6 @@ use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use chancery_domain::{Entry, EntryId};
 use chancery_policy::EditClient;
-use chancery_web::Refusal;
 use std::sync::Arc;
 
 pub(crate) async fn handle(
@@ -27,12 +27,12 @@ pub(crate) async fn handle(
     ClientNumber(id): ClientNumber,
     headers: HeaderMap,
     body: Bytes,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let mut form = DraftForm::parse(&body);
     let chosen = form.chosen();
     let store = &portal.store;
     let read = |permit| store.read_for_letter(permit, &chosen);
-    let read = portal.on_client::<EditClient, _, _>(&who, id, read);
+    let read = portal.with_client_permit::<EditClient, _, _>(&who, id, read);
     // Whoever may edit every client learns that there is none of this number.
     let (client, entries) = read.await?.ok_or_else(no_such_client)?;
     let job = Job {

@@ -8,7 +8,7 @@
 //!
 //! The key and the API's address stay on this side: a `Fault` has words for the person and a story for the log, apart.
 
-mod api;
+pub(crate) mod api;
 mod counts;
 pub(crate) mod endpoint;
 mod failure;
@@ -16,49 +16,13 @@ mod fault;
 mod fit;
 mod form;
 mod job;
-mod limits;
+pub(crate) mod limits;
 mod offer;
 mod page;
-mod panel;
+pub(crate) mod panel;
 mod prompt;
 mod receipt;
+pub(crate) mod settings;
 mod stream;
 #[cfg(test)]
 pub(crate) mod tests;
-
-pub(crate) use api::Drafter;
-pub use api::DraftingError;
-pub(crate) use limits::MAX_FORMER_TEXTS;
-pub(crate) use panel::{Beside, DraftPanel};
-
-use chancery_domain::AccountName;
-use std::fmt;
-
-/// The account that the program makes at its first start for the letters drafted here, unless the configuration names a key.
-pub const DRAFTING_ACCOUNT: &str = "portal-drafting";
-
-/// Whether this is that account.
-pub(crate) fn is_drafting(name: &AccountName) -> bool {
-    name.as_str() == DRAFTING_ACCOUNT
-}
-
-/// Where letters are drafted.
-#[derive(Clone)]
-pub struct DraftingSettings {
-    /// In front of `/v1`, without a slash at the end.
-    pub api_url: String,
-    pub api_key: String,
-    /// None: the first that the API offers.
-    pub model: Option<String>,
-}
-
-/// Without the key.
-impl fmt::Debug for DraftingSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { api_url, model, .. } = self;
-        f.debug_struct("DraftingSettings")
-            .field("api_url", api_url)
-            .field("model", model)
-            .finish_non_exhaustive()
-    }
-}

@@ -6,15 +6,15 @@ use super::form::DraftForm;
 use super::panel::DraftPanel;
 use super::receipt::Receipt;
 use crate::clients::entry_form::{EntryForm, EntryTyped};
-use crate::clients::notice::Notice;
 use crate::clients::record::{self, Open, Showing};
 use crate::clients::record_query::View;
+use crate::error::PageError;
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use chancery_domain::{ClientId, Entry, EntryKind};
-use chancery_web::Refusal;
+use chancery_web::Notice;
 
 /// What became of the draft.
 pub(super) enum Outcome {
@@ -32,7 +32,7 @@ pub(super) async fn show(
     chosen: &[Entry],
     form: DraftForm,
     outcome: Outcome,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let view = View::default();
     let record = record::read(portal, who, id, &view.wanted()).await?;
     let older = chosen.iter().filter(|chosen| !record.entries.iter().any(|entry| entry.id == chosen.id));
@@ -64,7 +64,7 @@ pub(super) async fn show(
         EntryTyped { kind: kind_typed, title, text, at, at_was, is_open, version, ..EntryTyped::default() };
     let editor = EntryForm { side_panel, ..EntryForm::typed(kind, entry, typed) };
     let showing = Showing { view, open: Open::Entry(editor), notice, status };
-    let mut response = record::render(portal, who, record, showing).await?;
+    let mut response = record::show_read(portal, who, record, showing).await?;
     if let Some(seconds) = retry_after_s {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }

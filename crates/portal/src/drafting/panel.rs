@@ -10,7 +10,7 @@ use crate::state::Portal;
 use crate::when::short_day;
 use askama::Template;
 use chancery_domain::{ClientId, Entry, EntryId, EntryKind, UnixMillis};
-use chancery_web::Refusal;
+use chancery_web::ErrorPage;
 
 /// So many of the newest notes and disputes are ticked in an editor that was just opened.
 const TICKED_AT_FIRST: usize = 2;
@@ -119,8 +119,8 @@ impl DraftPanel {
     }
 
     /// For the side of the editor.
-    pub(crate) fn html(&self) -> Result<String, Refusal> {
-        self.render().map_err(|error| Refusal::internal(format!("the draft panel: {error}")))
+    pub(crate) fn html(&self) -> Result<String, ErrorPage> {
+        self.render().map_err(|error| ErrorPage::internal(format!("the draft panel: {error}")))
     }
 
     pub(super) fn finished(mut self, receipt: ReceiptWords) -> Self {

@@ -1,12 +1,11 @@
 //! `GET` and `POST /invoices/{number}/credit`: a credit note, which takes back an invoice or a part of it. The page shows what the
 //! note will say before it is issued, for it cannot be changed afterwards.
 
+use super::addressed::{Segments, number_in, read, read_at};
 use super::credit_form::{CreditTyped, Wanted, refusal_words};
-use super::notice::Done;
+use super::done::Done;
 use super::sheet::{NO_NUMBER, Sheet};
-use super::{Segments, is_void, miscounted, no_such_invoice, number_in, read, read_at, refused};
-use crate::clients::notice::Notice;
-use crate::clients::posted::Posted;
+use crate::error::{PageError, invoice_is_void, no_such_invoice};
 use crate::frame::{Frame, Section};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
@@ -20,7 +19,7 @@ use chancery_domain::{
 };
 use chancery_policy::{ManageInvoices, ReadInvoices, TheFirm};
 use chancery_store::{CreditOrder, InvoiceRecord, StoreError};
-use chancery_web::{Problems, Refusal, page};
+use chancery_web::{ErrorPage, Form, Notice, Posted, Problems, page};
 use std::sync::Arc;
 
 #[derive(Template)]
@@ -57,40 +56,36 @@ pub(crate) async fn show(
     State(portal): State<Arc<Portal>>,
     who: SignedIn,
     number: Segments<String>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let record = read_at(&portal, &who, number).await?;
     // Whoever may not make one has no use for its form.
-    if !portal.policy.would_allow::<ManageInvoices>(who.asker(), TheFirm) {
-        portal.permit::<ManageInvoices>(&who, TheFirm).await.map(drop)?;
-    }
+    portal.ensure_allowed::<ManageInvoices>(&who, TheFirm).await?;
     let record = creditable(record)?;
-    let form = Form { typed: CreditTyped::default(), problems: Problems::default(), notice: None };
-    render(&portal, &who, &record, form, StatusCode::OK).await
+    render(&portal, &who, &record, (Form::default(), None), StatusCode::OK).await
 }
 
 pub(crate) async fn submit(
     State(portal): State<Arc<Portal>>,
     who: SignedIn,
     number: Segments<String>,
-    form: Result<Posted<CreditTyped>, Refusal>,
-) -> Result<Response, Refusal> {
+    form: Result<Posted<CreditTyped>, ErrorPage>,
+) -> Result<Response, PageError> {
     let permit = portal.permit::<ManageInvoices>(&who, TheFirm).await?;
     let (number, Posted(typed)) = (number_in(number)?, form?);
     let record = creditable(read(&portal, &who, number).await?)?;
     let Wanted { amount, reason } = match typed.read(&record.invoice, record.credited, record.left) {
         Ok(wanted) => wanted,
         Err(problems) => {
-            let form = Form { typed, problems, notice: None };
+            let form = (Form { typed, problems }, None);
             return render(&portal, &who, &record, form, StatusCode::UNPROCESSABLE_ENTITY).await;
         }
     };
-    let form = |typed, notice| Form { typed, problems: Problems::default(), notice };
     if typed.is_outdated(record.credited) {
-        let form = form(typed, Some(credited_meanwhile()));
+        let form = (Form::of(typed), Some(credited_meanwhile()));
         return render(&portal, &who, &record, form, StatusCode::CONFLICT).await;
     }
     if !typed.look.is_empty() {
-        return render(&portal, &who, &record, form(typed, None), StatusCode::OK).await;
+        return render(&portal, &who, &record, (Form::of(typed), None), StatusCode::OK).await;
     }
     let terms = portal.settings.invoice_terms.clone();
     // What was credited is what the page has shown.
@@ -100,18 +95,18 @@ pub(crate) async fn submit(
         // Somebody credited it in this very moment.
         Err(StoreError::CreditedMeanwhile(_)) => {
             let record = creditable(read(&portal, &who, number).await?)?;
-            render(&portal, &who, &record, form(typed, Some(credited_meanwhile())), StatusCode::CONFLICT)
-                .await
+            let form = (Form::of(typed), Some(credited_meanwhile()));
+            render(&portal, &who, &record, form, StatusCode::CONFLICT).await
         }
         Err(StoreError::CreditRefused { why, .. }) => {
             let record = creditable(read(&portal, &who, number).await?)?;
             let invoice = &record.invoice;
             let words = refusal_words(why, invoice.bill.currency, record.left.subtotal);
             let problems = Problems::one("amount", words);
-            let form = Form { typed, problems, notice: Some(credited_meanwhile()) };
+            let form = (Form { typed, problems }, Some(credited_meanwhile()));
             render(&portal, &who, &record, form, StatusCode::CONFLICT).await
         }
-        Err(error) => Err(refused(&error)),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -123,13 +118,13 @@ fn credited_meanwhile() -> Notice {
 }
 
 /// Only invoices are credited, and only while something is left of them.
-fn creditable(record: InvoiceRecord) -> Result<Creditable, Refusal> {
+fn creditable(record: InvoiceRecord) -> Result<Creditable, PageError> {
     let InvoiceRecord { invoice, state, credited, .. } = record;
     match (&invoice.kind, state) {
-        (InvoiceKind::CreditNote { .. }, _) => Err(no_such_invoice()),
-        (InvoiceKind::Invoice, InvoiceState::Void) => Err(is_void(invoice.number)),
+        (InvoiceKind::CreditNote { .. }, _) => Err(no_such_invoice().into()),
+        (InvoiceKind::Invoice, InvoiceState::Void) => Err(invoice_is_void(invoice.number).into()),
         (InvoiceKind::Invoice, _) => {
-            let left = credited.left_of(&invoice.bill).map_err(miscounted)?;
+            let left = credited.left_of(&invoice.bill)?;
             Ok(Creditable { invoice, state, credited, left })
         }
     }
@@ -143,19 +138,13 @@ struct Creditable {
     left: Credited,
 }
 
-struct Form {
-    typed: CreditTyped,
-    problems: Problems,
-    notice: Option<Notice>,
-}
-
 async fn render(
     portal: &Portal,
     who: &SignedIn,
     record: &Creditable,
-    Form { typed, problems, notice }: Form,
+    (Form { typed, problems }, notice): (Form<CreditTyped>, Option<Notice>),
     status: StatusCode,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let Creditable { invoice, state, credited, left } = record;
     let currency = invoice.bill.currency;
     let wanted = Some(&typed).filter(|typed| !typed.look.is_empty() && !problems.any());
@@ -184,26 +173,25 @@ async fn render(
         max_reason_chars: CREDIT_REASON.max_chars,
         preview,
     };
-    page(status, &credit_page)
+    Ok(page(status, &credit_page)?)
 }
 
 /// Whoever was billed, as they are to be reached now: that is what the note will say.
-async fn buyer_now(portal: &Portal, who: &SignedIn, invoice: &Invoice) -> Result<Buyer, Refusal> {
+async fn buyer_now(portal: &Portal, who: &SignedIn, invoice: &Invoice) -> Result<Buyer, PageError> {
     let permit = portal.permit::<ReadInvoices>(who, TheFirm).await?;
-    let found = portal.store.month_to_bill(permit, invoice.buyer.account, invoice.month).await;
-    let found = found.map_err(|error| refused(&error))?;
+    let found = portal.store.month_to_bill(permit, invoice.buyer.account, invoice.month).await?;
     Ok(found.map_or_else(|| invoice.buyer.clone(), |month| month.buyer))
 }
 
 impl Preview {
-    fn of(portal: &Portal, record: &Creditable, wanted: Wanted, buyer: Buyer) -> Result<Self, Refusal> {
+    fn of(portal: &Portal, record: &Creditable, wanted: Wanted, buyer: Buyer) -> Result<Self, PageError> {
         let (invoice, now) = (&record.invoice, portal.clock.now());
         let (bill, after) = invoice
             .bill
             .credited(wanted.amount, record.credited)
-            .map_err(|error| Refusal::internal(error.to_string()))?;
-        let taken = bill.total.checked_neg().map_err(miscounted)?;
-        let left = after.left_of(&invoice.bill).map_err(miscounted)?;
+            .map_err(|error| ErrorPage::internal(error.to_string()))?;
+        let taken = bill.total.checked_neg()?;
+        let left = after.left_of(&invoice.bill)?;
         let currency = bill.currency;
         let taken = currency.to_read(taken);
         let effect = match after.subtotal == invoice.bill.subtotal {

@@ -1,10 +1,9 @@
 //! The form of a credit note: all that is left of an invoice, or an amount of its subtotal, and why.
 
-use crate::clients::entry_form::wording;
 use chancery_domain::{
     CREDIT_REASON, CreditAmount, CreditError, Credited, Currency, Invoice, MinorUnits, Nanos,
 };
-use chancery_web::Problems;
+use chancery_web::{Problems, text_problem};
 use serde::Deserialize;
 
 /// As typed.
@@ -53,8 +52,8 @@ impl CreditTyped {
             problems.add("amount", refusal_words(error, currency, left.subtotal));
         }
         let reason = CREDIT_REASON.take(&self.reason);
-        let reason =
-            reason.map_err(|error| problems.add("reason", wording(&error, "Say why, for whoever gets it")));
+        let reason = reason
+            .map_err(|error| problems.add("reason", text_problem(&error, "Say why, for whoever gets it")));
         match (amount, reason) {
             (Some(amount), Ok(reason)) if !problems.any() => Ok(Wanted { amount, reason }),
             _ => Err(problems),

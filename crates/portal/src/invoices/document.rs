@@ -1,12 +1,13 @@
 //! `GET /invoices/{number}`: an invoice or credit note as the sheet that was sent, with what became of it; as JSON for whoever asks
 //! for that. With `.pdf` after the number it is the document byte for byte as it was issued, with `.csv` its lines.
 
+use super::addressed::{Segments, read};
+use super::done::Done;
 use super::history::{Event, credit_notes, history};
-use super::notice::Done;
 use super::sheet::Sheet;
 use super::standing::{Badge, Standing};
-use super::{Segments, miscounted, no_such_invoice, read, refused};
-use crate::clients::notice::Notice;
+use crate::authz::capabilities::may_manage_invoices;
+use crate::error::{PageError, no_such_invoice};
 use crate::file_reply::file_reply;
 use crate::frame::{Frame, Section};
 use crate::sign_in::session::SignedIn;
@@ -19,9 +20,9 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{Day, InvoiceKind, InvoiceNumber, InvoiceState};
 use chancery_invoicing::words::file_name;
-use chancery_policy::{ManageInvoices, ReadInvoices, TheFirm};
+use chancery_policy::{ReadInvoices, TheFirm};
 use chancery_store::InvoiceRecord;
-use chancery_web::{Refusal, page, wants_json};
+use chancery_web::{ErrorPage, Notice, page, wants_json};
 use futures_util::stream;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -69,35 +70,28 @@ pub(crate) async fn handle(
     headers: HeaderMap,
     Query(query): Query<HashMap<String, String>>,
     document: Segments<String>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let permit = portal.permit::<ReadInvoices>(&who, TheFirm).await?;
     let Path(document) = document.map_err(|_| no_such_invoice())?;
     if let Some(number) = document.strip_suffix(".pdf") {
         let number = parse(number)?;
-        let pdf = portal.store.read_invoice_document(permit, number).await;
-        let pdf = pdf.map_err(|error| refused(&error))?.ok_or_else(no_such_invoice)?;
+        let pdf = portal.store.read_invoice_document(permit, number).await?.ok_or_else(no_such_invoice)?;
         return pdf_reply(&read(&portal, &who, number).await?, pdf);
     }
     let (number, is_csv) = match document.strip_suffix(".csv") {
         Some(number) => (parse(number)?, true),
         None => (parse(&document)?, false),
     };
-    let record = portal.store.read_invoice(permit, number).await.map_err(|error| refused(&error))?;
+    let record = portal.store.read_invoice(permit, number).await?;
     let record = record.ok_or_else(no_such_invoice)?;
     match (is_csv, wants_json(&headers)) {
         (true, _) => csv_reply(&record),
-        (false, true) => {
-            Ok(Json(chancery_invoicing::record_json(&record).map_err(miscounted)?).into_response())
-        }
+        (false, true) => Ok(Json(chancery_invoicing::record_json(&record)?).into_response()),
         (false, false) => show(&portal, &who, &record, query.get("done").map(String::as_str)).await,
     }
 }
 
-fn standing(record: &InvoiceRecord) -> Result<Standing, Refusal> {
-    Standing::of(record).map_err(miscounted)
-}
-
-fn parse(number: &str) -> Result<InvoiceNumber, Refusal> {
+fn parse(number: &str) -> Result<InvoiceNumber, ErrorPage> {
     number.parse().map_err(|_| no_such_invoice())
 }
 
@@ -106,9 +100,9 @@ async fn show(
     who: &SignedIn,
     record: &InvoiceRecord,
     done: Option<&str>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let (invoice, now) = (&record.invoice, portal.clock.now());
-    let (standing, today, currency) = (standing(record)?, Day::of(now), invoice.bill.currency);
+    let (standing, today, currency) = (Standing::of(record)?, Day::of(now), invoice.bill.currency);
     let notice = match done.and_then(Done::parse).and_then(|done| done.notice(record, &standing)) {
         Some(notice) => Some(with_what_became_of_the_invoice(portal, who, record, notice).await?),
         None => None,
@@ -132,9 +126,9 @@ async fn show(
         credit_notes: credit_notes(&record.events),
         history: history(&record.events, now),
         draft: (record.state == InvoiceState::Void).then(draft),
-        may_manage: portal.policy.would_allow::<ManageInvoices>(who.asker(), TheFirm),
+        may_manage: may_manage_invoices(&portal.policy, who.principal()),
     };
-    page(StatusCode::OK, &document)
+    Ok(page(StatusCode::OK, &document)?)
 }
 
 /// A credit note that was just issued says what is left of its invoice.
@@ -143,10 +137,10 @@ async fn with_what_became_of_the_invoice(
     who: &SignedIn,
     record: &InvoiceRecord,
     mut notice: Notice,
-) -> Result<Notice, Refusal> {
+) -> Result<Notice, PageError> {
     let InvoiceKind::CreditNote { of, .. } = record.invoice.kind else { return Ok(notice) };
     let invoice = read(portal, who, of).await?;
-    let left = invoice.invoice.bill.currency.to_read(standing(&invoice)?.left);
+    let left = invoice.invoice.bill.currency.to_read(Standing::of(&invoice)?.left);
     match invoice.state {
         InvoiceState::Void => {
             let month = long_month(invoice.invoice.month);
@@ -163,10 +157,10 @@ async fn with_what_became_of_the_invoice(
     Ok(notice)
 }
 
-fn pdf_reply(record: &InvoiceRecord, pdf: Vec<u8>) -> Result<Response, Refusal> {
+fn pdf_reply(record: &InvoiceRecord, pdf: Vec<u8>) -> Result<Response, PageError> {
     let disposition =
         HeaderValue::from_str(&format!("inline; filename=\"{}.pdf\"", file_name(&record.invoice)));
-    let disposition = disposition.map_err(|error| Refusal::internal(error.to_string()))?;
+    let disposition = disposition.map_err(|error| ErrorPage::internal(error.to_string()))?;
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("application/pdf")),
         (header::CONTENT_DISPOSITION, disposition),
@@ -175,9 +169,9 @@ fn pdf_reply(record: &InvoiceRecord, pdf: Vec<u8>) -> Result<Response, Refusal> 
     Ok((headers, pdf).into_response())
 }
 
-fn csv_reply(record: &InvoiceRecord) -> Result<Response, Refusal> {
+fn csv_reply(record: &InvoiceRecord) -> Result<Response, PageError> {
     let name = format!("{}.csv", file_name(&record.invoice));
     let file =
-        chancery_invoicing::csv(&record.invoice).map_err(|error| Refusal::internal(error.to_string()))?;
+        chancery_invoicing::csv(&record.invoice).map_err(|error| ErrorPage::internal(error.to_string()))?;
     Ok(file_reply("text/csv; charset=utf-8; header=present", &name, file, stream::empty()))
 }

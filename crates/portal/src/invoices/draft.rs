@@ -1,8 +1,10 @@
 //! `GET /invoices/drafts/{account}/{month}`: what the invoice of a month would say at this moment, and whether it can be issued.
 
+use super::addressed::{Segments, month_in};
 use super::sheet::{Sheet, not_issued_yet};
-use super::{Segments, miscounted, month_in, no_such_account, refused};
-use crate::drafting::is_drafting;
+use crate::authz::capabilities::may_manage_invoices;
+use crate::drafting::settings::is_drafting;
+use crate::error::{PageError, no_such_buyer};
 use crate::frame::{Frame, Section};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
@@ -13,8 +15,8 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{Invoice, Month, UnixMillis};
-use chancery_policy::{ManageInvoices, ReadInvoices, TheFirm};
-use chancery_web::{Refusal, page, wants_json};
+use chancery_policy::{ReadInvoices, TheFirm};
+use chancery_web::{page, wants_json};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -44,17 +46,17 @@ pub(crate) async fn handle(
     who: SignedIn,
     headers: HeaderMap,
     segments: Segments<(String, String)>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let permit = portal.permit::<ReadInvoices>(&who, TheFirm).await?;
     let (account, month) = month_in(segments)?;
-    let found = portal.store.month_to_bill(permit, account, month).await.map_err(|error| refused(&error))?;
-    let found = found.ok_or_else(no_such_account)?;
+    let found = portal.store.month_to_bill(permit, account, month).await?;
+    let found = found.ok_or_else(no_such_buyer)?;
     // What is issued is no draft any more.
     if let Some(number) = found.invoice {
         return Ok(Redirect::to(&format!("/invoices/{number}")).into_response());
     }
     let (terms, now) = (&portal.settings.invoice_terms, portal.clock.now());
-    let draft = not_issued_yet(&found, terms, now).map_err(miscounted)?;
+    let draft = not_issued_yet(&found, terms, now)?;
     if wants_json(&headers) {
         return Ok(Json(as_json(&draft)).into_response());
     }
@@ -73,9 +75,9 @@ pub(crate) async fn handle(
         has_letterhead: !terms.seller.letterhead.trim().is_empty(),
         has_payment: !terms.seller.payment.trim().is_empty(),
         is_drafting: is_drafting(&found.buyer.name),
-        may_manage: portal.policy.would_allow::<ManageInvoices>(who.asker(), TheFirm),
+        may_manage: may_manage_invoices(&portal.policy, who.principal()),
     };
-    page(StatusCode::OK, &draft_page)
+    Ok(page(StatusCode::OK, &draft_page)?)
 }
 
 /// As an invoice is, without what only issuing gives it.

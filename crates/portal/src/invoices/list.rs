@@ -3,9 +3,7 @@
 
 use super::list_query::{self, href, is_filtered, is_of_drafts};
 use super::list_rows::{DraftRow, Row, SumsRow, as_json, one_currency};
-use super::{miscounted, refused};
-use crate::clients::pagination::{PageLink, page_links};
-use crate::failure::refused_by_store;
+use crate::error::PageError;
 use crate::frame::{Frame, Section};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
@@ -17,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use chancery_domain::{Account, AccountState, Currency, Day, InvoiceState, MoneyError, Month, UnixMillis};
 use chancery_policy::{ReadInvoices, TheFirm};
 use chancery_store::{INVOICES_PER_PAGE, InvoicePage, InvoiceQuery};
-use chancery_web::{Refusal, page, wants_json};
+use chancery_web::{Choice, PageLink, Pagination, page, wants_json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -38,7 +36,7 @@ struct ListPage<'a> {
     currency: String,
     drafts_total: u64,
     all_drafts: String,
-    pages: Pages,
+    pages: Pagination,
 }
 
 /// What the filters offer.
@@ -48,77 +46,47 @@ struct Choices {
     years: Vec<Choice>,
 }
 
-struct Choice {
-    value: String,
-    words: String,
-    is_chosen: bool,
-}
-
-/// Where on the list this page is.
-struct Pages {
-    shown: u32,
-    count: u32,
-    total: u64,
-    first: u64,
-    last: u64,
-    links: Vec<Link>,
-    previous: Option<String>,
-    next: Option<String>,
-    last_page: String,
-}
-
-enum Link {
-    Page { number: u32, href: String, is_shown: bool },
-    Gap,
-}
-
 pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
     who: SignedIn,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let permit = portal.permit::<ReadInvoices>(&who, TheFirm).await?;
     let now = portal.clock.now();
     let query = list_query::parse(query.as_deref().unwrap_or_default(), Day::of(now))?;
-    let found = portal.store.list_invoices(permit, &query).await.map_err(|error| refused(&error))?;
-    let total = if is_of_drafts(&query) { found.unbilled_total } else { found.total };
+    let found = portal.store.list_invoices(permit, &query).await?;
+    let (total, rows) = match is_of_drafts(&query) {
+        true => (found.unbilled_total, found.unbilled.len()),
+        false => (found.total, found.invoices.len()),
+    };
+    let at_page = |page| href("/invoices", &InvoiceQuery { page, ..query.clone() });
+    let pages = Pagination::new(query.page, INVOICES_PER_PAGE, total, rows, at_page);
     if wants_json(&headers) {
-        return Ok(
-            Json(as_json(&found, query.page, pages_of(total), total).map_err(miscounted)?).into_response()
-        );
+        return Ok(Json(as_json(&found, query.page, pages.count, total)?).into_response());
     }
     let choices = Choices::read(&portal, &query).await?;
     let frame = Frame::new(&portal, &who, Section::Invoices);
     let currency = portal.settings.invoice_terms.currency;
-    let list = ListPage::new(frame, &query, &found, choices, (currency, now)).map_err(miscounted)?;
-    page(StatusCode::OK, &list)
-}
-
-pub(super) fn pages_of(total: u64) -> u32 {
-    u32::try_from(total.div_ceil(u64::from(INVOICES_PER_PAGE)).max(1)).unwrap_or(u32::MAX)
+    let list = ListPage::new(frame, &query, (&found, pages), choices, (currency, now))?;
+    Ok(page(StatusCode::OK, &list)?)
 }
 
 impl<'a> ListPage<'a> {
     fn new(
         frame: Frame<'a>,
         query: &InvoiceQuery,
-        found: &InvoicePage,
+        (found, pages): (&InvoicePage, Pagination),
         choices: Choices,
         (currency, now): (Currency, UnixMillis),
     ) -> Result<Self, MoneyError> {
-        let is_of_drafts = is_of_drafts(query);
-        let (total, shown) = match is_of_drafts {
-            true => (found.unbilled_total, found.unbilled.len()),
-            false => (found.total, found.invoices.len()),
-        };
         let in_head = one_currency(&found.invoices);
         let rows = found.invoices.iter().map(|listed| Row::new(listed, in_head, now));
         Ok(Self {
             frame,
             choices,
             is_filtered: is_filtered(query),
-            is_of_drafts,
+            is_of_drafts: is_of_drafts(query),
             csv: href("/invoices.csv", &InvoiceQuery { page: 1, ..query.clone() }),
             sums: found.sums.iter().map(SumsRow::new).collect(),
             rows: rows.collect::<Result<_, _>>()?,
@@ -130,7 +98,7 @@ impl<'a> ListPage<'a> {
                 "/invoices",
                 &InvoiceQuery { state: Some(InvoiceState::Draft), page: 1, ..query.clone() },
             ),
-            pages: Pages::new(query, total, shown),
+            pages,
         })
     }
 
@@ -150,29 +118,23 @@ impl<'a> ListPage<'a> {
 }
 
 impl Choices {
-    async fn read(portal: &Portal, query: &InvoiceQuery) -> Result<Self, Refusal> {
-        let accounts = portal.store.list_accounts().await.map_err(|error| refused_by_store(&error))?;
-        let account = |account: &Account| Choice {
-            value: account.id.to_string(),
-            words: match account.state {
+    async fn read(portal: &Portal, query: &InvoiceQuery) -> Result<Self, PageError> {
+        let accounts = portal.store.list_accounts().await?;
+        let account = |account: &Account| {
+            let words = match account.state {
                 AccountState::Open => account.name.to_string(),
                 AccountState::Closed { .. } => format!("{} (closed)", account.name),
-            },
-            is_chosen: query.account == Some(account.id),
+            };
+            Choice::new(account.id.to_string(), words, query.account == Some(account.id))
         };
-        let state = |state: InvoiceState| Choice {
-            value: state.as_str().to_owned(),
-            words: state_words(state).to_owned(),
-            is_chosen: query.state == Some(state),
-        };
-        let numbers = portal.store.last_invoice_numbers().await.map_err(|error| refused_by_store(&error))?;
+        let state =
+            |state: InvoiceState| Choice::new(state.as_str(), state_words(state), query.state == Some(state));
+        let numbers = portal.store.last_invoice_numbers().await?;
         let this_year = Month::of(portal.clock.now()).year();
         let mut years: BTreeSet<i32> = numbers.iter().map(|number| i32::from(number.year)).collect();
         years.extend([this_year].into_iter().chain(query.year.map(i32::from)));
-        let year = |year: i32| Choice {
-            value: year.to_string(),
-            words: year.to_string(),
-            is_chosen: query.year.map(i32::from) == Some(year),
+        let year = |year: i32| {
+            Choice::new(year.to_string(), year.to_string(), query.year.map(i32::from) == Some(year))
         };
         Ok(Self {
             accounts: accounts.iter().map(account).collect(),
@@ -188,30 +150,5 @@ fn state_words(state: InvoiceState) -> &'static str {
         InvoiceState::Issued => "Issued, not paid",
         InvoiceState::Paid => "Paid",
         InvoiceState::Void => "Void",
-    }
-}
-
-impl Pages {
-    fn new(query: &InvoiceQuery, total: u64, shown: usize) -> Self {
-        let count = pages_of(total);
-        let at_page = |page| href("/invoices", &InvoiceQuery { page, ..query.clone() });
-        let before = u64::from(query.page - 1) * u64::from(INVOICES_PER_PAGE);
-        let link = |link| match link {
-            PageLink::Page(number) => {
-                Link::Page { number, href: at_page(number), is_shown: number == query.page }
-            }
-            PageLink::Gap => Link::Gap,
-        };
-        Self {
-            shown: query.page,
-            count,
-            total,
-            first: before + 1,
-            last: before.saturating_add(u64::try_from(shown).unwrap_or(u64::MAX)),
-            links: page_links(query.page, count).into_iter().map(link).collect(),
-            previous: (query.page > 1 && query.page <= count).then(|| at_page(query.page - 1)),
-            next: (query.page < count).then(|| at_page(query.page + 1)),
-            last_page: at_page(count),
-        }
     }
 }

@@ -1,21 +1,20 @@
 //! `GET /invoices.csv`: the list as a file for spreadsheets, with the same filters: every document that fits, or, for
 //! `state=draft`, every month that is not invoiced. It is read page by page and sent when it is whole.
 
-use super::list::pages_of;
 use super::list_query::{self, is_of_drafts};
 use super::list_rows::kind_name;
-use super::refused;
 use super::standing::Standing;
 use crate::csv_line::{write_csv_cells, write_csv_line};
-use crate::file_reply::{Chunk, cannot_write, file_reply};
+use crate::error::PageError;
+use crate::file_reply::{Chunk, file_reply};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::{RawQuery, State};
 use axum::response::Response;
 use chancery_domain::{Currency, Day, InvoiceKind, csv_cell};
 use chancery_policy::{Permit, ReadInvoices, TheFirm};
-use chancery_store::{InvoicePage, InvoiceQuery, ListedInvoice, UnbilledMonth};
-use chancery_web::Refusal;
+use chancery_store::{INVOICES_PER_PAGE, InvoicePage, InvoiceQuery, ListedInvoice, UnbilledMonth};
+use chancery_web::{ErrorPage, page_count};
 use futures_util::stream;
 use std::borrow::Cow;
 use std::io;
@@ -46,7 +45,7 @@ pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
     who: SignedIn,
     RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let permit = portal.permit::<ReadInvoices>(&who, TheFirm).await?;
     let today = Day::of(portal.clock.now());
     let query = list_query::parse(query.as_deref().unwrap_or_default(), today)?;
@@ -58,8 +57,7 @@ pub(crate) async fn handle(
         }
         false => (format!("invoices-{today}.csv"), documents(&found.invoices)),
     };
-    let file = file.map_err(|error| cannot_write(&error))?;
-    Ok(file_reply("text/csv; charset=utf-8; header=present", &name, file, stream::empty()))
+    Ok(file_reply("text/csv; charset=utf-8; header=present", &name, file?, stream::empty()))
 }
 
 /// Every page of the list in one. Where it changes while it is read, rows could be missing or there twice: it is read again.
@@ -68,20 +66,20 @@ async fn all_of(
     who: &SignedIn,
     query: &InvoiceQuery,
     permit: Permit<ReadInvoices>,
-) -> Result<InvoicePage, Refusal> {
+) -> Result<InvoicePage, PageError> {
     let is_of_drafts = is_of_drafts(query);
     let total_of = |page: &InvoicePage| if is_of_drafts { page.unbilled_total } else { page.total };
     let mut first_permit = Some(permit);
     for _ in 0..MAX_TRIES {
         let mut all: Option<InvoicePage> = None;
         let (mut page, mut is_whole) = (1, true);
-        while all.as_ref().is_none_or(|all| page <= pages_of(total_of(all))) {
+        while all.as_ref().is_none_or(|all| page <= page_count(total_of(all), INVOICES_PER_PAGE)) {
             let permit = match first_permit.take() {
                 Some(permit) => permit,
                 None => portal.permit::<ReadInvoices>(who, TheFirm).await?,
             };
             let query = InvoiceQuery { page, ..query.clone() };
-            let read = portal.store.list_invoices(permit, &query).await.map_err(|error| refused(&error))?;
+            let read = portal.store.list_invoices(permit, &query).await?;
             match &mut all {
                 None => all = Some(read),
                 Some(all) => {
@@ -99,7 +97,7 @@ async fn all_of(
             return Ok(all);
         }
     }
-    Err(Refusal::unavailable("the list of invoices changed again and again while it was read"))
+    Err(ErrorPage::unavailable("the list of invoices changed again and again while it was read").into())
 }
 
 fn documents(listed: &[ListedInvoice]) -> io::Result<Chunk> {

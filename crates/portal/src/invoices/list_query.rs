@@ -1,17 +1,14 @@
 //! What an address of the list asks for, read and written: `account`, `state`, `year` and `page`. An empty one is none.
 
-use super::bad_parameter;
 use chancery_domain::{AccountId, Day, InvoiceState};
 use chancery_store::InvoiceQuery;
-use chancery_web::Refusal;
+use chancery_web::{ErrorPage, parse_page};
 use openidconnect::url::form_urlencoded;
 
-/// Pages past this one are as empty as this one.
-const MAX_PAGE: u32 = 1_000_000;
 /// The years that a month can be of.
 const YEARS: std::ops::RangeInclusive<i16> = 1970..=9998;
 
-pub(super) fn parse(query: &str, today: Day) -> Result<InvoiceQuery, Refusal> {
+pub(super) fn parse(query: &str, today: Day) -> Result<InvoiceQuery, ErrorPage> {
     let mut asked = InvoiceQuery { account: None, state: None, year: None, page: 1, today };
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         match (&*name, &*value) {
@@ -32,17 +29,16 @@ pub(super) fn parse(query: &str, today: Day) -> Result<InvoiceQuery, Refusal> {
                 );
             }
             ("page", number) => {
-                let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
-                let page = if is_number { number.parse().unwrap_or(MAX_PAGE) } else { 0 };
-                if page == 0 {
-                    return Err(bad_parameter("page", "is a number from 1"));
-                }
-                asked.page = page.min(MAX_PAGE);
+                asked.page = parse_page(number).ok_or_else(|| bad_parameter("page", "is a number from 1"))?;
             }
             _ => {}
         }
     }
     Ok(asked)
+}
+
+fn bad_parameter(name: &str, why: &str) -> ErrorPage {
+    ErrorPage::bad_parameter(name, why).next_link("/invoices", "Go to the invoices")
 }
 
 pub(super) fn is_filtered(query: &InvoiceQuery) -> bool {
@@ -78,6 +74,7 @@ pub(super) fn href(path: &str, query: &InvoiceQuery) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use chancery_web::MAX_PAGE;
 
     const TODAY: Day = Day(20_770);
 
@@ -108,8 +105,8 @@ mod tests {
             ("page=0", "`page`"),
             ("page=-1", "`page`"),
         ] {
-            let refusal = parse(query, TODAY).unwrap_err();
-            assert!(refusal.reason.contains(name), "{query}: {}", refusal.reason);
+            let error = parse(query, TODAY).unwrap_err();
+            assert!(error.reason.contains(name), "{query}: {}", error.reason);
         }
         assert_eq!(parse("page=99999999999999", TODAY).unwrap().page, MAX_PAGE);
     }

@@ -1,7 +1,7 @@
 //! The rows of the list, as its page shows them and as programs read them.
 
 use super::standing::{Badge, Standing};
-use crate::drafting::is_drafting;
+use crate::drafting::settings::is_drafting;
 use crate::when::{Moment, day_and_time, day_or_time, long_day, long_month, short_day};
 use chancery_domain::{Currency, Day, InvoiceKind, InvoiceNumber, MoneyError, Month, UnixMillis};
 use chancery_store::{InvoicePage, InvoiceSums, ListedInvoice, UnbilledMonth};
@@ -201,6 +201,9 @@ mod tests {
     #[test]
     fn the_portals_own_account_is_marked() {
         let now = "2026-11-13T09:00:00Z";
-        assert!(row(crate::DRAFTING_ACCOUNT, now).is_drafting && !row("Hale", now).is_drafting);
+        assert!(
+            row(crate::drafting::settings::DRAFTING_ACCOUNT, now).is_drafting
+                && !row("Hale", now).is_drafting
+        );
     }
 }

@@ -6,18 +6,18 @@
 //! tab began is stored under the cookie's token and that tab's `state` together, so that each can be finished once, in this
 //! browser alone.
 
-use crate::failure::refused_by_store;
-use crate::sign_in::finish::Visitor;
-use crate::sign_in::identity::{Secrets, Wanted};
+use crate::error::PageError;
+use crate::sign_in::identity::provider::{Secrets, Wanted};
+use crate::sign_in::links::{SOMEONE_ELSE, start};
 use crate::sign_in::throttle::Flood;
+use crate::sign_in::visitor::Visitor;
 use crate::state::Portal;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{LocalPath, SecretToken, UnixMillis};
 use chancery_store::SignIn;
-use chancery_web::{Cookie, Refusal, SentCookie, WayOn, sent_cookie};
-use openidconnect::url::form_urlencoded;
+use chancery_web::{Cookie, ErrorPage, SentCookie, sent_cookie};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,17 +26,12 @@ pub(crate) const SIGN_IN_COOKIE: Cookie = Cookie { name: "sign_in", path: "/auth
 /// How long a person may take at the identity provider.
 const SIGN_IN_LASTS: Duration = Duration::from_secs(10 * 60);
 
-const SOMEONE_ELSE: (&str, &str) = ("as", "someone-else");
-
-/// Where somebody goes who was going nowhere in particular.
-const START: &str = "/clients";
-
 pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
     visitor: Visitor,
     headers: HeaderMap,
     Query(query): Query<Vec<(String, String)>>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let return_to = return_to(&query)?;
     portal.sign_ins_begun.count(&visitor.place, portal.clock.monotonic()).map_err(too_many)?;
 
@@ -50,7 +45,7 @@ pub(crate) async fn handle(
     let secrets = Secrets { state: state.reveal(), nonce: nonce.reveal(), pkce_verifier: verifier.reveal() };
     let wanted = if is_for_someone_else(&query) { Wanted::SomebodyElse } else { Wanted::Anybody };
     let url = portal.identity.authorization_url(&secrets, wanted).await;
-    let url = url.map_err(|fault| fault.refusal(&return_to))?;
+    let url = url.map_err(|fault| fault.error_page(&return_to))?;
 
     let lasts_ms = i64::try_from(SIGN_IN_LASTS.as_millis()).unwrap_or(i64::MAX);
     let sign_in = SignIn {
@@ -60,10 +55,9 @@ pub(crate) async fn handle(
         return_to,
         expires_at: UnixMillis(portal.clock.now().0.saturating_add(lasts_ms)),
     };
-    let begun = portal.store.begin_sign_in(browser.hash_with(state.reveal()), sign_in).await;
-    begun.map_err(|error| refused_by_store(&error))?;
+    portal.store.begin_sign_in(browser.hash_with(state.reveal()), sign_in).await?;
 
-    let unsendable = |what: &str| Refusal::internal(format!("{what} cannot be put into a header"));
+    let unsendable = |what: &str| ErrorPage::internal(format!("{what} cannot be put into a header"));
     let location = HeaderValue::from_str(&url).map_err(|_| unsendable("the provider's address"))?;
     let cookie = SIGN_IN_COOKIE.set(browser.reveal(), Some(SIGN_IN_LASTS));
     let cookie = cookie.ok_or_else(|| unsendable("the sign-in's cookie"))?;
@@ -71,7 +65,7 @@ pub(crate) async fn handle(
 }
 
 /// A path of this portal, and not one of those that sign in, or the start.
-fn return_to(query: &[(String, String)]) -> Result<LocalPath, Refusal> {
+fn return_to(query: &[(String, String)]) -> Result<LocalPath, ErrorPage> {
     let mut values = query.iter().filter(|(name, _)| name == "return_to").map(|(_, value)| value.as_str());
     let asked = match (values.next(), values.next()) {
         (Some(value), None) if !value.starts_with("/auth/") => LocalPath::parse(value),
@@ -84,29 +78,8 @@ fn is_for_someone_else(query: &[(String, String)]) -> bool {
     query.iter().any(|(name, value)| (name.as_str(), value.as_str()) == SOMEONE_ELSE)
 }
 
-pub(crate) fn start() -> Result<LocalPath, Refusal> {
-    LocalPath::parse(START).ok_or_else(|| Refusal::internal("the start is no path of this portal"))
-}
-
-/// Where a sign-in begins that ends at `return_to`.
-pub(crate) fn sign_in_url(return_to: &LocalPath) -> String {
-    let path: String = form_urlencoded::byte_serialize(return_to.as_str().as_bytes()).collect();
-    format!("/auth/sign-in?return_to={path}")
-}
-
-/// Where somebody signs in with another account than the one that the provider knows this browser by.
-pub(crate) fn someone_else_url(return_to: &LocalPath) -> String {
-    let (name, value) = SOMEONE_ELSE;
-    format!("{}&{name}={value}", sign_in_url(return_to))
-}
-
-/// What pages offer after a sign-in that came to nothing.
-pub(crate) fn begin_again(return_to: &LocalPath) -> WayOn {
-    WayOn { href: sign_in_url(return_to), label: "Sign in again" }
-}
-
-fn too_many(flood: Flood) -> Refusal {
-    Refusal::too_many("Far more sign-ins are being begun than people begin.", flood.retry_after_s)
+fn too_many(flood: Flood) -> ErrorPage {
+    ErrorPage::too_many("Far more sign-ins are being begun than people begin.", flood.retry_after_s)
         .advice("Try again later. If it stays like this, tell the firm's administrator.")
         .logged("too many sign-ins were begun from this place, or from all together")
 }

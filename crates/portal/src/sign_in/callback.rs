@@ -8,16 +8,19 @@
 //!
 //! A refused callback changes nothing about a session that the browser has.
 
-use crate::failure::refused_by_store;
-use crate::sign_in::begin::{SIGN_IN_COOKIE, begin_again, start};
-use crate::sign_in::finish::{self, Proven, Visitor};
-use crate::sign_in::identity::{Fault, Secrets};
+use crate::error::PageError;
+use crate::sign_in::begin::SIGN_IN_COOKIE;
+use crate::sign_in::finish::{self, Proven};
+use crate::sign_in::identity::fault::Fault;
+use crate::sign_in::identity::provider::Secrets;
+use crate::sign_in::links::{SIGN_IN_AGAIN, sign_in_url, start};
+use crate::sign_in::visitor::Visitor;
 use crate::state::Portal;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use chancery_domain::{Identity, LocalPath, SecretToken};
-use chancery_web::{Refusal, SentCookie, sent_cookie};
+use chancery_web::{ErrorPage, Link, SentCookie, sent_cookie};
 use std::sync::Arc;
 
 /// Longer ones are nobody's.
@@ -40,35 +43,34 @@ pub(crate) async fn handle(
     visitor: Visitor,
     headers: HeaderMap,
     Query(query): Query<Vec<(String, String)>>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let reply = Reply::read(query).map_err(|why| not_ours(why, start()))?;
     let (Some(state), SentCookie::One(browser)) = (&reply.state, sent_cookie(&headers, SIGN_IN_COOKIE.name))
     else {
         let why = "it has no `state`, or its browser sends no cookie `sign_in`, or several";
-        return Err(not_ours(why, start()));
+        return Err(not_ours(why, start()).into());
     };
     let Some(browser) = SecretToken::parse(browser) else {
-        return Err(not_ours("its browser's cookie `sign_in` was never one of ours", start()));
+        return Err(not_ours("its browser's cookie `sign_in` was never one of ours", start()).into());
     };
-    let taken = portal.store.take_sign_in(browser.hash_with(state), portal.clock.now()).await;
-    let taken = taken.map_err(|error| refused_by_store(&error))?;
-    let Some(sign_in) = taken else { return Err(over(&start()?)) };
+    let taken = portal.store.take_sign_in(browser.hash_with(state), portal.clock.now()).await?;
+    let Some(sign_in) = taken else { return Err(over(&start()?).into()) };
 
     let return_to = sign_in.return_to;
-    let refused = |fault: Fault| fault.refusal(&return_to);
+    let refused = |fault: Fault| fault.error_page(&return_to);
     portal.identity.check_issuer(reply.issuer.as_deref()).await.map_err(refused)?;
     if let Some(error) = &reply.error {
-        return Err(provider_error(error, reply.error_description.as_deref(), &return_to));
+        return Err(provider_error(error, reply.error_description.as_deref(), &return_to).into());
     }
     let Some(code) = reply.code.filter(|code| !code.is_empty() && code.len() <= MAX_CODE_BYTES) else {
-        return Err(not_ours("it has neither a usable `code` nor an `error`", Ok(return_to)));
+        return Err(not_ours("it has neither a usable `code` nor an `error`", Ok(return_to)).into());
     };
     let secrets = Secrets { state, nonce: &sign_in.nonce, pkce_verifier: &sign_in.pkce_verifier };
     let evidence = portal.identity.prove(code, &secrets).await.map_err(refused)?;
     let identity = Identity { issuer: portal.identity.issuer().to_owned(), subject: evidence.subject };
     let proven =
         Proven { identity, email: evidence.email, is_email_verified: evidence.is_email_verified, return_to };
-    finish::arrive(&portal, proven, &visitor).await
+    finish::sign_in(&portal, proven, &visitor).await
 }
 
 impl Reply {
@@ -92,8 +94,8 @@ impl Reply {
     }
 }
 
-fn not_ours(why: &str, return_to: Result<LocalPath, Refusal>) -> Refusal {
-    let mut refusal = Refusal::new(
+fn not_ours(why: &str, return_to: Result<LocalPath, ErrorPage>) -> ErrorPage {
+    let mut page = ErrorPage::new(
         StatusCode::BAD_REQUEST,
         "sign_in_not_begun_here",
         "This sign-in cannot be finished here",
@@ -101,28 +103,27 @@ fn not_ours(why: &str, return_to: Result<LocalPath, Refusal>) -> Refusal {
     )
     .advice("Begin again in this browser. If that does not help, allow cookies for this site.")
     .logged(format!("the callback is refused: {why}"));
-    refusal.way_on = return_to.ok().map(|return_to| begin_again(&return_to));
-    refusal
+    page.next_link = return_to.ok().map(|path| Link { href: sign_in_url(&path), label: SIGN_IN_AGAIN });
+    page
 }
 
-fn over(return_to: &LocalPath) -> Refusal {
-    let mut refusal = Refusal::new(
+fn over(return_to: &LocalPath) -> ErrorPage {
+    ErrorPage::new(
         StatusCode::GONE,
         "sign_in_over",
         "This sign-in is over",
         "It was finished before, it was begun more than ten minutes ago, or not in this browser. Nothing was changed.",
     )
     .advice("Begin again; it takes a moment.")
-    .logged("the callback is refused: its `state` was not begun in this browser, was used before, or is too old");
-    refusal.way_on = Some(begin_again(return_to));
-    refusal
+    .next_link(sign_in_url(return_to), SIGN_IN_AGAIN)
+    .logged("the callback is refused: its `state` was not begun in this browser, was used before, or is too old")
 }
 
 /// RFC 6749 section 4.1.2.1 and OpenID Connect Core section 3.1.2.6 name the errors.
-fn provider_error(error: &str, description: Option<&str>, return_to: &LocalPath) -> Refusal {
+fn provider_error(error: &str, description: Option<&str>, return_to: &LocalPath) -> ErrorPage {
     let said = loggable(error, description);
-    let mut refusal = match error {
-        "access_denied" => Refusal::new(
+    let page = match error {
+        "access_denied" => ErrorPage::new(
             StatusCode::FORBIDDEN,
             "access_denied",
             "You were not signed in",
@@ -130,7 +131,7 @@ fn provider_error(error: &str, description: Option<&str>, return_to: &LocalPath)
         )
         .advice("To sign in, begin again and agree to share your address. If you did agree, ask the firm's administrator."),
         "login_required" | "interaction_required" | "consent_required" | "account_selection_required" => {
-            Refusal::new(
+            ErrorPage::new(
                 StatusCode::FORBIDDEN,
                 "sign_in_unfinished",
                 "You were not signed in",
@@ -139,12 +140,12 @@ fn provider_error(error: &str, description: Option<&str>, return_to: &LocalPath)
             .advice("Begin again, and answer what it asks.")
         }
         "temporarily_unavailable" | "server_error" => {
-            return Fault::Down(format!("the callback says {said}")).refusal(return_to);
+            return Fault::Down(format!("the callback says {said}")).error_page(return_to);
         }
-        _ => return Fault::RefusesPortal(format!("the callback says {said}")).refusal(return_to),
+        _ => return Fault::RefusesPortal(format!("the callback says {said}")).error_page(return_to),
     };
-    refusal.way_on = Some(begin_again(return_to));
-    refusal.logged(format!("the identity provider signed nobody in: the callback says {said}"))
+    page.next_link(sign_in_url(return_to), SIGN_IN_AGAIN)
+        .logged(format!("the identity provider signed nobody in: the callback says {said}"))
 }
 
 /// One short line, whatever was sent.

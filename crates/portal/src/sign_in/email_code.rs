@@ -1,22 +1,20 @@
 //! `/auth/code`: the page that asks for the six digits from the letter. The session begins with the reply that accepts them.
 
-use crate::failure::refused_by_store;
-use crate::sign_in::begin::someone_else_url;
+use crate::error::PageError;
+use crate::sign_in::admission::{Claimant, begin_session};
 use crate::sign_in::emails;
-use crate::sign_in::finish::{Newcomer, let_in};
+use crate::sign_in::links::someone_else_url;
 use crate::sign_in::pending_email_code::{self, CODE_COOKIE, CODE_LASTS};
 use crate::sign_in::visitor::Visitor;
 use crate::state::Portal;
 use crate::when::clock_time;
 use askama::Template;
-use axum::Form;
 use axum::extract::State;
-use axum::extract::rejection::FormRejection;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use chancery_domain::{MailCode, SecretToken};
 use chancery_store::{CodeTry, HalfSignIn};
-use chancery_web::{Refusal, page};
+use chancery_web::{ErrorPage, Posted, page};
 use std::sync::Arc;
 
 /// More than anybody types; the rest is not shown again.
@@ -66,9 +64,12 @@ impl<'a> CodePage<'a> {
     }
 }
 
-pub(crate) async fn show(State(portal): State<Arc<Portal>>, headers: HeaderMap) -> Result<Response, Refusal> {
+pub(crate) async fn show(
+    State(portal): State<Arc<Portal>>,
+    headers: HeaderMap,
+) -> Result<Response, PageError> {
     let (_, half) = pending_email_code::of_browser(&portal, &headers).await?;
-    page(StatusCode::OK, &CodePage::new(&portal, &half))
+    Ok(page(StatusCode::OK, &CodePage::new(&portal, &half))?)
 }
 
 #[derive(serde::Deserialize)]
@@ -81,29 +82,36 @@ pub(crate) async fn submit(
     State(portal): State<Arc<Portal>>,
     visitor: Visitor,
     headers: HeaderMap,
-    form: Result<Form<Typed>, FormRejection>,
-) -> Result<Response, Refusal> {
-    let Form(Typed { code: typed }) = form.map_err(|_| Refusal::bad_form("The form was not sent whole."))?;
+    form: Result<Posted<Typed>, ErrorPage>,
+) -> Result<Response, PageError> {
+    let Posted(Typed { code: typed }) =
+        form.map_err(|_| ErrorPage::bad_form("The form was not sent whole."))?;
     let (token, half) = pending_email_code::of_browser(&portal, &headers).await?;
     let Some(code) = MailCode::parse(&typed) else {
         let error = "Type the six digits from the newest letter.".to_owned();
-        return page(StatusCode::UNPROCESSABLE_ENTITY, &CodePage::new(&portal, &half).error(&typed, error));
+        return Ok(page(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            &CodePage::new(&portal, &half).error(&typed, error),
+        )?);
     };
     match try_code(&portal, &token, &code, &visitor).await? {
         CodeTry::Right(HalfSignIn { identity, email, return_to, .. }) => {
-            let newcomer = Newcomer { identity, email, return_to };
-            let refused = |refusal: Refusal| refusal.with_cookie(CODE_COOKIE.take_back());
-            let_in(&portal, newcomer, &visitor, CODE_COOKIE.take_back()).await.map_err(refused)
+            let claimant = Claimant { identity, email, return_to };
+            let begun = begin_session(&portal, claimant, &visitor, CODE_COOKIE.take_back()).await;
+            begun.map_err(|mut error| {
+                error.cookies.extend(CODE_COOKIE.take_back());
+                error
+            })
         }
         CodeTry::Wrong { left } => {
             let tries = if left == 1 { "1 try".to_owned() } else { format!("{left} tries") };
             let error = format!(
                 "That code is not right. Check the newest letter and try again; you have {tries} left."
             );
-            page(StatusCode::UNPROCESSABLE_ENTITY, &CodePage::new(&portal, &half).error(&typed, error))
+            Ok(page(StatusCode::UNPROCESSABLE_ENTITY, &CodePage::new(&portal, &half).error(&typed, error))?)
         }
-        CodeTry::Destroyed { .. } => Err(pending_email_code::destroyed()),
-        CodeTry::Gone => Err(pending_email_code::over()),
+        CodeTry::Destroyed { .. } => Err(pending_email_code::destroyed().into()),
+        CodeTry::Gone => Err(pending_email_code::over().into()),
     }
 }
 
@@ -114,10 +122,10 @@ async fn try_code(
     token: &SecretToken,
     code: &MailCode,
     visitor: &Visitor,
-) -> Result<CodeTry, Refusal> {
+) -> Result<CodeTry, PageError> {
     let (token, typed) = (token.hash(), token.hash_with(code.reveal()));
     let (portal, visitor) = (Arc::clone(portal), visitor.clone());
-    let trying = tokio::spawn(async move {
+    let tried = tokio::spawn(async move {
         let tried = portal.store.try_code(token, typed, &visitor.origin(portal.clock.now())).await;
         if let Ok(CodeTry::Destroyed { half, is_news: true }) = &tried {
             let half = half.clone();
@@ -125,8 +133,7 @@ async fn try_code(
         }
         tried
     });
-    let tried = trying.await.map_err(|error| Refusal::internal(format!("trying a code failed: {error}")))?;
-    tried.map_err(|error| refused_by_store(&error))
+    Ok(tried.await??)
 }
 
 /// Once for each lockout. Where the letter does not go out, the log has it: the lockout stands all the same.

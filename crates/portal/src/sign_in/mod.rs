@@ -1,18 +1,19 @@
 //! Signing in at an identity provider, the code by email, sessions, and signing out. Passwords are the provider's.
 
+pub(crate) mod admission;
 pub(crate) mod begin;
 pub(crate) mod callback;
 pub(crate) mod email_code;
 pub(crate) mod email_code_resend;
-pub(crate) mod emails;
+mod emails;
 pub(crate) mod finish;
 pub(crate) mod identity;
-pub(crate) mod pending_email_code;
+pub(crate) mod links;
+mod pending_email_code;
 pub(crate) mod session;
+pub(crate) mod session_cookie;
 pub(crate) mod session_end;
 pub(crate) mod session_list;
 pub(crate) mod sign_out;
 pub(crate) mod throttle;
 pub(crate) mod visitor;
-
-pub use identity::IdentityError;

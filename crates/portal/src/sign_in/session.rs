@@ -1,22 +1,22 @@
 //! The session in a browser's cookie: an opaque token of 256 random bits, of which the store keeps a hash. Whether it is
 //! alive, whose it is and what that person's role is, is asked anew for every request.
 
-use crate::failure::refused_by_store;
-use crate::sign_in::begin::sign_in_url;
+use crate::authz::capabilities::Capabilities;
+use crate::error::PageError;
+use crate::sign_in::links::sign_in_url;
+use crate::sign_in::session_cookie::{SESSION_COOKIE, sent_session};
 use crate::sign_in::visitor::{self, Visitor};
 use crate::state::Portal;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
-use chancery_domain::{LocalPath, Person, PersonId, RequestId, SecretToken, Session, TokenHash};
+use chancery_domain::{Asker, LocalPath, Person, PersonId, RequestId, SecretToken, Session, TokenHash};
+use chancery_policy::Asking;
 use chancery_store::NewSession;
-use chancery_web::{Cookie, Refusal, SentCookie, sent_cookie};
+use chancery_web::ErrorPage;
 use serde_json::json;
-use std::sync::Arc;
-
-/// It goes with the browser; how long it works, the store knows.
-pub(crate) const SESSION_COOKIE: Cookie = Cookie { name: "session", path: "/" };
+use std::sync::{Arc, OnceLock};
 
 /// A handler that takes this is for people who are signed in. Anybody else gets on to signing in, or a 401.
 #[derive(Debug)]
@@ -25,6 +25,7 @@ pub(crate) struct SignedIn {
     pub(crate) person: Person,
     pub(crate) request_id: RequestId,
     pub(crate) token: TokenHash,
+    capabilities: OnceLock<Capabilities>,
 }
 
 impl FromRequestParts<Arc<Portal>> for SignedIn {
@@ -34,20 +35,38 @@ impl FromRequestParts<Arc<Portal>> for SignedIn {
         match MaybeSignedIn::from_request_parts(parts, portal).await {
             Ok(MaybeSignedIn(Some(signed_in))) => Ok(signed_in),
             Ok(MaybeSignedIn(None)) => Err(not_signed_in(parts)),
-            Err(refusal) => Err(refusal.into_response()),
+            Err(error) => Err(error.into_response()),
         }
     }
 }
 
 impl SignedIn {
+    pub(crate) fn new(found: chancery_store::SignedIn, request_id: RequestId, token: TokenHash) -> Self {
+        let chancery_store::SignedIn { session, person } = found;
+        Self { session, person, request_id, token, capabilities: OnceLock::new() }
+    }
+
+    pub(crate) fn principal(&self) -> Asker {
+        Asker::Person { id: self.person.id, role: self.person.role }
+    }
+
+    /// For a decision of this request.
+    pub(crate) fn asking(&self, portal: &Portal) -> Asking {
+        Asking { by: self.principal(), at: portal.clock.now(), request_id: self.request_id.clone() }
+    }
+
+    /// What the pages of this request may offer; the policy is asked when the first page wants to know.
+    pub(crate) fn capabilities(&self, portal: &Portal) -> Capabilities {
+        *self.capabilities.get_or_init(|| Capabilities::of(&portal.policy, self.principal()))
+    }
+
     /// The same person as they are now, for what takes long. A session that has ended meanwhile is refused.
-    pub(crate) async fn again(self, portal: &Portal) -> Result<Self, Refusal> {
+    pub(crate) async fn again(self, portal: &Portal) -> Result<Self, PageError> {
         let Self { session, request_id, token, .. } = self;
         let times = portal.settings.session_times;
-        let found = portal.store.signed_in(token, &session.place, times, portal.clock.now()).await;
-        let found = found.map_err(|error| refused_by_store(&error))?;
+        let found = portal.store.signed_in(token, &session.place, times, portal.clock.now()).await?;
         let found = found.ok_or_else(|| signed_out("Your session ended before this was done."))?;
-        Ok(Self { session: found.session, person: found.person, request_id, token })
+        Ok(Self::new(found, request_id, token))
     }
 }
 
@@ -55,34 +74,16 @@ impl SignedIn {
 pub(crate) struct MaybeSignedIn(pub(crate) Option<SignedIn>);
 
 impl FromRequestParts<Arc<Portal>> for MaybeSignedIn {
-    type Rejection = Refusal;
+    type Rejection = PageError;
 
-    async fn from_request_parts(parts: &mut Parts, portal: &Arc<Portal>) -> Result<Self, Refusal> {
-        refuse_two(&parts.headers)?;
-        let Some(token) = sent_token(&parts.headers) else { return Ok(Self(None)) };
+    async fn from_request_parts(parts: &mut Parts, portal: &Arc<Portal>) -> Result<Self, PageError> {
+        let Some(token) = sent_session(&parts.headers)? else { return Ok(Self(None)) };
         let (place, times) = (visitor::place(parts), portal.settings.session_times);
-        let found = portal.store.signed_in(token, &place, times, portal.clock.now()).await;
-        let found = found.map_err(|error| refused_by_store(&error))?;
+        let found = portal.store.signed_in(token, &place, times, portal.clock.now()).await?;
         let Some(found) = found else { return Ok(Self(None)) };
         let request_id = parts.extensions.get::<RequestId>().cloned();
-        let request_id = request_id.ok_or_else(|| Refusal::internal("a request without an id"))?;
-        Ok(Self(Some(SignedIn { session: found.session, person: found.person, request_id, token })))
-    }
-}
-
-/// Somebody may have planted one of two.
-pub(crate) fn refuse_two(headers: &HeaderMap) -> Result<(), Refusal> {
-    match sent_cookie(headers, SESSION_COOKIE.name) {
-        SentCookie::Several => Err(two_sessions()),
-        SentCookie::None | SentCookie::One(_) => Ok(()),
-    }
-}
-
-/// The session that the browser says is its own, if it says so once.
-pub(crate) fn sent_token(headers: &HeaderMap) -> Option<TokenHash> {
-    match sent_cookie(headers, SESSION_COOKIE.name) {
-        SentCookie::One(value) => SecretToken::parse(value).map(|token| token.hash()),
-        SentCookie::None | SentCookie::Several => None,
+        let request_id = request_id.ok_or_else(|| ErrorPage::internal("a request without an id"))?;
+        Ok(Self(Some(SignedIn::new(found, request_id, token))))
     }
 }
 
@@ -91,7 +92,7 @@ pub(crate) async fn start(
     portal: &Portal,
     person: PersonId,
     visitor: &Visitor,
-) -> Result<HeaderValue, Refusal> {
+) -> Result<HeaderValue, PageError> {
     let token = SecretToken::generate(portal.randomness.as_ref());
     let new = NewSession {
         token: token.hash(),
@@ -101,9 +102,9 @@ pub(crate) async fn start(
         browser: visitor.browser.clone(),
         replaces: visitor.session,
     };
-    portal.store.start_session(new).await.map_err(|error| refused_by_store(&error))?;
+    portal.store.start_session(new).await?;
     let cookie = SESSION_COOKIE.set(token.reveal(), None);
-    cookie.ok_or_else(|| Refusal::internal("a session's token cannot be put into a cookie"))
+    Ok(cookie.ok_or_else(|| ErrorPage::internal("a session's token cannot be put into a cookie"))?)
 }
 
 /// A browser goes on to signing in, and comes back if it was only looking; a program is told.
@@ -129,30 +130,16 @@ fn not_signed_in(parts: &Parts) -> Response {
 }
 
 /// For whoever sends a form after the session has ended. The page gives them back what they typed.
-fn signed_out_meanwhile(parts: &Parts) -> Refusal {
+fn signed_out_meanwhile(parts: &Parts) -> ErrorPage {
     let text = |name| parts.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let page = text(header::REFERER).and_then(|page| page.split_once("://")).map(|(_, page)| page);
     // The page that the form stands on, if it is one of ours.
     let page = page.and_then(|page| page.strip_prefix(text(header::HOST)?)).and_then(LocalPath::parse);
     let way_on = page.map_or_else(|| "/".to_owned(), |page| sign_in_url(&page));
-    signed_out("Your session ended before this was sent, so nothing was saved.").way_on(way_on, "Sign in")
+    signed_out("Your session ended before this was sent, so nothing was saved.").next_link(way_on, "Sign in")
 }
 
-fn signed_out(reason: &str) -> Refusal {
-    Refusal::new(StatusCode::UNAUTHORIZED, "not_signed_in", "You are signed out", reason)
+fn signed_out(reason: &str) -> ErrorPage {
+    ErrorPage::new(StatusCode::UNAUTHORIZED, "not_signed_in", "You are signed out", reason)
         .advice("Sign in again, go back to the page, and do it once more.")
-}
-
-fn two_sessions() -> Refusal {
-    Refusal::new(
-        StatusCode::BAD_REQUEST,
-        "two_sessions",
-        "Your browser sent two sessions",
-        "It has two cookies named “session” for this site, and one of them is not ours. We cannot tell which, so we took \
-         neither. Nothing was changed.",
-    )
-    .advice("Sign in again. If this page comes back, remove this site’s cookies in the browser’s settings first.")
-    .way_on("/", "Go to sign-in")
-    .with_cookie(SESSION_COOKIE.take_back())
-    .logged("two cookies named session in one request")
 }

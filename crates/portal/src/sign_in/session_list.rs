@@ -1,6 +1,6 @@
 //! `GET /sessions`: where a person is signed in, the last used first.
 
-use crate::failure::refused_by_store;
+use crate::error::PageError;
 use crate::frame::{Frame, Section};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
@@ -10,7 +10,7 @@ use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use chancery_domain::{Session, SessionId, UnixMillis};
-use chancery_web::{Refusal, page};
+use chancery_web::page;
 use std::sync::Arc;
 
 #[derive(Template)]
@@ -52,10 +52,9 @@ pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
     signed_in: SignedIn,
     RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let (times, now) = (portal.settings.session_times, portal.clock.now());
-    let found = portal.store.sessions_of(signed_in.person.id, times, now).await;
-    let found = found.map_err(|error| refused_by_store(&error))?;
+    let found = portal.store.sessions_of(signed_in.person.id, times, now).await?;
     let rows = found.into_iter().map(|session| Row::new(session, signed_in.session.id, now)).collect();
     let sessions = SessionsPage {
         frame: Frame::new(&portal, &signed_in, Section::Sessions),
@@ -68,5 +67,5 @@ pub(crate) async fn handle(
         idle_min: times.idle.as_secs() / 60,
         max_h: times.max.as_secs() / 3600,
     };
-    page(StatusCode::OK, &sessions)
+    Ok(page(StatusCode::OK, &sessions)?)
 }

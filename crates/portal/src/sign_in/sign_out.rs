@@ -1,15 +1,16 @@
 //! `POST /auth/sign-out` ends the session on the server and in the browser. The page after it says what is still open: the
 //! identity provider may know the browser yet, and would let the next person in without asking.
 
-use crate::failure::refused_by_store;
-use crate::sign_in::session::{MaybeSignedIn, SESSION_COOKIE};
+use crate::error::PageError;
+use crate::sign_in::session::MaybeSignedIn;
+use crate::sign_in::session_cookie::SESSION_COOKIE;
 use crate::sign_in::visitor::Visitor;
 use crate::state::Portal;
 use askama::Template;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
-use chancery_web::{Refusal, page};
+use chancery_web::page;
 use std::sync::Arc;
 
 /// Also for a browser whose session is over: it wanted to be signed out, and is.
@@ -17,11 +18,10 @@ pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
     MaybeSignedIn(signed_in): MaybeSignedIn,
     visitor: Visitor,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     if let Some(signed_in) = signed_in {
         let origin = visitor.origin(portal.clock.now());
-        let ended = portal.store.end_session(signed_in.person.id, signed_in.session.id, &origin).await;
-        ended.map_err(|error| refused_by_store(&error))?;
+        portal.store.end_session(signed_in.person.id, signed_in.session.id, &origin).await?;
     }
     Ok(to_signed_out())
 }
@@ -45,7 +45,7 @@ struct SignedOutPage<'a> {
 pub(crate) async fn show_signed_out(
     State(portal): State<Arc<Portal>>,
     MaybeSignedIn(signed_in): MaybeSignedIn,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     if signed_in.is_some() {
         return Ok(Redirect::to("/clients").into_response());
     }
@@ -54,5 +54,5 @@ pub(crate) async fn show_signed_out(
         provider_host: portal.settings.identity.host(),
         provider_sign_out: portal.end_session_url(),
     };
-    page(StatusCode::OK, &signed_out)
+    Ok(page(StatusCode::OK, &signed_out)?)
 }

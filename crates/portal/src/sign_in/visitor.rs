@@ -1,11 +1,11 @@
 //! Who asks, as far as the connection and the browser tell: enough for people to recognise their own sessions by.
 
-use crate::sign_in::session;
+use crate::sign_in::session_cookie::sent_session;
 use axum::extract::{ConnectInfo, FromRequestParts};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use chancery_domain::{EventOrigin, RequestId, TokenHash, UnixMillis};
-use chancery_web::Refusal;
+use chancery_web::ErrorPage;
 use std::net::{IpAddr, SocketAddr};
 
 #[derive(Clone, Debug)]
@@ -27,19 +27,19 @@ impl Visitor {
     }
 }
 
-/// A browser with two sessions is refused here, so that nothing is taken or tried for it.
+/// A browser with two sessions is rejected here, so that nothing is taken or tried for it.
 impl<S: Send + Sync> FromRequestParts<S> for Visitor {
-    type Rejection = Refusal;
+    type Rejection = ErrorPage;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
-        session::refuse_two(&parts.headers)?;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ErrorPage> {
+        let session = sent_session(&parts.headers)?;
         let request_id = parts.extensions.get::<RequestId>().cloned();
         Ok(Self {
             place: place(parts),
             browser: browser(&parts.headers),
-            session: session::sent_token(&parts.headers),
+            session,
             ip: ip(parts),
-            request_id: request_id.ok_or_else(|| Refusal::internal("a request without an id"))?,
+            request_id: request_id.ok_or_else(|| ErrorPage::internal("a request without an id"))?,
         })
     }
 }

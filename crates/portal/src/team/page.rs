@@ -1,9 +1,8 @@
 //! `GET /team`: everybody in the portal, as a page or as JSON. With `?person=` it is the page of one of them, where they are
 //! managed: what a deed means stands beside its button, and what is hard to undo asks twice.
 
-use super::nobody;
 use super::reassign::MAX_MOVED;
-use crate::failure::refused_by_store;
+use crate::error::{PageError, no_such_colleague};
 use crate::frame::{Frame, Section};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
@@ -16,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use chancery_domain::{PersonId, Role, UnixMillis, grouped};
 use chancery_policy::{ReadTeam, TheFirm};
 use chancery_store::TeamMember;
-use chancery_web::{Refusal, page, wants_json};
+use chancery_web::{page, wants_json};
 use serde_json::json;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -110,10 +109,9 @@ pub(crate) async fn handle(
     signed_in: SignedIn,
     headers: HeaderMap,
     Query(query): Query<HashMap<String, String>>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let permit = portal.permit::<ReadTeam>(&signed_in, TheFirm).await?;
-    let team = portal.store.read_team(permit, portal.settings.session_times).await;
-    let team = team.map_err(|error| refused_by_store(&error))?;
+    let team = portal.store.read_team(permit, portal.settings.session_times).await?;
     if wants_json(&headers) {
         return Ok(as_json(&team));
     }
@@ -121,9 +119,10 @@ pub(crate) async fn handle(
     let row = |member: &TeamMember| Row::new(member, signed_in.person.id, now);
     let Some(wanted) = query.get("person") else {
         let (members, removed) = team.iter().map(row).partition(|row| row.removed.is_none());
-        return page(StatusCode::OK, &TeamPage { frame, members, removed });
+        return Ok(page(StatusCode::OK, &TeamPage { frame, members, removed })?);
     };
-    let member = team.iter().find(|member| member.person.id.to_string() == *wanted).ok_or_else(nobody)?;
+    let member =
+        team.iter().find(|member| member.person.id.to_string() == *wanted).ok_or_else(no_such_colleague)?;
     let is_here = |other: &&TeamMember| other.removed_at.is_none();
     let partners = team.iter().filter(is_here).filter(|other| other.person.role == Role::Partner).count();
     let is_other = |other: &&TeamMember| other.person.id != member.person.id;
@@ -137,7 +136,7 @@ pub(crate) async fn handle(
         max_moved: MAX_MOVED,
         is_more_than_a_step: member.clients + member.archived_clients > u64::from(MAX_MOVED),
     };
-    page(StatusCode::OK, &person)
+    Ok(page(StatusCode::OK, &person)?)
 }
 
 /// What the deed before this page says of itself. Words are ours; only numbers and people are taken from the address.

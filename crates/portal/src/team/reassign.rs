@@ -5,19 +5,17 @@
 //! 3. A request moves at most `MAX_MOVED` clients, all of them or none. Where more are left, the page says so and offers the
 //!    next step.
 
-use super::{manage, member, refused};
-use crate::authz::authority::MAX_ASKED_ANEW;
-use crate::failure::refused_by_store;
+use super::member::{manage, member};
+use crate::authz::permits::MAX_RETRIES;
+use crate::error::{PageError, about_colleague};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
-use axum::Form;
 use axum::extract::State;
-use axum::extract::rejection::FormRejection;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::PersonId;
 use chancery_policy::{ClientInQuestion, ListClients, ReassignClient, TheFirm};
 use chancery_store::StoreError;
-use chancery_web::Refusal;
+use chancery_web::{ErrorPage, Posted};
 use std::sync::Arc;
 
 /// Clients that one request moves: one transaction, which others wait for.
@@ -32,28 +30,32 @@ pub(crate) struct Move {
 pub(crate) async fn handle(
     State(portal): State<Arc<Portal>>,
     signed_in: SignedIn,
-    form: Result<Form<Move>, FormRejection>,
-) -> Result<Response, Refusal> {
+    form: Result<Posted<Move>, ErrorPage>,
+) -> Result<Response, PageError> {
     let permit = manage(&portal, &signed_in).await?;
-    portal.store.note_managing_team(permit).await.map_err(|error| refused_by_store(&error))?;
-    let unclear = |_| Refusal::bad_form("It does not say whose clients (`from`) go to whom (`to`).");
-    let Form(Move { from, to }) = form.map_err(unclear)?;
+    portal.store.note_managing_team(permit).await?;
+    let unclear = |_| ErrorPage::bad_form("It does not say whose clients (`from`) go to whom (`to`).");
+    let Posted(Move { from, to }) = form.map_err(unclear)?;
     let (from, to) = (PersonId(from), PersonId(to));
     if from == to {
-        return Err(Refusal::bad_form("`from` and `to` are the same person. Nothing was changed."));
+        return Err(ErrorPage::bad_form("`from` and `to` are the same person. Nothing was changed.").into());
     }
     member(&portal, to).await?;
     let moved = move_clients(&portal, &signed_in, from, to).await?;
     Ok(Redirect::to(&format!("/team?person={from}&done=moved&count={moved}&to={to}")).into_response())
 }
 
-async fn move_clients(portal: &Portal, who: &SignedIn, from: PersonId, to: PersonId) -> Result<u64, Refusal> {
+async fn move_clients(
+    portal: &Portal,
+    who: &SignedIn,
+    from: PersonId,
+    to: PersonId,
+) -> Result<u64, PageError> {
     let mut asked = 0;
     loop {
         let listing = portal.permit::<ListClients>(who, TheFirm).await?;
-        let found = portal.store.ownerships(&listing, Some(from), None, MAX_MOVED).await;
         let mut permits = Vec::new();
-        for ownership in found.map_err(|error| refused_by_store(&error))? {
+        for ownership in portal.store.ownerships(&listing, Some(from), None, MAX_MOVED).await? {
             let about = ClientInQuestion { id: ownership.client, owner: Some(ownership.owner) };
             permits.push(portal.permit::<ReassignClient>(who, about).await?);
         }
@@ -62,8 +64,8 @@ async fn move_clients(portal: &Portal, who: &SignedIn, from: PersonId, to: Perso
         }
         asked += 1;
         match portal.store.reassign_clients(permits, to).await {
-            Err(StoreError::OwnerChanged(_)) if asked < MAX_ASKED_ANEW => {}
-            outcome => return outcome.map_err(|error| refused(&error)),
+            Err(StoreError::OwnerChanged(_)) if asked < MAX_RETRIES => {}
+            outcome => return outcome.map_err(about_colleague),
         }
     }
 }

@@ -85,7 +85,7 @@ async fn a_client_that_changes_hands_while_a_file_is_made_is_in_it_if_it_may_be_
             Session { id: SessionId(1), person: id, started_at: now, last_used_at: now, place, browser };
         let request_id = RequestId::new(now, portal.randomness.as_ref());
         let token = chancery_domain::SecretToken::generate(portal.randomness.as_ref()).hash();
-        let who = SignedIn { session, person, request_id, token };
+        let who = SignedIn::new(chancery_store::SignedIn { session, person }, request_id, token);
         let records = portal.records(&who, page.clone()).await.unwrap();
         records.into_iter().map(|record| record.client.id).collect::<Vec<_>>()
     };

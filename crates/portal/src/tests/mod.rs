@@ -6,6 +6,7 @@ mod audit;
 mod bars;
 mod books;
 mod browser;
+mod capabilities;
 mod clients;
 mod codes;
 mod database;
@@ -21,7 +22,9 @@ mod sessions;
 mod team;
 mod usage;
 
-use crate::sign_in::finish::{Proven, Visitor, arrive};
+use crate::error::PageError;
+use crate::sign_in::finish::{Proven, sign_in};
+use crate::sign_in::visitor::Visitor;
 use crate::{IdentitySettings, Portal, PortalSettings, PublicApi, SecondFactor, router};
 use axum::extract::State;
 use axum::response::Response;
@@ -35,7 +38,7 @@ use chancery_mail::{MailRoute, Mailer};
 use chancery_policy::Policy;
 use chancery_store::{DatabaseUrl, Store};
 use chancery_test_support::{PostgresDatabase, emails_in};
-use chancery_web::{Refusal, Surroundings, TrustedProxies, surround};
+use chancery_web::{Surroundings, TrustedProxies, surround};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -212,8 +215,8 @@ fn arrivals_route(portal: &Arc<Portal>) -> Router {
         State(portal): State<Arc<Portal>>,
         visitor: Visitor,
         Extension(proven): Extension<Proven>,
-    ) -> Result<Response, Refusal> {
-        arrive(&portal, proven, &visitor).await
+    ) -> Result<Response, PageError> {
+        sign_in(&portal, proven, &visitor).await
     }
     let surroundings = Surroundings {
         surface: "portal",

@@ -9,7 +9,7 @@ use super::limits_card::LimitsCard;
 use super::query::{Asked, address};
 use super::refusals::{DayLine, Refusals, Why};
 use super::stats::{self, Stat};
-use crate::failure::refused_by_store;
+use crate::error::PageError;
 use crate::frame::{Frame, Section};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
@@ -22,7 +22,7 @@ use axum::response::{IntoResponse, Response};
 use chancery_domain::{Account, AccountState, Currency, Day, Month, UnixMillis, grouped};
 use chancery_policy::{ReadUsage, TheFirm};
 use chancery_store::{StoreError, UsageMonth, UsageReport, UsageTotals};
-use chancery_web::{Problems, Refusal, page, wants_json};
+use chancery_web::{Choice, Problems, page, wants_json};
 use std::sync::Arc;
 
 /// Months to choose from; older ones have their address all the same.
@@ -41,13 +41,6 @@ struct UsagePage<'a> {
     /// Whose usage, and of which days.
     span: String,
     body: Body,
-}
-
-/// Of a list to choose from.
-struct Choice {
-    value: String,
-    words: String,
-    is_chosen: bool,
 }
 
 /// What stands below the choosers.
@@ -96,7 +89,7 @@ pub(crate) async fn handle(
     signed_in: SignedIn,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+) -> Result<Response, PageError> {
     let permit = portal.permit::<ReadUsage>(&signed_in, TheFirm).await?;
     let now = portal.clock.now();
     let asked = Asked::read(query.as_deref().unwrap_or_default(), Month::of(now));
@@ -106,22 +99,22 @@ pub(crate) async fn handle(
             // The form is shown again with every account that there is, and that is asked for like everything else.
             let asked = asked.without_account();
             let permit = portal.permit::<ReadUsage>(&signed_in, TheFirm).await?;
-            let report = portal.store.read_usage(permit, asked.month_of_account()).await;
-            (asked, report.map_err(|error| refused_by_store(&error))?)
+            let report = portal.store.read_usage(permit, asked.month_of_account()).await?;
+            (asked, report)
         }
-        found => (asked, found.map_err(|error| refused_by_store(&error))?),
+        found => (asked, found?),
     };
     let currency = portal.settings.invoice_terms.currency;
-    let total = UsageTotals::of(&report.days).map_err(|error| refused_by_store(&error))?;
+    let total = UsageTotals::of(&report.days)?;
     if wants_json(&headers) {
-        return match asked.refusal() {
-            Some(refusal) => Err(refusal),
+        return match asked.error() {
+            Some(error) => Err(error.into()),
             None => Ok(Json(json::report(&report, &total, asked.month, currency)).into_response()),
         };
     }
     let status = if asked.problems.any() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
     let frame = Frame::new(&portal, &signed_in, Section::Usage);
-    page(status, &UsagePage::new(frame, asked, &report, &total, Seen { now, currency }))
+    Ok(page(status, &UsagePage::new(frame, asked, &report, &total, Seen { now, currency }))?)
 }
 
 /// When and in what it is shown.
@@ -160,11 +153,11 @@ impl<'a> UsagePage<'a> {
 
 fn account_choice(account: &Account, asked: &Asked) -> Choice {
     let closed = if account.state == AccountState::Open { "" } else { " (closed)" };
-    Choice {
-        value: account.id.to_string(),
-        words: format!("{}{closed}", account.name),
-        is_chosen: asked.account == Some(account.id),
-    }
+    Choice::new(
+        account.id.to_string(),
+        format!("{}{closed}", account.name),
+        asked.account == Some(account.id),
+    )
 }
 
 /// From this month back to the first with usage, and the one that is shown, wherever it is.
@@ -175,11 +168,7 @@ fn months(shown: Month, first: Option<Month>, this_month: Month) -> Vec<Choice> 
     if !listed.contains(&shown) {
         listed.push(shown);
     }
-    let choice = |month: Month| Choice {
-        value: month.to_string(),
-        words: month_words(month),
-        is_chosen: month == shown,
-    };
+    let choice = |month: Month| Choice::new(month.to_string(), month_words(month), month == shown);
     listed.into_iter().map(choice).collect()
 }
 

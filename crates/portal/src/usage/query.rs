@@ -1,9 +1,8 @@
 //! What an address of the page asks for: `account`, all where it is left out, and `month`, this one where it is left out.
 
 use super::calendar::month_words;
-use axum::http::StatusCode;
 use chancery_domain::{AccountId, Month};
-use chancery_web::{Problem, Problems, Refusal};
+use chancery_web::{ErrorPage, Problems};
 use openidconnect::url::form_urlencoded;
 
 /// What was asked for, as far as it could be read.
@@ -58,16 +57,9 @@ impl Asked {
     }
 
     /// For programs, which no form can be shown again.
-    pub(super) fn refusal(&self) -> Option<Refusal> {
-        let words: Vec<_> =
-            self.problems.0.iter().map(|Problem { field, text }| format!("`{field}`: {text}")).collect();
-        let refusal = Refusal::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "invalid_value",
-            "This cannot be shown",
-            words.join(" "),
-        );
-        self.problems.any().then(|| refusal.way_on("/usage", "Go to the usage"))
+    pub(super) fn error(&self) -> Option<ErrorPage> {
+        let error = ErrorPage::invalid_values("This cannot be shown", &self.problems)?;
+        Some(error.next_link("/usage", "Go to the usage"))
     }
 }
 
@@ -100,7 +92,7 @@ mod tests {
         for query in ["", "account=&month=", "other=1", "account=+&month=2026-11"] {
             let asked = read(query);
             assert_eq!((asked.account, asked.month.to_string()), (None, "2026-11".to_owned()));
-            assert!(asked.refusal().is_none(), "{query}");
+            assert!(asked.error().is_none(), "{query}");
         }
     }
 
@@ -116,9 +108,9 @@ mod tests {
         ] {
             let asked = read(query);
             assert!(asked.problems.of(field).is_some_and(|text| text.contains(word)), "{query}: {asked:?}");
-            assert!(asked.refusal().unwrap().reason.starts_with(&format!("`{field}`: ")));
+            assert!(asked.error().unwrap().reason.starts_with(&format!("`{field}`: ")));
         }
-        let both = read("account=x&month=y").refusal().unwrap();
+        let both = read("account=x&month=y").error().unwrap();
         assert!(both.reason.contains("`account`") && both.reason.contains("`month`"));
         let unknown = read("account=7&month=y").without_account();
         assert_eq!(unknown.account, None);

@@ -1,7 +1,8 @@
 //! A generation API on a port of its own that answers drafts as a test wants, byte by byte.
 
+use crate::drafting::api::Drafter;
 use crate::drafting::limits::Patience;
-use crate::drafting::{Drafter, DraftingSettings};
+use crate::drafting::settings::DraftingSettings;
 use chancery_domain::SystemClock;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};

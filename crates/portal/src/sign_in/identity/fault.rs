@@ -1,11 +1,10 @@
 //! What can go wrong with the identity provider: what the person reads and what the log reads are apart. Nothing here ever
 //! holds a code, a token or a secret.
 
+use crate::sign_in::links::{SIGN_IN_AGAIN, sign_in_url};
 use axum::http::StatusCode;
 use chancery_domain::LocalPath;
-use chancery_web::Refusal;
-
-use crate::sign_in::begin::begin_again;
+use chancery_web::ErrorPage;
 
 /// The texts are for the log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,34 +23,34 @@ pub(crate) enum Fault {
 
 impl Fault {
     /// `return_to` is where the person was going, and goes when they try again.
-    pub(crate) fn refusal(&self, return_to: &LocalPath) -> Refusal {
-        let mut refusal = match self {
+    pub(crate) fn error_page(&self, return_to: &LocalPath) -> ErrorPage {
+        let page = match self {
             Self::Down(_) => {
-                let mut refusal = Refusal::new(
+                let mut page = ErrorPage::new(
                     StatusCode::SERVICE_UNAVAILABLE,
                     "identity_provider_down",
                     "The sign-in service cannot be reached",
                     "The service that the firm signs in with does not answer. Nothing is wrong with your account.",
                 )
                 .advice("Try again in a minute. If it stays like this, tell the firm's administrator.");
-                refusal.retry_after_s = Some(30);
-                refusal
+                page.retry_after_s = Some(30);
+                page
             }
-            Self::Slow(_) => Refusal::new(
+            Self::Slow(_) => ErrorPage::new(
                 StatusCode::GATEWAY_TIMEOUT,
                 "identity_provider_slow",
                 "The sign-in service takes too long",
                 "The service that the firm signs in with did not answer in time. Nothing is wrong with your account.",
             )
             .advice("Try again in a minute. If it stays like this, tell the firm's administrator."),
-            Self::Lying(_) => Refusal::new(
+            Self::Lying(_) => ErrorPage::new(
                 StatusCode::BAD_GATEWAY,
                 "identity_provider_not_trusted",
                 "The sign-in service's answer cannot be trusted",
                 "What it said did not pass the portal's checks, so you were not signed in.",
             )
             .advice("Try once more. If it stays like this, tell the firm's administrator: the portal's log says what was wrong."),
-            Self::RefusesPortal(_) => Refusal::new(
+            Self::RefusesPortal(_) => ErrorPage::new(
                 StatusCode::BAD_GATEWAY,
                 "identity_provider_refuses_portal",
                 "The sign-in service does not accept this portal",
@@ -61,7 +60,7 @@ impl Fault {
                 "Tell the firm's administrator: the portal's registration at the sign-in service needs correcting, and \
                  the portal's log says what it refused.",
             ),
-            Self::CodeIsOver(_) => Refusal::new(
+            Self::CodeIsOver(_) => ErrorPage::new(
                 StatusCode::GONE,
                 "sign_in_over",
                 "This sign-in is over",
@@ -69,7 +68,6 @@ impl Fault {
             )
             .advice("Begin again; it takes a moment."),
         };
-        refusal.way_on = Some(begin_again(return_to));
-        refusal.logged(self.to_string())
+        page.next_link(sign_in_url(return_to), SIGN_IN_AGAIN).logged(self.to_string())
     }
 }

@@ -1,6 +1,7 @@
 //! Whether an ID token is what this sign-in was promised. The signature is checked by the library's keys; what is claimed is
 //! read and checked here, because the library refuses a whole token for one claim that nobody asked for, and leaves to its
-//! caller most of what follows.
+//! caller most of what follows. `jsonwebtoken` was weighed too: it would replace 1 to 3 with a second set of cryptography, and
+//! leave 5 (`azp`), 6 (`iat`), 7 and 8 here.
 //!
 //! 1. It is a signed token (three parts), of no type but `JWT`, with nothing `crit`ical that we do not know.
 //! 2. Its algorithm is one of a fixed list: never `none`, and never a shared secret.

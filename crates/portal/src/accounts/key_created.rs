@@ -3,6 +3,7 @@
 //! whoever says yes has two keys, both listed. Nobody keeps the page (`no-store`). If the reply is lost, the key is listed all
 //! the same, was never used, and can be revoked.
 
+use crate::error::PageError;
 use crate::frame::{Frame, Section};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
@@ -10,12 +11,12 @@ use askama::Template;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use chancery_domain::{AccountId, ApiKey};
-use chancery_web::{Refusal, page};
+use chancery_web::page;
 use serde_json::json;
 
 #[derive(Template)]
-#[template(path = "accounts/key_made.html")]
-struct KeyMade<'a> {
+#[template(path = "accounts/key_created.html")]
+struct KeyCreated<'a> {
     frame: Frame<'a>,
     secret: &'a str,
     prefix: String,
@@ -25,14 +26,14 @@ struct KeyMade<'a> {
     curl: String,
 }
 
-pub(super) async fn key_made(
+pub(super) async fn key_created(
     portal: &Portal,
     who: &SignedIn,
     secret: &ApiKey,
     account: Option<AccountId>,
     label: &str,
-) -> Result<Response, Refusal> {
-    let made = KeyMade {
+) -> Result<Response, PageError> {
+    let created = KeyCreated {
         frame: Frame::new(portal, who, Section::Accounts),
         secret: secret.reveal(),
         prefix: secret.prefix().to_string(),
@@ -41,7 +42,7 @@ pub(super) async fn key_made(
         back: account.map_or_else(|| "/accounts".to_owned(), |account| format!("/accounts/{account}")),
         curl: curl(&portal.settings.api.url, portal.settings.api.model.as_deref()),
     };
-    let mut reply = page(StatusCode::OK, &made)?;
+    let mut reply = page(StatusCode::OK, &created)?;
     // Every page has it; this one must.
     reply.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(reply)

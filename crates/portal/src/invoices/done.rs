@@ -2,10 +2,10 @@
 //! addresses are ours.
 
 use super::standing::Standing;
-use crate::clients::notice::Notice;
 use crate::when::long_month;
 use chancery_domain::{InvoiceKind, InvoiceNumber, InvoiceState};
 use chancery_store::InvoiceRecord;
+use chancery_web::Notice;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Done {

@@ -1,5 +1,7 @@
-//! Refusals in one voice: what happened, what to do, and one way on. What the reader sees and what the log says are apart.
+//! Error pages in one voice: what happened, what to do, and one link to go on. What the reader sees and what the log says are
+//! apart. Which error becomes which page, each surface says in its `error.rs`.
 
+use crate::problems::Problems;
 use crate::typed::Typed;
 use askama::Template;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -7,13 +9,13 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use std::ops::{Deref, DerefMut};
 
-/// A handler's `Err`. It becomes a page, or JSON for whoever asked for that, at the boundary, which knows the firm's name.
+/// A request that failed. It becomes a page, or JSON for whoever asked for that, at the boundary, which knows the firm's name.
 #[derive(Clone, Debug)]
-pub struct Refusal(Box<Said>);
+pub struct ErrorPage(Box<ErrorMessage>);
 
-/// What a refusal says.
+/// What an error page says. `internal` is the only part that no reader sees.
 #[derive(Clone, Debug)]
-pub struct Said {
+pub struct ErrorMessage {
     pub status: StatusCode,
     /// For programs.
     pub code: &'static str,
@@ -24,9 +26,9 @@ pub struct Said {
     /// What to do.
     pub advice: String,
     /// The start, unless there is a better one: no page is a dead end.
-    pub way_on: Option<WayOn>,
-    /// Another way, for whom the first is of no use.
-    pub other_way: Option<WayOn>,
+    pub next_link: Option<Link>,
+    /// For whom the first is of no use.
+    pub other_link: Option<Link>,
     pub retry_after_s: Option<u32>,
     /// For the log alone.
     pub internal: Option<String>,
@@ -35,40 +37,40 @@ pub struct Said {
 }
 
 #[derive(Clone, Debug)]
-pub struct WayOn {
+pub struct Link {
     pub href: String,
     pub label: &'static str,
 }
 
-impl Deref for Refusal {
-    type Target = Said;
+impl Deref for ErrorPage {
+    type Target = ErrorMessage;
 
-    fn deref(&self) -> &Said {
+    fn deref(&self) -> &ErrorMessage {
         &self.0
     }
 }
 
-impl DerefMut for Refusal {
-    fn deref_mut(&mut self) -> &mut Said {
+impl DerefMut for ErrorPage {
+    fn deref_mut(&mut self) -> &mut ErrorMessage {
         &mut self.0
     }
 }
 
-impl Refusal {
+impl ErrorPage {
     pub fn new(
         status: StatusCode,
         code: &'static str,
         title: &'static str,
         reason: impl Into<String>,
     ) -> Self {
-        Self(Box::new(Said {
+        Self(Box::new(ErrorMessage {
             status,
             code,
             title,
             reason: reason.into(),
             advice: String::new(),
-            way_on: Some(WayOn { href: "/".to_owned(), label: "Go to the start" }),
-            other_way: None,
+            next_link: Some(Link { href: "/".to_owned(), label: "Go to the start" }),
+            other_link: None,
             retry_after_s: None,
             internal: None,
             cookies: Vec::new(),
@@ -82,14 +84,14 @@ impl Refusal {
     }
 
     #[must_use]
-    pub fn way_on(mut self, href: impl Into<String>, label: &'static str) -> Self {
-        self.way_on = Some(WayOn { href: href.into(), label });
+    pub fn next_link(mut self, href: impl Into<String>, label: &'static str) -> Self {
+        self.next_link = Some(Link { href: href.into(), label });
         self
     }
 
     #[must_use]
-    pub fn other_way(mut self, href: Option<String>, label: &'static str) -> Self {
-        self.other_way = href.map(|href| WayOn { href, label });
+    pub fn other_link(mut self, href: Option<String>, label: &'static str) -> Self {
+        self.other_link = href.map(|href| Link { href, label });
         self
     }
 
@@ -118,7 +120,7 @@ impl Refusal {
 
     /// The database, or another part that we stand on, does not answer.
     pub fn unavailable(internal: impl Into<String>) -> Self {
-        let mut refusal = Self::new(
+        let mut error = Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "unavailable",
             "This is not available right now",
@@ -126,13 +128,36 @@ impl Refusal {
         )
         .advice("Try again in a minute. If you were saving something, look first whether it is there.")
         .logged(internal);
-        refusal.retry_after_s = Some(30);
-        refusal
+        error.retry_after_s = Some(30);
+        error
     }
 
     pub fn not_found() -> Self {
-        Self::new(StatusCode::NOT_FOUND, "not_found", "There is no such page", "Nothing is at this address.")
+        Self::missing("There is no such page", "Nothing is at this address.")
             .advice("If you typed it, check it; if a link led here, it is out of date.")
+    }
+
+    /// What the address names is not there.
+    pub fn missing(title: &'static str, reason: &'static str) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", title, reason)
+    }
+
+    /// What was asked for does not fit the state that something is in.
+    pub fn conflict(code: &'static str, title: &'static str, reason: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, code, title, reason)
+    }
+
+    /// Something in an address that no link of ours has.
+    pub fn bad_parameter(name: &str, why: &str) -> Self {
+        let (status, reason) = (StatusCode::BAD_REQUEST, format!("`{name}` {why}."));
+        Self::new(status, "bad_request", "This address cannot be read", reason)
+            .advice("If you typed it, check it; if a link led here, it is out of date.")
+    }
+
+    /// Values that cannot be read, for programs and files, where no form can be shown again. None: all can.
+    pub fn invalid_values(title: &'static str, problems: &Problems) -> Option<Self> {
+        let (status, reason) = (StatusCode::UNPROCESSABLE_ENTITY, problems.in_words());
+        problems.any().then(|| Self::new(status, "invalid_value", title, reason))
     }
 
     pub fn method_not_allowed() -> Self {
@@ -160,10 +185,10 @@ impl Refusal {
     }
 
     pub fn too_many(reason: impl Into<String>, retry_after_s: u32) -> Self {
-        let mut refusal =
+        let mut error =
             Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", "Wait a moment", reason);
-        refusal.retry_after_s = Some(retry_after_s);
-        refusal
+        error.retry_after_s = Some(retry_after_s);
+        error
     }
 
     /// As a program gets it.
@@ -175,15 +200,15 @@ impl Refusal {
 
     /// As a reader gets it, with what they typed.
     pub(crate) fn to_page(&self, firm_name: &str, bar: Option<&str>, typed: &[Typed]) -> Response {
-        let page = RefusalPage {
+        let page = ErrorTemplate {
             firm_name,
             bar,
             status: self.status.as_u16(),
             title: self.title,
             reason: &self.reason,
             advice: &self.advice,
-            way_on: self.way_on.as_ref(),
-            other_way: self.other_way.as_ref(),
+            next_link: self.next_link.as_ref(),
+            other_link: self.other_link.as_ref(),
             typed,
         };
         self.sent_with(match page.render() {
@@ -204,8 +229,8 @@ impl Refusal {
     }
 }
 
-/// The boundary makes the reply; this only hands the refusal over.
-impl IntoResponse for Refusal {
+/// The boundary makes the reply; this only hands the error over.
+impl IntoResponse for ErrorPage {
     fn into_response(self) -> Response {
         let mut response = self.status.into_response();
         response.extensions_mut().insert(self);
@@ -220,15 +245,15 @@ pub fn wants_json(headers: &HeaderMap) -> bool {
 }
 
 #[derive(Template)]
-#[template(path = "refusal.html")]
-struct RefusalPage<'a> {
+#[template(path = "error.html")]
+struct ErrorTemplate<'a> {
     firm_name: &'a str,
     bar: Option<&'a str>,
     status: u16,
     title: &'a str,
     reason: &'a str,
     advice: &'a str,
-    way_on: Option<&'a WayOn>,
-    other_way: Option<&'a WayOn>,
+    next_link: Option<&'a Link>,
+    other_link: Option<&'a Link>,
     typed: &'a [Typed],
 }

@@ -1,51 +1,52 @@
-//! What is done with keys: `POST /accounts/{account}/keys` and `POST /accounts/keys` make one, `POST
+//! Changes of keys: `POST /accounts/{account}/keys` and `POST /accounts/keys` create one, `POST
 //! /accounts/keys/{prefix}/label`, `…/attach` and `…/revoke` change it. They work in the API within one second, which remembers
 //! keys for half of one.
 
 use super::account::{self, Open as OpenAccount};
-use super::forms::{Form, LabelTyped};
-use super::key_made::key_made;
+use super::changed::changed;
+use super::forms::LabelTyped;
+use super::key_created::key_created;
 use super::list::{self, Open as OpenList};
-use super::{AccountNumber, KeyName, done, manage, no_such_key, refused};
-use crate::clients::posted::Posted;
-use crate::failure::refused_by_store;
+use crate::error::{PageError, no_such_key};
+use crate::path::{AccountNumber, KeyName};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::State;
 use axum::response::Response;
-use chancery_domain::{AccountId, ApiKey, Key, KeyPrefix};
-use chancery_store::{AccountDeed, AccountDone, AccountSubject, NewKey, StoreError};
-use chancery_web::{Problems, Refusal};
+use chancery_domain::{AccountId, ApiKey, KeyPrefix};
+use chancery_policy::{ManageAccounts, TheFirm};
+use chancery_store::{AccountDeed, NewKey, StoreError};
+use chancery_web::{ErrorPage, Form, Posted, Problems};
 use serde::Deserialize;
 use std::sync::Arc;
 
 /// A key that bills this account.
-pub(crate) async fn make_on_account(
+pub(crate) async fn create_on_account(
     State(portal): State<Arc<Portal>>,
     who: SignedIn,
-    number: Result<AccountNumber, Refusal>,
-    form: Result<Posted<LabelTyped>, Refusal>,
-) -> Result<Response, Refusal> {
-    make(&portal, &who, number.map(|AccountNumber(id)| Some(id)), form).await
+    number: Result<AccountNumber, ErrorPage>,
+    form: Result<Posted<LabelTyped>, ErrorPage>,
+) -> Result<Response, PageError> {
+    create(&portal, &who, number.map(|AccountNumber(id)| Some(id)), form).await
 }
 
 /// A key that bills no account yet.
-pub(crate) async fn make_unattached(
+pub(crate) async fn create_unattached(
     State(portal): State<Arc<Portal>>,
     who: SignedIn,
-    form: Result<Posted<LabelTyped>, Refusal>,
-) -> Result<Response, Refusal> {
-    make(&portal, &who, Ok(None), form).await
+    form: Result<Posted<LabelTyped>, ErrorPage>,
+) -> Result<Response, PageError> {
+    create(&portal, &who, Ok(None), form).await
 }
 
 /// Two keys with the same public part are unlikely, not impossible; then another is drawn, for a decision of its own.
-async fn make(
+async fn create(
     portal: &Portal,
     who: &SignedIn,
-    account: Result<Option<AccountId>, Refusal>,
-    form: Result<Posted<LabelTyped>, Refusal>,
-) -> Result<Response, Refusal> {
-    let mut permit = manage(portal, who).await?;
+    account: Result<Option<AccountId>, ErrorPage>,
+    form: Result<Posted<LabelTyped>, ErrorPage>,
+) -> Result<Response, PageError> {
+    let mut permit = portal.permit::<ManageAccounts>(who, TheFirm).await?;
     let (account, Posted(typed)) = (account?, form?);
     let label = match typed.read("label") {
         Ok(label) => label,
@@ -70,9 +71,11 @@ async fn make(
             created_at: portal.clock.now(),
         };
         match portal.store.do_with_account(permit, AccountDeed::MakeKey(new)).await {
-            Ok(_) => return key_made(portal, who, &secret, account, &label).await,
-            Err(StoreError::KeyPrefixTaken(_)) => permit = manage(portal, who).await?,
-            Err(error) => return Err(refused(&error)),
+            Ok(_) => return key_created(portal, who, &secret, account, &label).await,
+            Err(StoreError::KeyPrefixTaken(_)) => {
+                permit = portal.permit::<ManageAccounts>(who, TheFirm).await?;
+            }
+            Err(error) => return Err(error.into()),
         }
     }
 }
@@ -80,15 +83,15 @@ async fn make(
 pub(crate) async fn label(
     State(portal): State<Arc<Portal>>,
     who: SignedIn,
-    name: Result<KeyName, Refusal>,
-    form: Result<Posted<LabelTyped>, Refusal>,
-) -> Result<Response, Refusal> {
-    let permit = manage(&portal, &who).await?;
+    name: Result<KeyName, ErrorPage>,
+    form: Result<Posted<LabelTyped>, ErrorPage>,
+) -> Result<Response, PageError> {
+    let permit = portal.permit::<ManageAccounts>(&who, TheFirm).await?;
     let (KeyName(prefix), Posted(typed)) = (name?, form?);
     match typed.read("key-label") {
         Ok(label) => {
             let deed = AccountDeed::LabelKey { key: prefix, label };
-            changed(portal.store.do_with_account(permit, deed).await)
+            Ok(changed(portal.store.do_with_account(permit, deed).await?))
         }
         Err(problems) => {
             let label = Form { typed, problems };
@@ -107,10 +110,10 @@ pub(crate) struct Chosen {
 pub(crate) async fn attach(
     State(portal): State<Arc<Portal>>,
     who: SignedIn,
-    name: Result<KeyName, Refusal>,
-    form: Result<Posted<Chosen>, Refusal>,
-) -> Result<Response, Refusal> {
-    let permit = manage(&portal, &who).await?;
+    name: Result<KeyName, ErrorPage>,
+    form: Result<Posted<Chosen>, ErrorPage>,
+) -> Result<Response, PageError> {
+    let permit = portal.permit::<ManageAccounts>(&who, TheFirm).await?;
     let (KeyName(prefix), Posted(Chosen { account })) = (name?, form?);
     let Some(account) = account.parse().ok().map(AccountId) else {
         let problems = Problems::one("to", "Choose the account that the key is to bill");
@@ -122,7 +125,7 @@ pub(crate) async fn attach(
             let problems = Problems::one("to", "This account was closed meanwhile; choose another");
             put_right(&portal, &who, &prefix, None, problems).await
         }
-        outcome => changed(outcome),
+        outcome => Ok(changed(outcome?)),
     }
 }
 
@@ -137,39 +140,27 @@ pub(crate) struct ChosenKey {
 pub(crate) async fn attach_here(
     State(portal): State<Arc<Portal>>,
     who: SignedIn,
-    number: Result<AccountNumber, Refusal>,
-    form: Result<Posted<ChosenKey>, Refusal>,
-) -> Result<Response, Refusal> {
-    let permit = manage(&portal, &who).await?;
+    number: Result<AccountNumber, ErrorPage>,
+    form: Result<Posted<ChosenKey>, ErrorPage>,
+) -> Result<Response, PageError> {
+    let permit = portal.permit::<ManageAccounts>(&who, TheFirm).await?;
     let (AccountNumber(id), Posted(ChosenKey { key })) = (number?, form?);
     if key.is_empty() {
         let attach = Problems::one("key", "Choose the key that is to bill this account");
         return account::put_right(&portal, &who, id, OpenAccount { attach, ..OpenAccount::default() }).await;
     }
     let deed = AccountDeed::AttachKey { key: KeyPrefix::from_stored(key), account: id };
-    changed(portal.store.do_with_account(permit, deed).await)
+    Ok(changed(portal.store.do_with_account(permit, deed).await?))
 }
 
 pub(crate) async fn revoke(
     State(portal): State<Arc<Portal>>,
     who: SignedIn,
-    name: Result<KeyName, Refusal>,
-) -> Result<Response, Refusal> {
-    let permit = manage(&portal, &who).await?;
+    name: Result<KeyName, ErrorPage>,
+) -> Result<Response, PageError> {
+    let permit = portal.permit::<ManageAccounts>(&who, TheFirm).await?;
     let KeyName(prefix) = name?;
-    changed(portal.store.do_with_account(permit, AccountDeed::RevokeKey(prefix)).await)
-}
-
-fn changed(outcome: Result<AccountDone, StoreError>) -> Result<Response, Refusal> {
-    match outcome {
-        Ok(AccountDone { subject: AccountSubject::Key(Key { account, .. }), event }) => {
-            Ok(done(account, event))
-        }
-        Ok(AccountDone { subject: AccountSubject::Account(account), event }) => {
-            Ok(done(Some(account.id), event))
-        }
-        Err(error) => Err(refused(&error)),
-    }
+    Ok(changed(portal.store.do_with_account(permit, AccountDeed::RevokeKey(prefix)).await?))
 }
 
 /// The page that the key's form stands on, again.
@@ -179,8 +170,8 @@ async fn put_right(
     prefix: &KeyPrefix,
     key_label: Option<Form<LabelTyped>>,
     attach: Problems,
-) -> Result<Response, Refusal> {
-    let found = portal.store.key_with_prefix(prefix).await.map_err(|error| refused_by_store(&error))?;
+) -> Result<Response, PageError> {
+    let found = portal.store.key_with_prefix(prefix).await?;
     let key = Some(prefix.to_string());
     match found.ok_or_else(no_such_key)?.key.account {
         Some(account) => {

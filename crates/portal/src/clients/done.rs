@@ -1,45 +1,7 @@
-//! What a page says about what just happened. A deed leads on to a page (303) whose address says which deed it was, so that the
-//! page can be loaded again without doing it again.
+//! What was done to a record, as an address says it (`done=`), and as the record's page tells it.
 
 use chancery_domain::{ClientId, EntryKind};
-
-pub(crate) struct Notice {
-    pub(crate) strong: &'static str,
-    pub(crate) text: String,
-    pub(crate) link: Option<(String, &'static str)>,
-    tone: Tone,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Tone {
-    Good,
-    Warning,
-}
-
-impl Notice {
-    pub(crate) fn good(strong: &'static str, text: impl Into<String>) -> Self {
-        Self { strong, text: text.into(), link: None, tone: Tone::Good }
-    }
-
-    /// Something that the person must know before they go on.
-    pub(crate) fn warning(strong: &'static str, text: impl Into<String>) -> Self {
-        Self { strong, text: text.into(), link: None, tone: Tone::Warning }
-    }
-
-    pub(crate) fn class(&self) -> &'static str {
-        match self.tone {
-            Tone::Good => "notice-good",
-            Tone::Warning => "notice-warn",
-        }
-    }
-
-    pub(crate) fn role(&self) -> &'static str {
-        match self.tone {
-            Tone::Good => "status",
-            Tone::Warning => "alert",
-        }
-    }
-}
+use chancery_web::Notice;
 
 /// What was done to a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
