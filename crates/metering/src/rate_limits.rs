@@ -21,6 +21,8 @@ mod memory;
 mod redis;
 mod url;
 
+#[cfg(test)]
+pub(crate) use conformance::redis;
 pub use guarded::GuardedLimiter;
 pub use memory::MemoryLimiter;
 pub use redis::RedisLimiter;

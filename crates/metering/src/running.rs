@@ -60,7 +60,7 @@ pub(crate) enum Wants {
 /// The caller's side until the work has begun.
 pub(crate) struct Awaited {
     began: oneshot::Receiver<Beginning>,
-    text: mpsc::UnboundedReceiver<String>,
+    pub(crate) text: mpsc::UnboundedReceiver<String>,
     hang_up: DropGuard,
 }
 
@@ -74,6 +74,13 @@ pub(crate) fn reporting(wants: Wants) -> (Reporter, Awaited) {
 }
 
 impl Reporter {
+    /// To a caller who has hung up.
+    pub(crate) fn absent() -> Self {
+        let hung_up = CancellationToken::new();
+        hung_up.cancel();
+        Self { began: None, text: None, hung_up }
+    }
+
     pub(crate) fn begin(&mut self, beginning: Beginning) {
         if let Some(began) = self.began.take() {
             // Nobody listens any more where the caller has hung up.

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(super) fn redis() -> Box<ConnectionInfo> {
+pub(crate) fn redis() -> Box<ConnectionInfo> {
     let url = std::env::var("CHANCERY_TEST_REDIS_URL");
     let url = url.expect("run `make test`, which starts a Redis and sets CHANCERY_TEST_REDIS_URL");
     match url.parse() {
