@@ -6,7 +6,6 @@ mod admitted_request;
 mod authentication;
 mod error;
 mod lease;
-mod limit_verification;
 pub mod limits;
 mod meter;
 mod models;
@@ -20,11 +19,9 @@ mod running;
 mod spending;
 mod unrecorded;
 mod upkeep;
-mod verification;
 
 pub use authentication::{Authenticator, Caller};
 pub use error::{CapReached, MeterError};
-pub use limit_verification::{LimitVerification, verify_limits};
 pub use meter::Meter;
 pub use models::{Model, Models};
 pub use rate_limits::{
@@ -33,4 +30,3 @@ pub use rate_limits::{
 };
 pub use request::{Call, Count, GenerateRequest, Idempotency, Reply};
 pub use running::{Beginning, Progress, Running};
-pub use verification::{Verification, verify_ledger};

@@ -68,14 +68,5 @@ pub const REDIS_RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a reply may wait to learn where its account stands, where that is not known from its own work.
 pub const STANDING_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Rows read from the ledger at a time when it is verified.
-pub const VERIFY_PAGE_ROWS: u32 = 1_000;
-
-/// How many findings are told; the others are counted.
-pub const VERIFY_FINDINGS: usize = 100;
-
-/// How far clocks may be apart, and a check may take, when the limits are held against the ledger's last minute.
-pub const VERIFY_WINDOW_MARGIN: Duration = Duration::from_secs(15);
-
 const _: () = assert!(KEY_MEMORY.as_millis() < 1_000);
 const _: () = assert!(GENERATION_TIMEOUT.as_secs() < RESERVATION_MEMORY.as_secs());

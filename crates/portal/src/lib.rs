@@ -3,7 +3,6 @@
 mod accounts;
 mod arrival;
 mod audit;
-mod audit_verification;
 mod authority;
 mod callback;
 mod client_lines;
@@ -38,7 +37,6 @@ mod usage;
 mod visitor;
 mod when;
 
-pub use audit_verification::{AuditVerification, verify_audit};
 pub use client_lines::{write_csv_client, write_csv_head, write_jsonl_client};
 pub use csv_line::write_csv_line;
 pub use drafting::{DRAFTING_ACCOUNT, DraftingError, DraftingSettings};

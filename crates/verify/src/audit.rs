@@ -1,127 +1,86 @@
-//! Recomputes the audit's chains, one for each process that wrote it, and names what differs: a row that was changed, moved,
-//! removed or put in between no longer fits the hashes, and rows missing at the end are missed because the end is kept apart.
-//!
-//! A server may add rows meanwhile, each together with its chain's end; an end that is read after the rows is as far as they
-//! are or further.
+//! Recomputes the audit's chains.
 
-use chancery_domain::{ChainHead, WriterId};
+use crate::chain::{ChainedTable, EndFlaw, Flaw, walk};
+use crate::{Findings, VerifyError};
+use chancery_domain::{AuditRow, ChainHash, ChainHead, WriterId};
 use chancery_store::{ChainedAuditRow, Store, StoreError};
 
 /// Rows that are read at once.
 const PAGE_ROWS: u32 = 2_000;
-/// How many findings are told; of the others the number is enough.
-const FINDINGS: usize = 50;
+const MAX_FINDINGS_TOLD: usize = 50;
 
-/// What was looked at and what was found. No findings means that everything agrees.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditVerification {
     pub rows: u64,
-    /// Where each writer's chain ends. Whoever notes these elsewhere can tell later that nothing before them was rewritten.
+    /// Where each writer's chain ends. Whoever notes these elsewhere can tell later that nothing before them was
+    /// rewritten.
     pub chains: Vec<(WriterId, ChainHead)>,
-    /// The first of them, in the order of the rows.
-    pub findings: Vec<String>,
-    /// How many more there are.
-    pub more_findings: u64,
+    pub findings: Findings,
 }
 
 /// `progress` is told the number of rows read so far.
 pub async fn verify_audit(
     store: &dyn Store,
-    mut progress: impl FnMut(u64),
-) -> Result<AuditVerification, StoreError> {
-    let mut found = AuditVerification::default();
-    let mut last = None;
-    while let Some(writer) = store.audit_writer_after(last).await? {
-        last = Some(writer);
-        found.read_chain(store, writer, &mut progress).await?;
-    }
-    Ok(found)
+    progress: impl FnMut(u64),
+) -> Result<AuditVerification, VerifyError> {
+    let mut findings = Findings::at_most(MAX_FINDINGS_TOLD);
+    let walked = walk(&AuditTable(store), &mut findings, |_, _| Ok(()), progress).await?;
+    Ok(AuditVerification { rows: walked.rows, chains: walked.chains, findings })
 }
 
-impl AuditVerification {
-    fn finds(&mut self, finding: String) {
-        if self.findings.len() < FINDINGS {
-            self.findings.push(finding);
-        } else {
-            self.more_findings += 1;
-        }
+struct AuditTable<'a>(&'a dyn Store);
+
+impl ChainedTable for AuditTable<'_> {
+    type Link = ChainedAuditRow;
+    type Row = AuditRow;
+
+    fn parts(link: &ChainedAuditRow) -> (&AuditRow, u64, ChainHash) {
+        (&link.row, link.place, link.hash)
     }
 
-    async fn read_chain(
-        &mut self,
-        store: &dyn Store,
+    async fn writer_after(&self, writer: Option<WriterId>) -> Result<Option<WriterId>, StoreError> {
+        self.0.audit_writer_after(writer).await
+    }
+
+    async fn links_after(
+        &self,
         writer: WriterId,
-        progress: &mut impl FnMut(u64),
-    ) -> Result<(), StoreError> {
-        let mut chain = ChainHead::default();
-        let mut last: Option<ChainedAuditRow> = None;
-        let mut end = None;
-        loop {
-            let page = store.audit_rows(writer, chain.rows, PAGE_ROWS).await?;
-            page.iter().for_each(|row| self.check_link(writer, &mut chain, row));
-            self.rows += page.len() as u64;
-            progress(self.rows);
-            match page.into_iter().next_back() {
-                Some(row) => last = Some(row),
-                // The writer may have gone on before its end was read; then there are more rows by now.
-                None if end.is_some_and(|end: ChainHead| end.rows > chain.rows) => break,
-                None => {
-                    end = store.audit_chain_head(writer).await?;
-                    if end.is_none_or(|end| end.rows <= chain.rows) {
-                        break;
-                    }
+        last: Option<&ChainedAuditRow>,
+    ) -> Result<Vec<ChainedAuditRow>, StoreError> {
+        self.0.audit_rows(writer, last.map_or(0, |last| last.place + 1), PAGE_ROWS).await
+    }
+
+    async fn head(&self, writer: WriterId) -> Result<Option<ChainHead>, StoreError> {
+        self.0.audit_chain_head(writer).await
+    }
+
+    fn describe(writer: WriterId, flaw: Flaw<'_, ChainedAuditRow>) -> String {
+        match flaw {
+            Flaw::Gap { link, missing } => {
+                format!("{}: number {missing} before it is missing", row_name(writer, link))
+            }
+            Flaw::PlaceTaken(link) | Flaw::Altered(link) => format!(
+                "{}: it is not what was written there, or does not follow what was written before it",
+                row_name(writer, link)
+            ),
+            Flaw::End { last, rows, flaw } => {
+                let last = last.map_or("no row".to_owned(), |last| row_name(writer, last));
+                match flaw {
+                    EndFlaw::NoSuchWriter => format!("{last}: there is no such writer"),
+                    EndFlaw::CutOff { written } => format!(
+                        "audit of writer {writer}: it wrote {written} rows, and those from number {rows} on are missing"
+                    ),
+                    EndFlaw::TooLong { written } => format!("{last}: its writer wrote only {written} rows"),
+                    EndFlaw::OtherRow => format!("{last}: it is not the one that its writer ended with"),
                 }
             }
-        }
-        self.check_end(writer, chain, end, last.as_ref());
-        self.chains.push((writer, chain));
-        Ok(())
-    }
-
-    /// Whether the row is the next of the chain; afterwards the chain is followed from this row on, so that one change
-    /// is not told again for every row after it.
-    fn check_link(&mut self, writer: WriterId, chain: &mut ChainHead, chained: &ChainedAuditRow) {
-        let ChainedAuditRow { row, place, hash } = chained;
-        if *place > chain.rows {
-            let missing = chain.rows;
-            self.finds(format!("{}: number {missing} before it is missing", in_words(writer, chained)));
-        } else if *hash != chain.hash_of_next(writer, row) {
-            self.finds(format!(
-                "{}: it is not what was written there, or does not follow what was written before it",
-                in_words(writer, chained)
-            ));
-        }
-        *chain = ChainHead { rows: place + 1, hash: *hash };
-    }
-
-    fn check_end(
-        &mut self,
-        writer: WriterId,
-        chain: ChainHead,
-        end: Option<ChainHead>,
-        last: Option<&ChainedAuditRow>,
-    ) {
-        let last = last.map_or("no row".to_owned(), |last| in_words(writer, last));
-        match end {
-            None => self.finds(format!("{last}: there is no such writer")),
-            Some(end) if end.rows > chain.rows => self.finds(format!(
-                "audit of writer {writer}: it wrote {} rows, and those from number {} on are missing",
-                end.rows, chain.rows
-            )),
-            Some(end) if end.rows < chain.rows => {
-                self.finds(format!("{last}: its writer wrote only {} rows", end.rows));
-            }
-            Some(end) if end.hash != chain.hash => {
-                self.finds(format!("{last}: it is not the one that its writer ended with"));
-            }
-            Some(_) => {}
         }
     }
 }
 
 /// Which row, for somebody who looks for it: the request, what was asked and when.
-fn in_words(writer: WriterId, chained: &ChainedAuditRow) -> String {
-    let ChainedAuditRow { row, place, .. } = chained;
+fn row_name(writer: WriterId, link: &ChainedAuditRow) -> String {
+    let ChainedAuditRow { row, place, .. } = link;
     let asked = &row.asked;
     format!(
         "audit row {place} of writer {writer} ({}, {}, {})",
@@ -134,6 +93,7 @@ fn in_words(writer: WriterId, chained: &ChainedAuditRow) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chain::findings_in;
     use chancery_domain::{
         Action, Asked, Asker, AuditRow, ClientId, Decision, PersonId, RequestId, Role, UnixMillis,
     };
@@ -160,11 +120,7 @@ mod tests {
     }
 
     fn findings(rows: &[ChainedAuditRow], end: Option<ChainHead>) -> Vec<String> {
-        let mut found = AuditVerification::default();
-        let mut chain = ChainHead::default();
-        rows.iter().for_each(|row| found.check_link(WRITER, &mut chain, row));
-        found.check_end(WRITER, chain, end, rows.last());
-        found.findings
+        findings_in::<AuditTable<'_>>(WRITER, rows.to_vec(), end)
     }
 
     #[test]

@@ -1,33 +1,33 @@
-//! Recomputes what the ledger says from the ledger's own rows, and names what differs:
+//! Recomputes what the ledger says from its own rows:
 //!
 //! 1. each row's cost, from its tokens and prices;
-//! 2. each writer's chain, from its first row to its end: a row that was changed, moved, removed or put in between no
-//!    longer fits the hashes, and rows missing at the end are missed because the end is kept apart;
+//! 2. each writer's chain, from its first row to its end (`chain`);
 //! 3. each sum by day, from its rows;
 //! 4. each reply that is kept under an idempotency key, by the row it belongs to: what it says of tokens and of how it
 //!    ended is read from there, so the row must be there and bill the same account.
 //!
-//! A server may add rows meanwhile. Rows are only ever added, together with their chain's end and their sums: so an end
-//! that is read after the rows is as far as they are or further, and what the rows make lies between the sums read before
-//! and those read after. Without a server the two are equal, and so must the rows be.
+//! A server may add rows meanwhile. Rows are only ever added, together with their sums: so what the rows make lies between
+//! the sums read before and those read after. Without a server the two are equal, and so must the rows be.
 
-use crate::MeterError;
-use crate::limits::{VERIFY_FINDINGS, VERIFY_PAGE_ROWS};
-use chancery_domain::{AccountId, ChainHash, ChainHead, Day, KeyId, Prices, TokenPrice, UsageRow, WriterId};
-use chancery_store::{ChainedRow, DayUsage, KeptKey, Store, UsageTotals};
+use crate::chain::{ChainedTable, EndFlaw, Flaw, walk};
+use crate::{Findings, VerifyError};
+use chancery_domain::{
+    AccountId, ChainHash, ChainHead, Day, KeyId, MoneyError, Prices, TokenPrice, UsageRow, WriterId,
+};
+use chancery_store::{ChainedRow, DayUsage, KeptKey, Store, StoreError, UsageTotals};
 use std::collections::BTreeMap;
 
-/// What was looked at and what was found. No findings means that everything agrees.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verification {
+/// Rows that are read at once.
+const PAGE_ROWS: u32 = 1_000;
+const MAX_FINDINGS_TOLD: usize = 100;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerVerification {
     pub total: UsageTotals,
     /// Where each writer's chain ends. Whoever notes these elsewhere can tell later that nothing before them was
     /// rewritten, not even by somebody who rewrote everything after it too.
     pub chains: Vec<(WriterId, ChainHead)>,
-    /// The first of them, in the order of the ledger.
-    pub findings: Vec<String>,
-    /// How many more there are.
-    pub more_findings: u64,
+    pub findings: Findings,
 }
 
 /// What one line of the sums by day is about.
@@ -45,30 +45,33 @@ struct Line {
 /// `progress` is told the number of rows read so far.
 pub async fn verify_ledger(
     store: &dyn Store,
-    mut progress: impl FnMut(u64),
-) -> Result<Verification, MeterError> {
-    let mut found = Verification::default();
-    let mut lines = Lines::new();
+    progress: impl FnMut(u64),
+) -> Result<LedgerVerification, VerifyError> {
+    let mut findings = Findings::at_most(MAX_FINDINGS_TOLD);
+    let (mut total, mut lines) = (UsageTotals::default(), Lines::new());
     read_kept_sums(store, &mut lines, |line| &mut line.before).await?;
-    let mut last = None;
-    while let Some(writer) = store.writer_after(last).await? {
-        last = Some(writer);
-        found.read_chain(store, writer, &mut lines, &mut progress).await?;
-    }
+    let visit = |row: &UsageRow, findings: &mut Findings| {
+        check_cost(row, findings);
+        add(&mut total, row)?;
+        let Prices { input, output } = row.prices;
+        let line = (row.account, Day::of(row.at), row.key, row.model.clone(), input, output);
+        Ok(add(&mut lines.entry(line).or_default().rows, row)?)
+    };
+    let walked = walk(&LedgerTable(store), &mut findings, visit, progress).await?;
     read_kept_sums(store, &mut lines, |line| &mut line.after).await?;
-    found.compare(&lines);
-    found.check_kept_replies(store).await?;
-    Ok(found)
+    compare(&lines, &mut findings);
+    check_kept_replies(store, &mut findings).await?;
+    Ok(LedgerVerification { total, chains: walked.chains, findings })
 }
 
 async fn read_kept_sums(
     store: &dyn Store,
     lines: &mut Lines,
     part: fn(&mut Line) -> &mut UsageTotals,
-) -> Result<(), MeterError> {
+) -> Result<(), VerifyError> {
     let mut last: Option<DayUsage> = None;
     loop {
-        let page = store.day_usage(last.as_ref(), VERIFY_PAGE_ROWS).await?;
+        let page = store.day_usage(last.as_ref(), PAGE_ROWS).await?;
         let Some(end) = page.last() else { return Ok(()) };
         last = Some(end.clone());
         for usage in page {
@@ -79,153 +82,121 @@ async fn read_kept_sums(
     }
 }
 
-impl Verification {
-    fn finds(&mut self, finding: String) {
-        if self.findings.len() < VERIFY_FINDINGS {
-            self.findings.push(finding);
-        } else {
-            self.more_findings += 1;
+struct LedgerTable<'a>(&'a dyn Store);
+
+impl ChainedTable for LedgerTable<'_> {
+    type Link = ChainedRow;
+    type Row = UsageRow;
+
+    fn parts(link: &ChainedRow) -> (&UsageRow, u64, ChainHash) {
+        (&link.row, link.place, link.hash)
+    }
+
+    async fn writer_after(&self, writer: Option<WriterId>) -> Result<Option<WriterId>, StoreError> {
+        self.0.writer_after(writer).await
+    }
+
+    async fn links_after(
+        &self,
+        writer: WriterId,
+        last: Option<&ChainedRow>,
+    ) -> Result<Vec<ChainedRow>, StoreError> {
+        self.0.chained_rows(writer, last, PAGE_ROWS).await
+    }
+
+    async fn head(&self, writer: WriterId) -> Result<Option<ChainHead>, StoreError> {
+        self.0.chain_head(writer).await
+    }
+
+    fn expected_hash(writer: WriterId, chain: &ChainHead, row: &UsageRow) -> ChainHash {
+        match writer {
+            WriterId::BEFORE_CHAINS => ChainHash::default(),
+            _ => chain.hash_of_next(writer, row),
         }
     }
 
-    async fn read_chain(
-        &mut self,
-        store: &dyn Store,
-        writer: WriterId,
-        lines: &mut Lines,
-        progress: &mut impl FnMut(u64),
-    ) -> Result<(), MeterError> {
-        let mut chain = ChainHead::default();
-        let mut last: Option<ChainedRow> = None;
-        let mut end = None;
-        loop {
-            let page = store.chained_rows(writer, last.as_ref(), VERIFY_PAGE_ROWS).await?;
-            for chained in &page {
-                self.check_cost(&chained.row);
-                self.check_link(writer, &mut chain, chained);
-                let row = &chained.row;
-                add(&mut self.total, row)?;
-                let Prices { input, output } = row.prices;
-                let line = (row.account, Day::of(row.at), row.key, row.model.clone(), input, output);
-                add(&mut lines.entry(line).or_default().rows, row)?;
+    fn describe(writer: WriterId, flaw: Flaw<'_, ChainedRow>) -> String {
+        let name = |link: &ChainedRow| format!("ledger row {}", link.row.request_id);
+        match flaw {
+            Flaw::PlaceTaken(link) => {
+                format!("{}: another row is number {} of writer {writer} already", name(link), link.place)
             }
-            progress(self.total.requests);
-            match page.into_iter().next_back() {
-                Some(row) => last = Some(row),
-                // The writer may have gone on before its end was read; then there are more rows by now.
-                None if end.is_some_and(|end: ChainHead| end.rows > chain.rows) => break,
-                None => {
-                    end = store.chain_head(writer).await?;
-                    if end.is_none_or(|end| end.rows <= chain.rows) {
-                        break;
+            Flaw::Gap { link, missing } => format!(
+                "{}: it is number {} of writer {writer}, and number {missing} is missing",
+                name(link),
+                link.place
+            ),
+            Flaw::Altered(link) => format!(
+                "{}: it is not what was written as number {} of writer {writer}, or does not follow what was written \
+                 before it",
+                name(link),
+                link.place
+            ),
+            Flaw::End { last, rows, flaw } => {
+                let last = last.map_or("none".to_owned(), |last| last.row.request_id.to_string());
+                match flaw {
+                    EndFlaw::NoSuchWriter => {
+                        format!(
+                            "ledger row {last}: it is said to be of writer {writer}, and there is no such writer"
+                        )
+                    }
+                    EndFlaw::CutOff { written } => format!(
+                        "writer {writer}: it wrote {written} rows, and those after number {rows} are missing; the last \
+                         one there is {last}"
+                    ),
+                    EndFlaw::TooLong { written } => format!(
+                        "ledger row {last}: it is number {} of writer {writer}, which wrote only {written}",
+                        rows - 1
+                    ),
+                    EndFlaw::OtherRow => {
+                        format!("ledger row {last}: it is not the one that writer {writer} ended with")
                     }
                 }
-            }
-        }
-        self.check_end(writer, chain, end, last.as_ref());
-        self.chains.push((writer, chain));
-        Ok(())
-    }
-
-    /// Whether the row is the next of the chain; afterwards the chain is followed from this row on, so that one change
-    /// is not told again for every row after it.
-    fn check_link(&mut self, writer: WriterId, chain: &mut ChainHead, chained: &ChainedRow) {
-        let ChainedRow { row, place, hash } = chained;
-        let request = &row.request_id;
-        if *place < chain.rows {
-            self.finds(format!(
-                "ledger row {request}: another row is number {place} of writer {writer} already"
-            ));
-            return;
-        }
-        if *place > chain.rows {
-            let missing = chain.rows;
-            self.finds(format!(
-                "ledger row {request}: it is number {place} of writer {writer}, and number {missing} is missing"
-            ));
-        } else {
-            let expected = match writer {
-                WriterId::BEFORE_CHAINS => ChainHash::default(),
-                _ => chain.hash_of_next(writer, row),
-            };
-            if *hash != expected {
-                self.finds(format!(
-                    "ledger row {request}: it is not what was written as number {place} of writer {writer}, or does not \
-                     follow what was written before it"
-                ));
-            }
-        }
-        *chain = ChainHead { rows: place + 1, hash: *hash };
-    }
-
-    fn check_end(
-        &mut self,
-        writer: WriterId,
-        chain: ChainHead,
-        end: Option<ChainHead>,
-        last: Option<&ChainedRow>,
-    ) {
-        let last = last.map_or("none".to_owned(), |last| last.row.request_id.to_string());
-        match end {
-            None => self.finds(format!(
-                "ledger row {last}: it is said to be of writer {writer}, and there is no such writer"
-            )),
-            Some(end) if end.rows > chain.rows => self.finds(format!(
-                "writer {writer}: it wrote {} rows, and those after number {} are missing; the last one there is {last}",
-                end.rows, chain.rows
-            )),
-            Some(end) if end.rows < chain.rows => self.finds(format!(
-                "ledger row {last}: it is number {} of writer {writer}, which wrote only {}",
-                chain.rows - 1,
-                end.rows
-            )),
-            Some(end) if end.hash != chain.hash => self
-                .finds(format!("ledger row {last}: it is not the one that writer {writer} ended with")),
-            Some(_) => {}
-        }
-    }
-
-    fn check_cost(&mut self, row: &UsageRow) {
-        let recomputed = match row.recomputed_cost() {
-            Ok(cost) if cost == row.cost => return,
-            Ok(cost) => cost.to_string(),
-            Err(error) => error.to_string(),
-        };
-        let (id, cost) = (&row.request_id, row.cost);
-        self.finds(format!("ledger row {id}: it says {cost}, its tokens and prices say {recomputed}"));
-    }
-
-    async fn check_kept_replies(&mut self, store: &dyn Store) -> Result<(), MeterError> {
-        let mut last: Option<KeptKey> = None;
-        loop {
-            let page = store.kept_keys(last.as_ref(), VERIFY_PAGE_ROWS).await?;
-            for KeptKey { account, request_id, billed_account, .. } in &page {
-                let wrong = match billed_account {
-                    Some(billed) if billed == account => continue,
-                    Some(billed) => format!("its ledger row bills account {billed}"),
-                    None => "it has no ledger row".to_owned(),
-                };
-                self.finds(format!("reply of {request_id}, kept for account {account}: {wrong}"));
-            }
-            let Some(end) = page.into_iter().next_back() else { return Ok(()) };
-            last = Some(end);
-        }
-    }
-
-    fn compare(&mut self, lines: &Lines) {
-        for ((account, day, key, model, input, output), Line { before, rows, after }) in lines {
-            if !lies_between(rows, before, after) {
-                let (kept, made) = (in_words(after), in_words(rows));
-                self.finds(format!(
-                    "usage of {day}, account {account}, key {key}, model {model} at {input} and {output} a million: {kept} \
-                     are kept, the rows make {made}"
-                ));
             }
         }
     }
 }
 
-fn add(totals: &mut UsageTotals, row: &UsageRow) -> Result<(), MeterError> {
+fn check_cost(row: &UsageRow, findings: &mut Findings) {
+    let recomputed = match row.recomputed_cost() {
+        Ok(cost) if cost == row.cost => return,
+        Ok(cost) => cost.to_string(),
+        Err(error) => error.to_string(),
+    };
+    let (id, cost) = (&row.request_id, row.cost);
+    findings.add(format!("ledger row {id}: it says {cost}, its tokens and prices say {recomputed}"));
+}
+
+async fn check_kept_replies(store: &dyn Store, findings: &mut Findings) -> Result<(), StoreError> {
+    let mut last: Option<KeptKey> = None;
+    loop {
+        let page = store.kept_keys(last.as_ref(), PAGE_ROWS).await?;
+        for KeptKey { account, request_id, billed_account, .. } in &page {
+            let wrong = match billed_account {
+                Some(billed) if billed == account => continue,
+                Some(billed) => format!("its ledger row bills account {billed}"),
+                None => "it has no ledger row".to_owned(),
+            };
+            findings.add(format!("reply of {request_id}, kept for account {account}: {wrong}"));
+        }
+        let Some(end) = page.into_iter().next_back() else { return Ok(()) };
+        last = Some(end);
+    }
+}
+
+fn compare(lines: &Lines, findings: &mut Findings) {
+    for ((account, day, key, model, input, output), Line { before, rows, after }) in lines {
+        if !lies_between(rows, before, after) {
+            let (kept, made) = (in_words(after), in_words(rows));
+            findings.add(format!(
+                "usage of {day}, account {account}, key {key}, model {model} at {input} and {output} a million: {kept} \
+                 are kept, the rows make {made}"
+            ));
+        }
+    }
+}
+
+fn add(totals: &mut UsageTotals, row: &UsageRow) -> Result<(), MoneyError> {
     totals.requests += 1;
     totals.input_tokens += u64::from(row.input_tokens);
     totals.output_tokens += u64::from(row.output_tokens);
@@ -259,13 +230,12 @@ mod tests {
     }
 
     fn findings(before: &[(&str, u64)], rows: &[(&str, u64)], after: &[(&str, u64)]) -> usize {
-        let mut found = Verification::default();
-        let mut lines = Lines::new();
+        let (mut found, mut lines) = (Findings::at_most(100), Lines::new());
         set(&mut lines, before, |line| &mut line.before);
         set(&mut lines, rows, |line| &mut line.rows);
         set(&mut lines, after, |line| &mut line.after);
-        found.compare(&lines);
-        found.findings.len()
+        compare(&lines, &mut found);
+        found.told.len()
     }
 
     #[test]
@@ -279,13 +249,5 @@ mod tests {
     fn rows_that_a_running_server_adds_meanwhile_are_no_finding() {
         assert_eq!(findings(&[("a", 1)], &[("a", 2)], &[("a", 3), ("b", 1)]), 0);
         assert_eq!(findings(&[("a", 3)], &[("a", 2)], &[("a", 4)]), 1);
-    }
-
-    #[test]
-    fn of_many_findings_the_first_are_told_and_the_others_counted() {
-        let mut found = Verification::default();
-        (0..VERIFY_FINDINGS + 5).for_each(|number| found.finds(number.to_string()));
-        assert_eq!((found.findings.len(), found.more_findings), (VERIFY_FINDINGS, 5));
-        assert_eq!(found.findings[0], "0");
     }
 }

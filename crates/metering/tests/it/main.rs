@@ -9,12 +9,10 @@
 mod activity;
 mod admission;
 mod authentication;
-mod databases;
 mod protocol;
 mod redis_server;
 mod replays;
 mod spending;
-mod verification;
 mod without_redis;
 
 use chancery_domain::{

@@ -29,7 +29,7 @@ impl Database {
                 let admin_url = std::env::var("CHANCERY_TEST_POSTGRES_URL").unwrap_or_else(|_| {
                     panic!("run `make test`, which starts a PostgreSQL and sets CHANCERY_TEST_POSTGRES_URL")
                 });
-                let name = format!("chancery_metering_{:016x}", OsRandomness.next_u64());
+                let name = format!("chancery_verify_{:016x}", OsRandomness.next_u64());
                 run_on_postgres(
                     &admin_url,
                     &format!("CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'"),
