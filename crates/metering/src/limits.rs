@@ -66,7 +66,7 @@ pub const REDIS_RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 pub const REDIS_RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a reply may wait to learn where its account stands, where that is not known from its own work.
-pub const STANDING_TIMEOUT: Duration = Duration::from_millis(200);
+pub const RATE_LIMIT_STATUS_TIMEOUT: Duration = Duration::from_millis(200);
 
 const _: () = assert!(KEY_MEMORY.as_millis() < 1_000);
 const _: () = assert!(GENERATION_TIMEOUT.as_secs() < RESERVATION_MEMORY.as_secs());

@@ -2,12 +2,12 @@
 
 use crate::activity::Activity;
 use crate::authentication::KnownKey;
-use crate::limits::STANDING_TIMEOUT;
+use crate::limits::RATE_LIMIT_STATUS_TIMEOUT;
 use crate::replays::Replays;
 use crate::spending::SpendingCaps;
 use crate::unrecorded::Unrecorded;
 use crate::{Authenticator, Caller, Count, GenerateRequest, Limiter, MeterError, Models};
-use chancery_domain::{Clock, Randomness, RequestId, Standing, UnixMillis};
+use chancery_domain::{Clock, Randomness, RateLimitStatus, RequestId, UnixMillis};
 use chancery_store::{Store, StoreError, UsageQuery, UsageSum};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -99,9 +99,9 @@ impl Meter {
 
     /// Where an account stands with its limits; None where the limits' store does not say soon enough: a reply is not
     /// held up for it.
-    pub async fn standing(&self, caller: Caller) -> Option<Standing> {
-        let asking = self.limiter.standing(caller.account, caller.limits);
-        tokio::time::timeout(STANDING_TIMEOUT, asking).await.ok()?.ok()
+    pub async fn rate_limit_status(&self, caller: Caller) -> Option<RateLimitStatus> {
+        let asking = self.limiter.status(caller.account, caller.limits);
+        tokio::time::timeout(RATE_LIMIT_STATUS_TIMEOUT, asking).await.ok()?.ok()
     }
 
     /// Whether requests can be admitted as far as the limits' store goes.

@@ -67,6 +67,6 @@ pub(crate) fn replay(holder: KeyHolder, fingerprint: Fingerprint) -> Result<Repl
         output_tokens,
         cached_tokens,
         is_replay: true,
-        standing: None,
+        rate_limit_status: None,
     })
 }

@@ -1,7 +1,7 @@
 //! What a caller asks for and what it gets.
 
 use crate::Caller;
-use chancery_domain::{Fingerprint, HowEnded, IdempotencyKey, Nanos, RequestId, Standing, UnixMillis};
+use chancery_domain::{Fingerprint, HowEnded, IdempotencyKey, Nanos, RateLimitStatus, RequestId, UnixMillis};
 use chancery_engine::Turn;
 use std::num::NonZeroU32;
 
@@ -53,7 +53,7 @@ pub struct Reply {
     /// Whether it was generated and billed before, for an earlier request with the same idempotency key.
     pub is_replay: bool,
     /// Where the account stands after this request; None where the limits' store did not say.
-    pub standing: Option<Standing>,
+    pub rate_limit_status: Option<RateLimitStatus>,
 }
 
 /// What a request would use and cost at most, without running it.

@@ -75,8 +75,15 @@ impl Meter {
 
 /// The stored reply, told as if it ran.
 fn replayed(reply: Reply, reporter: &mut Reporter) -> Reply {
-    let Reply { ref id, at, input_tokens, is_replay, standing, .. } = reply;
-    reporter.begin(Beginning { id: id.clone(), at, input_tokens, is_counted: true, is_replay, standing });
+    let Reply { ref id, at, input_tokens, is_replay, rate_limit_status, .. } = reply;
+    reporter.begin(Beginning {
+        id: id.clone(),
+        at,
+        input_tokens,
+        is_counted: true,
+        is_replay,
+        rate_limit_status,
+    });
     if !reply.output_text.is_empty() {
         reporter.text(&reply.output_text);
     }

@@ -5,7 +5,7 @@
 //! all at once; the usage row is written when the work ends, whether or not anybody has read so far.
 
 use crate::{MeterError, Reply};
-use chancery_domain::{RequestId, Standing, UnixMillis};
+use chancery_domain::{RateLimitStatus, RequestId, UnixMillis};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -23,7 +23,7 @@ pub struct Beginning {
     pub is_replay: bool,
     /// Where the account stands with everything reserved that this request may use; None where nothing was, for a
     /// replay.
-    pub standing: Option<Standing>,
+    pub rate_limit_status: Option<RateLimitStatus>,
 }
 
 #[derive(Debug)]

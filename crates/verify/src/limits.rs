@@ -32,7 +32,7 @@ pub async fn verify_limits(
     let mut findings = Vec::new();
     for account in store.list_accounts().await? {
         let Some(billed) = billed.get(&account.id) else { continue };
-        let counted = limiter.standing(account.id, account.limits).await?.used;
+        let counted = limiter.status(account.id, account.limits).await?.used;
         if counted.requests < billed.requests || counted.tokens < billed.tokens {
             findings.push(format!(
                 "limits: account {}: the ledger has {} requests with {} tokens of the last minute, and the limits' store counts {} with {}",

@@ -17,7 +17,7 @@ impl OpenRequest {
             input_tokens: self.prepared.prompt.input_tokens,
             is_counted: self.prepared.prompt.is_counted(),
             is_replay: false,
-            standing: self.rate_limit_status,
+            rate_limit_status: self.rate_limit_status,
         });
         self.collect(caller).await
     }
@@ -82,7 +82,7 @@ impl OpenRequest {
             // The engine counts the template's scaffolding, the bill does not: no more was cached than was counted.
             cached_tokens: ended.cached_tokens.min(input_tokens),
             is_replay: false,
-            standing: None,
+            rate_limit_status: None,
         };
         if reply.ended == HowEnded::Cancelled && reply.output_tokens == 0 {
             self.counted_tokens = Some(0);

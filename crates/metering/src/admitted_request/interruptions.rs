@@ -94,7 +94,7 @@ async fn a_limiter_that_panics_while_settling_keeps_nobody_from_being_billed() {
         firm.limiter.panics_in_settle.store(u32::MAX, Ordering::SeqCst);
         let (interrupted, outcome) = firm.run(wants).await;
         let reply = outcome.unwrap();
-        assert_eq!((reply.output_tokens, reply.standing), (2, None));
+        assert_eq!((reply.output_tokens, reply.rate_limit_status), (2, None));
         firm.settled().await;
         assert_eq!(firm.row(&interrupted.call).await.unwrap().output_tokens, 2);
         assert!(firm.is_rest_of_cap_free().await);

@@ -3,7 +3,7 @@
 use crate::prepared_request::PreparedRequest;
 use crate::rate_limits::Reservation;
 use crate::{Call, Meter, MeterError, Reply};
-use chancery_domain::{RequestId, Standing};
+use chancery_domain::{RateLimitStatus, RequestId};
 use chancery_engine::Generation;
 use chancery_store::Claim;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub(super) struct OpenRequest {
     pub(super) prepared: PreparedRequest,
     pub(super) rate_limit: Option<Reservation>,
     /// Where the account stood when everything was reserved.
-    pub(super) rate_limit_status: Option<Standing>,
+    pub(super) rate_limit_status: Option<RateLimitStatus>,
     /// The tokens with which the request counts in its minute; None where it does not count.
     pub(super) counted_tokens: Option<u64>,
     pub(super) in_store: StoreReservations,

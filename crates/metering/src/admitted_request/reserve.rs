@@ -8,7 +8,7 @@ use crate::rate_limits::{Decision, Reservation};
 use crate::replays::replay;
 use crate::spending::Expense;
 use crate::{Idempotency, MeterError};
-use chancery_domain::{Refusal, Standing};
+use chancery_domain::{RateLimitStatus, Refusal};
 use chancery_store::{Claim, Claimed};
 use tokio_util::sync::CancellationToken;
 
@@ -26,7 +26,7 @@ impl OpenRequest {
         Ok(())
     }
 
-    async fn reserve_rate_limit(&mut self) -> Result<Standing, MeterError> {
+    async fn reserve_rate_limit(&mut self) -> Result<RateLimitStatus, MeterError> {
         loop {
             let reservation = self.rate_limit_reservation()?;
             self.rate_limit = Some(reservation.clone());
@@ -65,7 +65,7 @@ impl OpenRequest {
         if self.call.request.max_output_tokens.is_some() || !refusal.requests_wait.is_zero() {
             return None;
         }
-        let remaining = refusal.standing.remaining().tokens;
+        let remaining = refusal.status.remaining().tokens;
         let room = remaining.checked_sub(self.prepared.prompt.input_tokens.into())?;
         let room = u32::try_from(room).ok()?;
         (MIN_UNCAPPED_TOKENS..self.prepared.max_output_tokens).contains(&room).then_some(room)

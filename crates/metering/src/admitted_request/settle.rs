@@ -7,7 +7,7 @@ use crate::panics::panic_as_error;
 use crate::running::Reporter;
 use crate::spending::Expense;
 use crate::{MeterError, Reply};
-use chancery_domain::{Standing, UsageRow};
+use chancery_domain::{RateLimitStatus, UsageRow};
 use chancery_store::{Settlement, StoreError};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ impl OpenRequest {
         self.rate_limit = None;
         recorded?;
         match std::mem::take(&mut self.work) {
-            Work::Ended(reply) => Ok(Reply { standing: status, ..reply }),
+            Work::Ended(reply) => Ok(Reply { rate_limit_status: status, ..reply }),
             _ => Err(nothing_to_settle()),
         }
     }
@@ -127,7 +127,7 @@ impl OpenRequest {
     /// The request counts with what it used, or does not count. None where the limits' store cannot be asked: then it
     /// counts with all that it reserved until it leaves the window, and the reply is given all the same. Doing it again
     /// changes nothing.
-    pub(super) async fn close_rate_limit(&self) -> Option<Standing> {
+    pub(super) async fn close_rate_limit(&self) -> Option<RateLimitStatus> {
         let (limiter, reservation) = (&self.meter.limiter, self.rate_limit.as_ref()?);
         let closed = panic_as_error(async {
             Ok(match self.counted_tokens {

@@ -8,7 +8,7 @@ use crate::{Call, Caller, GenerateRequest, Idempotency, Meter, MeterError, Model
 use async_trait::async_trait;
 use chancery_domain::{
     AccountId, Amount, ApiKey, Clock, Fingerprint, ManualClock, Nanos, OsRandomness, Prices, Randomness,
-    RateLimits, Standing, UnixMillis, UsageRow, WINDOW,
+    RateLimitStatus, RateLimits, UnixMillis, UsageRow,
 };
 use chancery_engine::{
     Ended, Engine, EngineError, Generation, GenerationSink, Job, Prompt, ScriptedEngine, StopReason, Turn,
@@ -53,7 +53,11 @@ impl Limiter for FaultyLimiter {
         decision
     }
 
-    async fn settle(&self, reservation: &Reservation, tokens: u64) -> Result<Standing, LimiterUnavailable> {
+    async fn settle(
+        &self,
+        reservation: &Reservation,
+        tokens: u64,
+    ) -> Result<RateLimitStatus, LimiterUnavailable> {
         tokio::task::yield_now().await;
         let left = self.panics_in_settle.load(Ordering::SeqCst);
         if left > 0 {
@@ -65,13 +69,13 @@ impl Limiter for FaultyLimiter {
         status
     }
 
-    async fn release(&self, reservation: &Reservation) -> Result<Standing, LimiterUnavailable> {
+    async fn release(&self, reservation: &Reservation) -> Result<RateLimitStatus, LimiterUnavailable> {
         tokio::task::yield_now().await;
         self.limiter.release(&self.own(reservation)).await
     }
 
-    async fn standing(&self, _: AccountId, limits: RateLimits) -> Result<Standing, LimiterUnavailable> {
-        self.limiter.standing(self.account, limits).await
+    async fn status(&self, _: AccountId, limits: RateLimits) -> Result<RateLimitStatus, LimiterUnavailable> {
+        self.limiter.status(self.account, limits).await
     }
 
     async fn ping(&self) -> Result<(), LimiterUnavailable> {
@@ -286,7 +290,7 @@ impl Firm {
     }
 
     pub(super) async fn used(&self) -> Amount {
-        self.limiter.standing(self.caller.account, LIMITS).await.unwrap().used
+        self.limiter.status(self.caller.account, LIMITS).await.unwrap().used
     }
 
     /// Whether all of the cap that is not spent could be reserved by somebody else.
