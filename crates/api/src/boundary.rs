@@ -13,7 +13,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use chancery_domain::{RequestId, Standing, panic_message};
+use chancery_domain::{RateLimitStatus, RequestId, panic_message};
 use futures_util::FutureExt;
 use http_body_util::BodyExt;
 use std::panic::AssertUnwindSafe;
@@ -60,11 +60,11 @@ pub(crate) async fn around(State(state): State<ApiState>, request: Request, next
     add_headers(response.headers_mut(), &request_id);
     if let Some(caller) = known_caller.get() {
         // Work on the limits tells where the account stands after it; for other replies it is asked.
-        let standing = match response.extensions_mut().remove::<Standing>() {
-            Some(standing) => Some(standing),
-            None => state.meter.standing(caller).await,
+        let rate_limit_status = match response.extensions_mut().remove::<RateLimitStatus>() {
+            Some(rate_limit_status) => Some(rate_limit_status),
+            None => state.meter.rate_limit_status(caller).await,
         };
-        rate_limit::add_headers(response.headers_mut(), caller.limits, standing);
+        rate_limit::add_headers(response.headers_mut(), caller.limits, rate_limit_status);
     }
     match response.extensions_mut().remove::<StreamOutcome>() {
         // Its line is written when its last event has left, or its caller.

@@ -6,7 +6,7 @@ use crate::json::shorten;
 use crate::openapi::errors::AnyCode;
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
-use chancery_domain::{Nanos, RateLimits, Refusal, Standing};
+use chancery_domain::{Nanos, RateLimitStatus, RateLimits, Refusal};
 use chancery_engine::EngineError;
 use chancery_metering::{CapReached, MeterError};
 use chancery_store::StoreError;
@@ -29,7 +29,7 @@ pub(crate) struct ApiError {
     /// Whether clients that send again by themselves must not.
     pub must_not_be_repeated: bool,
     /// Where the account stands, where the refusal came with it.
-    pub standing: Option<Box<Standing>>,
+    pub rate_limit_status: Option<Box<RateLimitStatus>>,
     /// What only the log may say.
     pub internal: Option<String>,
 }
@@ -68,7 +68,7 @@ impl ApiError {
             field: None,
             retry_after_s: None,
             must_not_be_repeated: false,
-            standing: None,
+            rate_limit_status: None,
             internal: None,
         }
     }
@@ -242,18 +242,18 @@ impl ApiError {
     }
 
     fn rate_limited(refusal: &Refusal, tokens: u64) -> Self {
-        let RateLimits { requests_per_min, tokens_per_min } = refusal.standing.limits;
+        let RateLimits { requests_per_min, tokens_per_min } = refusal.status.limits;
         let retry_after_s = refusal.retry_after_s();
         let what = match refusal.requests_wait >= refusal.tokens_wait {
             true => format!("this account's limit of {requests_per_min} requests per minute is reached"),
             false => format!(
                 "this request may use {tokens} tokens, and {} of this account's {tokens_per_min} tokens per minute are left",
-                refusal.standing.remaining().tokens
+                refusal.status.remaining().tokens
             ),
         };
         let reason = format!("{what}; try again in {retry_after_s} seconds, nothing was billed");
         let refused = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", reason);
-        Self { standing: Some(Box::new(refusal.standing)), ..refused.retry_after_s(retry_after_s) }
+        Self { rate_limit_status: Some(Box::new(refusal.status)), ..refused.retry_after_s(retry_after_s) }
     }
 
     fn never_fits(input_tokens: u32, max_output_tokens: u32, limits: RateLimits) -> Self {
@@ -391,8 +391,8 @@ impl IntoResponse for ApiError {
             // OpenAI's clients read it.
             headers.insert("x-should-retry", HeaderValue::from_static("false"));
         }
-        if let Some(standing) = &self.standing {
-            response.extensions_mut().insert(**standing);
+        if let Some(rate_limit_status) = &self.rate_limit_status {
+            response.extensions_mut().insert(**rate_limit_status);
         }
         response.extensions_mut().insert(self);
         response

@@ -88,9 +88,9 @@ pub(crate) async fn handle(
         return Ok(sse::respond(running, GenerateEvents::new(model)));
     }
     let reply = state.meter.generate(call).await?;
-    let standing = reply.standing.map(Extension);
+    let rate_limit_status = reply.rate_limit_status.map(Extension);
     let replayed = idempotency::mark(reply.is_replay);
-    Ok((replayed, standing, Json(GenerateReply::of(&reply, &model))).into_response())
+    Ok((replayed, rate_limit_status, Json(GenerateReply::of(&reply, &model))).into_response())
 }
 
 impl<'a> GenerateReply<'a> {

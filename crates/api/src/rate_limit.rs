@@ -2,7 +2,7 @@
 //! (draft-ietf-httpapi-ratelimit-headers-10) and the one that OpenAI's clients know.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
-use chancery_domain::{RateLimits, Standing, WINDOW, whole_seconds};
+use chancery_domain::{RateLimitStatus, RateLimits, WINDOW, whole_seconds};
 use chancery_metering::Caller;
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,7 +27,11 @@ impl KnownCaller {
 }
 
 /// The limits are always known; where the account stands is not while the limits' store cannot be reached.
-pub(crate) fn add_headers(headers: &mut HeaderMap, limits: RateLimits, standing: Option<Standing>) {
+pub(crate) fn add_headers(
+    headers: &mut HeaderMap,
+    limits: RateLimits,
+    rate_limit_status: Option<RateLimitStatus>,
+) {
     let RateLimits { requests_per_min, tokens_per_min } = limits;
     let window_s = WINDOW.as_secs();
     insert(
@@ -39,14 +43,14 @@ pub(crate) fn add_headers(headers: &mut HeaderMap, limits: RateLimits, standing:
     );
     insert(headers, HeaderName::from_static("x-ratelimit-limit-requests"), requests_per_min);
     insert(headers, HeaderName::from_static("x-ratelimit-limit-tokens"), tokens_per_min);
-    let Some(standing) = standing else { return };
-    let (used, remaining) = (standing.used, standing.remaining());
+    let Some(rate_limit_status) = rate_limit_status else { return };
+    let (used, remaining) = (rate_limit_status.used, rate_limit_status.remaining());
     // Where nothing is used, nothing is waited for.
     let until = |used: u64, wait: Duration| if used == 0 { 0 } else { whole_seconds(wait) };
     let [requests_next_s, requests_all_s] =
-        [standing.next_leaves, standing.all_left].map(|wait| until(used.requests, wait));
+        [rate_limit_status.next_leaves, rate_limit_status.all_left].map(|wait| until(used.requests, wait));
     let [tokens_next_s, tokens_all_s] =
-        [standing.next_leaves, standing.all_left].map(|wait| until(used.tokens, wait));
+        [rate_limit_status.next_leaves, rate_limit_status.all_left].map(|wait| until(used.tokens, wait));
     insert(
         headers,
         CURRENT,
@@ -82,22 +86,22 @@ mod tests {
 
     const LIMITS: RateLimits = RateLimits { requests_per_min: 60, tokens_per_min: 60_000 };
 
-    fn headers(standing: Option<Standing>) -> Vec<String> {
+    fn headers(rate_limit_status: Option<RateLimitStatus>) -> Vec<String> {
         let mut headers = HeaderMap::new();
-        add_headers(&mut headers, LIMITS, standing);
+        add_headers(&mut headers, LIMITS, rate_limit_status);
         headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect()
     }
 
     #[test]
     fn both_families_tell_limit_remainder_and_when_more_comes() {
-        let standing = Standing {
+        let rate_limit_status = RateLimitStatus {
             limits: LIMITS,
             used: Amount { requests: 2, tokens: 1_234 },
             next_leaves: Duration::from_millis(12_001),
             all_left: WINDOW,
         };
         assert_eq!(
-            headers(Some(standing)),
+            headers(Some(rate_limit_status)),
             [
                 r#"ratelimit-policy: "requests";q=60;w=60, "tokens";q=60000;qu="tokens";w=60"#,
                 "x-ratelimit-limit-requests: 60",
@@ -113,7 +117,7 @@ mod tests {
 
     #[test]
     fn an_account_that_has_used_nothing_waits_for_nothing_and_one_above_its_limit_has_nothing_left() {
-        let nothing = Standing {
+        let nothing = RateLimitStatus {
             limits: LIMITS,
             used: Amount::default(),
             next_leaves: Duration::ZERO,
@@ -125,7 +129,7 @@ mod tests {
             "{told:?}"
         );
         assert!(told.contains(&"x-ratelimit-reset-tokens: 0s".to_owned()), "{told:?}");
-        let above = Standing { used: Amount { requests: 61, tokens: 0 }, all_left: WINDOW, ..nothing };
+        let above = RateLimitStatus { used: Amount { requests: 61, tokens: 0 }, all_left: WINDOW, ..nothing };
         let told = headers(Some(above));
         assert!(told.contains(&"x-ratelimit-remaining-requests: 0".to_owned()), "{told:?}");
         assert!(told.contains(&"x-ratelimit-reset-tokens: 0s".to_owned()), "{told:?}");

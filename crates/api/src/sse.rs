@@ -73,7 +73,7 @@ impl Events {
 
 /// The stream of a request whose work has begun.
 pub(crate) fn respond(running: Running, mut format: impl EventFormat) -> Response {
-    let standing = running.beginning().standing.map(Extension);
+    let rate_limit_status = running.beginning().rate_limit_status.map(Extension);
     let replayed = idempotency::mark(running.beginning().is_replay);
     let outcome = StreamOutcome::default();
     let mut first = Events::default();
@@ -89,7 +89,7 @@ pub(crate) fn respond(running: Running, mut format: impl EventFormat) -> Respons
         // Proxies of the nginx family would gather the events otherwise.
         (header::HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
     ];
-    (headers, replayed, standing, Extension(outcome), body).into_response()
+    (headers, replayed, rate_limit_status, Extension(outcome), body).into_response()
 }
 
 struct EventStream<Format> {

@@ -56,7 +56,7 @@ pub use invoice::{
 };
 pub use key::{ApiKey, ApiKeyError, Key, KeyHash, KeyPrefix, KeyState};
 pub use limits::{
-    Amount, ENTRY_SPAN, EXACT_ENTRIES, EntryNumber, Refusal, Standing, WINDOW, Window, whole_seconds,
+    Amount, ENTRY_SPAN, EXACT_ENTRIES, EntryNumber, RateLimitStatus, Refusal, WINDOW, Window, whole_seconds,
 };
 pub use local_path::LocalPath;
 pub use minor::MinorUnits;

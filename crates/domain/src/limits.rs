@@ -34,7 +34,7 @@ pub struct Amount {
 
 /// Where an account stands at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct RateLimitStatus {
     pub limits: RateLimits,
     pub used: Amount,
     /// Until the oldest entry leaves; zero where there is none.
@@ -43,7 +43,7 @@ pub struct Standing {
     pub all_left: Duration,
 }
 
-impl Standing {
+impl RateLimitStatus {
     pub fn remaining(&self) -> Amount {
         Amount {
             requests: u64::from(self.limits.requests_per_min).saturating_sub(self.used.requests),
@@ -56,7 +56,7 @@ impl Standing {
 /// fits already. One of them is longer than zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    pub standing: Standing,
+    pub status: RateLimitStatus,
     pub requests_wait: Duration,
     pub tokens_wait: Duration,
 }
@@ -114,7 +114,7 @@ impl Window {
             (u64::from(limits.requests_per_min), u64::from(limits.tokens_per_min));
         if self.used.requests + 1 > requests_limit || self.used.tokens + tokens > tokens_limit {
             return Err(Refusal {
-                standing: self.standing_at(now, limits),
+                status: self.status_at(now, limits),
                 requests_wait: self.wait(now, requests_limit, 1, |amount| amount.requests),
                 tokens_wait: self.wait(now, tokens_limit, tokens, |amount| amount.tokens),
             });
@@ -161,9 +161,9 @@ impl Window {
         self.drop_empty_ends();
     }
 
-    pub fn standing(&mut self, now: Duration, limits: RateLimits) -> Standing {
+    pub fn status(&mut self, now: Duration, limits: RateLimits) -> RateLimitStatus {
         let now = self.advance(now);
-        self.standing_at(now, limits)
+        self.status_at(now, limits)
     }
 
     /// Whether nothing is left in it.
@@ -207,9 +207,9 @@ impl Window {
         self.first += 1;
     }
 
-    fn standing_at(&self, now: Duration, limits: RateLimits) -> Standing {
+    fn status_at(&self, now: Duration, limits: RateLimits) -> RateLimitStatus {
         let leaves = |entry: Option<&Entry>| entry.map_or(Duration::ZERO, |entry| entry.to + WINDOW - now);
-        Standing {
+        RateLimitStatus {
             limits,
             used: self.used,
             next_leaves: leaves(self.entries.front()),
@@ -262,11 +262,11 @@ mod tests {
         assert!(window.reserve(at(1.0), LIMITS, 90).is_err());
         window.settle(at(1.0), one, 90, Some(10));
         let two = window.reserve(at(1.0), LIMITS, 90).unwrap();
-        assert_eq!(window.standing(at(1.0), LIMITS).remaining(), Amount { requests: 3, tokens: 0 });
+        assert_eq!(window.status(at(1.0), LIMITS).remaining(), Amount { requests: 3, tokens: 0 });
         window.settle(at(2.0), two, 90, None);
-        assert_eq!(window.standing(at(2.0), LIMITS).used, Amount { requests: 1, tokens: 10 });
+        assert_eq!(window.status(at(2.0), LIMITS).used, Amount { requests: 1, tokens: 10 });
         window.settle(at(61.0), one, 90, Some(10));
-        assert_eq!(window.standing(at(61.0), LIMITS).used, Amount::default());
+        assert_eq!(window.status(at(61.0), LIMITS).used, Amount::default());
     }
 
     #[test]
@@ -277,7 +277,7 @@ mod tests {
         }
         let lower = RateLimits { requests_per_min: 2, tokens_per_min: 100 };
         let refusal = window.reserve(at(10.0), lower, 1).unwrap_err();
-        assert_eq!(refusal.standing.remaining().requests, 0);
+        assert_eq!(refusal.status.remaining().requests, 0);
         // Two may be there, so one of five is to stay: the fourth leaves at 63.
         assert_eq!((refusal.retry_after_s(), refusal.tokens_wait), (53, at(50.0)));
         assert!(window.clone().reserve(at(62.999), lower, 1).is_err());
@@ -387,7 +387,7 @@ mod tests {
                     }
                     Step::Settle { .. } | Step::Release { .. } => {}
                 }
-                let used = window.standing(now, limits).used;
+                let used = window.status(now, limits).used;
                 let (least, most) =
                     (noted_within(&list, now, WINDOW), noted_within(&list, now, WINDOW + ENTRY_SPAN));
                 prop_assert!((least.requests..=most.requests).contains(&used.requests));

@@ -1,15 +1,13 @@
-//! Invoices as documents: the PDF that a firm sends, a CSV and JSON; and whether what was issued is what the ledger says.
+//! Invoices as documents: the PDF that a firm sends, a CSV and JSON. Whether they are what the ledger says is `verify`'s.
 
 mod csv;
 mod json;
 mod pdf;
-mod verification;
 pub mod words;
 
 pub use csv::csv;
 pub use json::{document_json, record_json};
 pub use pdf::pdf;
-pub use verification::{InvoiceVerification, verify_invoices};
 
 #[cfg(test)]
 mod samples;

@@ -9,10 +9,10 @@
 //!
 //! A process that dies loses the refusals of a few seconds. Nothing is billed by these numbers.
 
-use crate::limits::{MAX_COUNTED_PEAKS, MAX_COUNTED_REFUSALS, NOTE_PAUSE};
-use crate::{Caller, Meter, MeterError};
+use crate::limits::{MAX_COUNTED_PEAKS, MAX_COUNTED_REFUSALS};
+use crate::{Caller, MeterError};
 use chancery_domain::{AccountId, Amount, Clock, Day, KeyId, UnixMillis};
-use chancery_store::{ACTIVITY_LINES_AT_ONCE, PeakDay, RefusedDay, StoreError};
+use chancery_store::{ACTIVITY_LINES_AT_ONCE, PeakDay, RefusedDay, Store, StoreError};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -133,6 +133,25 @@ impl Activity {
         }
     }
 
+    /// Gives the store what was counted since the last time.
+    pub(crate) async fn note(&self, store: &dyn Store) -> Result<(), StoreError> {
+        let _turn = self.noting.lock().await;
+        let mut taken = self.take();
+        if taken.left_out > 0 {
+            let left_out = taken.left_out;
+            tracing::warn!(
+                left_out,
+                "so many keys and accounts were active at once that some refusals or peaks were not counted"
+            );
+            metrics::counter!("chancery_activity_left_out_total").increment(left_out);
+        }
+        let outcome = taken.note_in_parts(store).await;
+        if outcome.is_err() {
+            self.give_back(taken);
+        }
+        outcome
+    }
+
     fn counts(&self) -> MutexGuard<'_, Counts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -190,6 +209,23 @@ struct Taken {
     left_out: u64,
 }
 
+impl Taken {
+    /// Leaves what was not noted.
+    async fn note_in_parts(&mut self, store: &dyn Store) -> Result<(), StoreError> {
+        while let Some(part) = self.refusals.rchunks(ACTIVITY_LINES_AT_ONCE).next() {
+            let part: Vec<RefusedDay> = part.iter().map(refused_day).collect();
+            store.note_activity(&part, &[]).await?;
+            self.refusals.truncate(self.refusals.len() - part.len());
+        }
+        while let Some(part) = self.peaks.rchunks(ACTIVITY_LINES_AT_ONCE).next() {
+            let left = self.peaks.len() - part.len();
+            store.note_activity(&[], part).await?;
+            self.peaks.truncate(left);
+        }
+        Ok(())
+    }
+}
+
 fn refused_day((line, refusals): &(RefusalLine, Refusals)) -> RefusedDay {
     RefusedDay {
         account: line.account,
@@ -198,55 +234,6 @@ fn refused_day((line, refusals): &(RefusalLine, Refusals)) -> RefusedDay {
         code: line.why.as_str().to_owned(),
         refusals: refusals.count,
         last_at: refusals.last_at,
-    }
-}
-
-impl Meter {
-    /// Goes on until the process stops taking work. What comes after that, `note_activity` notes at the end.
-    pub async fn keep_noting_activity(&self) {
-        loop {
-            tokio::select! {
-                () = tokio::time::sleep(NOTE_PAUSE) => {}
-                () = self.until_draining() => return,
-            }
-            if let Err(error) = self.note_activity().await {
-                tracing::warn!(%error, "refusals and peaks could not be noted; it is tried again");
-            }
-        }
-    }
-
-    /// Gives the store what was counted since the last time.
-    pub async fn note_activity(&self) -> Result<(), StoreError> {
-        let _turn = self.activity.noting.lock().await;
-        let mut taken = self.activity.take();
-        if taken.left_out > 0 {
-            let left_out = taken.left_out;
-            tracing::warn!(
-                left_out,
-                "so many keys and accounts were active at once that some refusals or peaks were not counted"
-            );
-            metrics::counter!("chancery_activity_left_out_total").increment(left_out);
-        }
-        let outcome = self.note_in_parts(&mut taken).await;
-        if outcome.is_err() {
-            self.activity.give_back(taken);
-        }
-        outcome
-    }
-
-    /// Leaves what was not noted.
-    async fn note_in_parts(&self, taken: &mut Taken) -> Result<(), StoreError> {
-        while let Some(part) = taken.refusals.rchunks(ACTIVITY_LINES_AT_ONCE).next() {
-            let part: Vec<RefusedDay> = part.iter().map(refused_day).collect();
-            self.store.note_activity(&part, &[]).await?;
-            taken.refusals.truncate(taken.refusals.len() - part.len());
-        }
-        while let Some(part) = taken.peaks.rchunks(ACTIVITY_LINES_AT_ONCE).next() {
-            let left = taken.peaks.len() - part.len();
-            self.store.note_activity(&[], part).await?;
-            taken.peaks.truncate(left);
-        }
-        Ok(())
     }
 }
 

@@ -1,8 +1,7 @@
 //! Why a request was not served. The `Display` texts are for the log; the HTTP crates write their own for callers.
 
-use crate::CapReached;
 use crate::rate_limits::LimiterUnavailable;
-use chancery_domain::{MoneyError, RateLimits, Refusal};
+use chancery_domain::{MoneyError, Nanos, RateLimits, Refusal, UnixMillis};
 use chancery_engine::EngineError;
 use chancery_store::StoreError;
 
@@ -49,4 +48,17 @@ pub enum MeterError {
     /// A defect of ours, such as a task that panicked.
     #[error("internal: {0}")]
     Internal(String),
+}
+
+/// Why a request was refused by its account's cap, and until when the same may happen again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CapReached {
+    pub cap: Nanos,
+    pub spent: Nanos,
+    /// For requests that are under way.
+    pub set_aside: Nanos,
+    /// The most that this request may cost.
+    pub asked: Nanos,
+    /// When the next month begins.
+    pub resets_at: UnixMillis,
 }

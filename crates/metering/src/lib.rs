@@ -2,35 +2,31 @@
 //! the HTTP crates only translate. Nothing in this crate knows about HTTP.
 
 mod activity;
-mod admission;
+mod admitted_request;
 mod authentication;
 mod error;
-mod idempotency;
 mod lease;
-mod limit_verification;
 pub mod limits;
 mod meter;
 mod models;
-mod protocol;
+mod panics;
+mod prepared_request;
 mod rate_limits;
+mod replays;
 mod request;
+mod request_task;
 mod running;
 mod spending;
 mod unrecorded;
 mod upkeep;
-mod verification;
 
 pub use authentication::{Authenticator, Caller};
-pub use error::MeterError;
-pub use idempotency::Idempotency;
-pub use limit_verification::{LimitVerification, verify_limits};
+pub use error::{CapReached, MeterError};
 pub use meter::Meter;
 pub use models::{Model, Models};
 pub use rate_limits::{
     Decision, GuardedLimiter, LimitStoreUrl, LimitStoreUrlError, Limiter, LimiterUnavailable, MemoryLimiter,
     RedisLimiter, Reservation, open_limiter,
 };
-pub use request::{Call, Count, GenerateRequest, Reply};
+pub use request::{Call, Count, GenerateRequest, Idempotency, Reply};
 pub use running::{Beginning, Progress, Running};
-pub use spending::CapReached;
-pub use verification::{Verification, verify_ledger};

@@ -20,7 +20,7 @@ pub const INLINE_TURNS: usize = 64;
 pub const TOKENIZING_TURN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The least that a caller without a cap is given of a minute that is nearly used up; with less left, it is refused.
-pub const LEAST_UNCAPPED_TOKENS: u32 = 256;
+pub const MIN_UNCAPPED_TOKENS: u32 = 256;
 
 /// Requests whose row is tried again before nothing more is admitted.
 pub const MAX_UNRECORDED: usize = 64;
@@ -42,9 +42,9 @@ pub const RESERVATION_MEMORY: Duration = Duration::from_secs(900);
 /// How long the reply to a request with an idempotency key is kept after its end.
 pub const REPLY_MEMORY: Duration = Duration::from_secs(24 * 3600);
 
-/// How long after its answer was lost a claim of an idempotency key may still take effect: past the longest that a
-/// database works on a statement.
-pub const LOST_CLAIM_MEMORY: Duration = Duration::from_secs(10);
+/// How long after its answer was lost a reservation may still take effect: past the longest that a database works on a
+/// statement.
+pub const LOST_ANSWER_MEMORY: Duration = Duration::from_secs(10);
 
 /// Pause between two rounds of removing what nobody needs any more, and how much of it is removed in one step.
 pub const UPKEEP_PAUSE: Duration = Duration::from_secs(60);
@@ -66,16 +66,7 @@ pub const REDIS_RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 pub const REDIS_RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a reply may wait to learn where its account stands, where that is not known from its own work.
-pub const STANDING_TIMEOUT: Duration = Duration::from_millis(200);
-
-/// Rows read from the ledger at a time when it is verified.
-pub const VERIFY_PAGE_ROWS: u32 = 1_000;
-
-/// How many findings are told; the others are counted.
-pub const VERIFY_FINDINGS: usize = 100;
-
-/// How far clocks may be apart, and a check may take, when the limits are held against the ledger's last minute.
-pub const VERIFY_WINDOW_MARGIN: Duration = Duration::from_secs(15);
+pub const RATE_LIMIT_STATUS_TIMEOUT: Duration = Duration::from_millis(200);
 
 const _: () = assert!(KEY_MEMORY.as_millis() < 1_000);
 const _: () = assert!(GENERATION_TIMEOUT.as_secs() < RESERVATION_MEMORY.as_secs());

@@ -1,16 +1,13 @@
-//! What the HTTP crates see of metering: who calls, what a request counts, starting one, and stopping.
+//! What the HTTP crates see of metering, apart from running a request: who calls, what a request counts, and stopping.
 
 use crate::activity::Activity;
-use crate::admission::Admission;
 use crate::authentication::KnownKey;
-use crate::idempotency::Replies;
-use crate::running::{Wants, reporting};
+use crate::limits::RATE_LIMIT_STATUS_TIMEOUT;
+use crate::replays::Replays;
 use crate::spending::SpendingCaps;
 use crate::unrecorded::Unrecorded;
-use crate::{
-    Authenticator, Call, Caller, Count, GenerateRequest, Limiter, MeterError, Models, Reply, Running,
-};
-use chancery_domain::{Clock, Randomness, RequestId, Standing, UnixMillis};
+use crate::{Authenticator, Caller, Count, GenerateRequest, Limiter, MeterError, Models};
+use chancery_domain::{Clock, Randomness, RateLimitStatus, RequestId, UnixMillis};
 use chancery_store::{Store, StoreError, UsageQuery, UsageSum};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -21,9 +18,9 @@ pub struct Meter {
     pub(crate) models: Models,
     pub(crate) store: Arc<dyn Store>,
     authenticator: Authenticator,
-    pub(crate) admission: Admission,
+    pub(crate) limiter: Arc<dyn Limiter>,
     pub(crate) spending: SpendingCaps,
-    pub(crate) replies: Replies,
+    pub(crate) replays: Replays,
     pub(crate) activity: Activity,
     pub(crate) clock: Arc<dyn Clock>,
     started_at: UnixMillis,
@@ -31,7 +28,8 @@ pub struct Meter {
     /// Longer texts take turns.
     pub(crate) tokenizing_turns: Semaphore,
     pub(crate) unrecorded: Unrecorded,
-    running: TaskTracker,
+    /// Requests, and what is left to do of those that were interrupted.
+    pub(crate) running: TaskTracker,
     /// Set when the process stops taking work.
     draining: CancellationToken,
     /// Set when work still running is given up.
@@ -49,9 +47,9 @@ impl Meter {
         Self {
             models,
             authenticator: Authenticator::new(Arc::clone(&store), Arc::clone(&clock)),
-            admission: Admission::new(limiter),
+            limiter,
             spending: SpendingCaps::new(Arc::clone(&store), Arc::clone(&clock)),
-            replies: Replies::new(Arc::clone(&store), Arc::clone(&clock)),
+            replays: Replays::new(Arc::clone(&store), Arc::clone(&clock)),
             activity: Activity::new(Arc::clone(&clock)),
             store,
             started_at: clock.now(),
@@ -99,14 +97,16 @@ impl Meter {
         self.authenticator.authenticate(presented).await.ok()
     }
 
-    /// Where an account stands with its limits; None where that cannot be known at the moment.
-    pub async fn standing(&self, caller: Caller) -> Option<Standing> {
-        self.admission.standing(caller).await
+    /// Where an account stands with its limits; None where the limits' store does not say soon enough: a reply is not
+    /// held up for it.
+    pub async fn rate_limit_status(&self, caller: Caller) -> Option<RateLimitStatus> {
+        let asking = self.limiter.status(caller.account, caller.limits);
+        tokio::time::timeout(RATE_LIMIT_STATUS_TIMEOUT, asking).await.ok()?.ok()
     }
 
     /// Whether requests can be admitted as far as the limits' store goes.
     pub async fn ping_limiter(&self) -> Result<(), MeterError> {
-        Ok(self.admission.ping().await?)
+        Ok(self.limiter.ping().await?)
     }
 
     /// Whether what a request would use can be recorded, as far as the requests before it tell.
@@ -122,40 +122,16 @@ impl Meter {
 
     /// Counts and prices a request; runs nothing, writes nothing, costs nothing.
     pub async fn count(&self, caller: Caller, request: &GenerateRequest) -> Result<Count, MeterError> {
-        let admitted = self.admit(request, caller.limits).await?;
-        let (input_tokens, max_output_tokens) = (admitted.prompt.input_tokens, admitted.most_output_tokens());
-        let prices = admitted.model.prices;
+        let prepared = self.prepare(request, caller.limits).await?;
+        let (input_tokens, prices) = (prepared.prompt.input_tokens, prepared.model.prices);
+        let max_output_tokens = prepared.max_billed_output_tokens();
         Ok(Count {
             input_tokens,
             max_output_tokens,
             input_cost: prices.cost(input_tokens, 0)?,
             max_output_cost: prices.cost(0, max_output_tokens)?,
-            max_cost: admitted.most_cost()?,
+            max_cost: prepared.max_cost()?,
         })
-    }
-
-    /// Runs one request to its end.
-    pub async fn generate(self: &Arc<Self>, call: Call) -> Result<Reply, MeterError> {
-        self.start(call, Wants::Reply).await?.reply().await
-    }
-
-    /// Starts one request, and returns once its work has begun.
-    pub async fn stream(self: &Arc<Self>, call: Call) -> Result<Running, MeterError> {
-        self.start(call, Wants::Text).await
-    }
-
-    async fn start(self: &Arc<Self>, call: Call, wants: Wants) -> Result<Running, MeterError> {
-        // Held from before the check until the task is there, so that a drain that begins in between waits for it.
-        let counted = self.running.token();
-        if self.draining.is_cancelled() {
-            return Err(MeterError::ShuttingDown);
-        }
-        self.can_record()?;
-        let (reporter, awaited) = reporting(wants);
-        // The task goes on when this future is dropped, because what was generated must still be settled.
-        let work = self.running.spawn(Arc::clone(self).run(call, reporter));
-        drop(counted);
-        awaited.beginning_of(work).await
     }
 
     /// The account's own usage.

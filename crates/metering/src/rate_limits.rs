@@ -21,13 +21,15 @@ mod memory;
 mod redis;
 mod url;
 
+#[cfg(test)]
+pub(crate) use conformance::redis;
 pub use guarded::GuardedLimiter;
 pub use memory::MemoryLimiter;
 pub use redis::RedisLimiter;
 pub use url::{LimitStoreUrl, LimitStoreUrlError};
 
 use async_trait::async_trait;
-use chancery_domain::{AccountId, Clock, RateLimits, Refusal, RequestId, Standing};
+use chancery_domain::{AccountId, Clock, RateLimitStatus, RateLimits, Refusal, RequestId};
 use std::sync::Arc;
 
 /// What one request takes of its account's limits until it is settled.
@@ -43,7 +45,7 @@ pub struct Reservation {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    Admitted(Standing),
+    Admitted(RateLimitStatus),
     Refused(Refusal),
 }
 
@@ -59,13 +61,21 @@ pub trait Limiter: Send + Sync + 'static {
     async fn reserve(&self, reservation: &Reservation) -> Result<Decision, LimiterUnavailable>;
 
     /// From now on the request counts with these tokens.
-    async fn settle(&self, reservation: &Reservation, tokens: u64) -> Result<Standing, LimiterUnavailable>;
+    async fn settle(
+        &self,
+        reservation: &Reservation,
+        tokens: u64,
+    ) -> Result<RateLimitStatus, LimiterUnavailable>;
 
     /// From now on the request does not count.
-    async fn release(&self, reservation: &Reservation) -> Result<Standing, LimiterUnavailable>;
+    async fn release(&self, reservation: &Reservation) -> Result<RateLimitStatus, LimiterUnavailable>;
 
     /// Where the account stands; changes nothing.
-    async fn standing(&self, account: AccountId, limits: RateLimits) -> Result<Standing, LimiterUnavailable>;
+    async fn status(
+        &self,
+        account: AccountId,
+        limits: RateLimits,
+    ) -> Result<RateLimitStatus, LimiterUnavailable>;
 
     /// Whether it answers now.
     async fn ping(&self) -> Result<(), LimiterUnavailable>;

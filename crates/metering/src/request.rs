@@ -1,7 +1,7 @@
 //! What a caller asks for and what it gets.
 
-use crate::{Caller, Idempotency};
-use chancery_domain::{HowEnded, Nanos, RequestId, Standing, UnixMillis};
+use crate::Caller;
+use chancery_domain::{Fingerprint, HowEnded, IdempotencyKey, Nanos, RateLimitStatus, RequestId, UnixMillis};
 use chancery_engine::Turn;
 use std::num::NonZeroU32;
 
@@ -13,6 +13,13 @@ pub struct Call {
     pub request: GenerateRequest,
     /// With it, sending the same again does not run it again.
     pub idempotency: Option<Idempotency>,
+}
+
+/// The caller's own name for a request, and what the request was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Idempotency {
+    pub key: IdempotencyKey,
+    pub fingerprint: Fingerprint,
 }
 
 /// What a caller asks for, already checked for form.
@@ -46,7 +53,7 @@ pub struct Reply {
     /// Whether it was generated and billed before, for an earlier request with the same idempotency key.
     pub is_replay: bool,
     /// Where the account stands after this request; None where the limits' store did not say.
-    pub standing: Option<Standing>,
+    pub rate_limit_status: Option<RateLimitStatus>,
 }
 
 /// What a request would use and cost at most, without running it.

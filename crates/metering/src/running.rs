@@ -5,7 +5,7 @@
 //! all at once; the usage row is written when the work ends, whether or not anybody has read so far.
 
 use crate::{MeterError, Reply};
-use chancery_domain::{RequestId, Standing, UnixMillis};
+use chancery_domain::{RateLimitStatus, RequestId, UnixMillis};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -23,7 +23,7 @@ pub struct Beginning {
     pub is_replay: bool,
     /// Where the account stands with everything reserved that this request may use; None where nothing was, for a
     /// replay.
-    pub standing: Option<Standing>,
+    pub rate_limit_status: Option<RateLimitStatus>,
 }
 
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub(crate) enum Wants {
 /// The caller's side until the work has begun.
 pub(crate) struct Awaited {
     began: oneshot::Receiver<Beginning>,
-    text: mpsc::UnboundedReceiver<String>,
+    pub(crate) text: mpsc::UnboundedReceiver<String>,
     hang_up: DropGuard,
 }
 
@@ -74,6 +74,13 @@ pub(crate) fn reporting(wants: Wants) -> (Reporter, Awaited) {
 }
 
 impl Reporter {
+    /// To a caller who has hung up.
+    pub(crate) fn absent() -> Self {
+        let hung_up = CancellationToken::new();
+        hung_up.cancel();
+        Self { began: None, text: None, hung_up }
+    }
+
     pub(crate) fn begin(&mut self, beginning: Beginning) {
         if let Some(began) = self.began.take() {
             // Nobody listens any more where the caller has hung up.

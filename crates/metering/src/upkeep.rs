@@ -1,8 +1,9 @@
 //! Makes room, now and then, for the ledger's rows to come, and removes, a little at a time, what nobody needs any more:
-//! what dead processes had set aside, and replies that were kept for as long as was promised.
+//! what dead processes had set aside, and replies that were kept for as long as was promised. Notes now and then what was
+//! counted of accounts' days (`activity`).
 
 use crate::Meter;
-use crate::limits::{UPKEEP_BATCH, UPKEEP_PAUSE};
+use crate::limits::{NOTE_PAUSE, UPKEEP_BATCH, UPKEEP_PAUSE};
 use chancery_store::StoreError;
 
 impl Meter {
@@ -26,5 +27,23 @@ impl Meter {
         while store.forget_dead(now, UPKEEP_BATCH).await? == full {}
         while store.forget_expired_keys(now, UPKEEP_BATCH).await? == full {}
         months
+    }
+
+    /// Goes on until the process stops taking work. What comes after that, `note_activity` notes at the end.
+    pub async fn keep_noting_activity(&self) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(NOTE_PAUSE) => {}
+                () = self.until_draining() => return,
+            }
+            if let Err(error) = self.note_activity().await {
+                tracing::warn!(%error, "refusals and peaks could not be noted; it is tried again");
+            }
+        }
+    }
+
+    /// Gives the store what was counted since the last time.
+    pub async fn note_activity(&self) -> Result<(), StoreError> {
+        self.activity.note(self.store.as_ref()).await
     }
 }

@@ -2,7 +2,6 @@
 
 mod accounts;
 mod audit;
-mod audit_verification;
 mod authz;
 mod client_lines;
 mod clients;
@@ -26,7 +25,6 @@ mod upkeep;
 mod usage;
 mod when;
 
-pub use audit_verification::{AuditVerification, verify_audit};
 pub use client_lines::{write_csv_client, write_csv_head, write_jsonl_client};
 pub use csv_line::write_csv_line;
 pub use drafting::api::DraftingError;

@@ -68,10 +68,10 @@ pub async fn measure(options: &Options) {
     sizes::print(&mut database, "the ledger, this month", &this_month()).await;
     let watch = Watch::start();
     let processes = database.processes().await;
-    let found = chancery_metering::verify_ledger(&*stores[0], |_| {}).await.unwrap();
+    let found = chancery_verify::verify_ledger(&*stores[0], |_| {}).await.unwrap();
     let watched = watch.stop();
     let postgres = taken_since(&processes, &database.processes().await);
-    assert_eq!(found.findings, [""; 0]);
+    assert_eq!(found.findings.told, [""; 0]);
     let rows = usize::try_from(found.total.requests).unwrap();
     println!(
         "\nVerifying all of it: {rows} rows in {:.1} s, {:.0} rows/s; CPU of the command {:.1} µs/row, of PostgreSQL {:.1}; others took {:.0} %.",

@@ -116,7 +116,7 @@ pub(crate) async fn handle(
         return Ok(sse::respond(running, ChatEvents::new(model, options)));
     }
     let reply = state.meter.generate(call).await.map_err(refused)?;
-    let standing = reply.standing.map(Extension);
+    let rate_limit_status = reply.rate_limit_status.map(Extension);
     let completion = ChatCompletion {
         id: completion_id(&reply.id),
         object: "chat.completion",
@@ -138,7 +138,7 @@ pub(crate) async fn handle(
         metadata,
     };
     let replayed = idempotency::mark(reply.is_replay);
-    Ok((replayed, standing, Json(completion)).into_response())
+    Ok((replayed, rate_limit_status, Json(completion)).into_response())
 }
 
 pub(super) fn completion_id(id: &RequestId) -> String {

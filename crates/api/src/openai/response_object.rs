@@ -252,7 +252,7 @@ mod tests {
                 input_tokens: 3,
                 output_tokens: 1,
                 cached_tokens: 0,
-                standing: None,
+                rate_limit_status: None,
                 is_replay: false,
             };
             let body = br#"{"model":"m","input":"x"}"#;

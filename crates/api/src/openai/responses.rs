@@ -51,5 +51,5 @@ pub(crate) async fn handle(
     let names = Names::of(&reply.id);
     let response = ResponseObject::new(&names, reply.at, &repeated, Stage::Ended(&reply));
     let replayed = idempotency::mark(reply.is_replay);
-    Ok((replayed, reply.standing.map(Extension), Json(response)).into_response())
+    Ok((replayed, reply.rate_limit_status.map(Extension), Json(response)).into_response())
 }

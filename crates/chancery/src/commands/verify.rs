@@ -5,12 +5,12 @@ use crate::cli::{Place, Verify};
 use crate::config::Config;
 use crate::output::{counting_progress, print_json, say};
 use chancery_domain::{ChainHead, Clock, SystemClock, WriterId, grouped};
-use chancery_invoicing::{InvoiceVerification, verify_invoices};
-use chancery_metering::{
-    LimitStoreUrl, LimitVerification, Verification, open_limiter, verify_ledger, verify_limits,
-};
-use chancery_portal::{AuditVerification, verify_audit};
+use chancery_metering::{LimitStoreUrl, open_limiter};
 use chancery_store::Store;
+use chancery_verify::{
+    AuditVerification, Findings, InvoiceVerification, LedgerVerification, LimitVerification, VerifyError,
+    verify_audit, verify_invoices, verify_ledger, verify_limits,
+};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -108,19 +108,23 @@ pub async fn run(place: &Place, options: &Verify) -> anyhow::Result<ExitCode> {
 /// What the database says, recomputed from its rows.
 #[derive(PartialEq, Eq)]
 pub struct Recomputed {
-    pub ledger: Verification,
+    pub ledger: LedgerVerification,
     pub invoices: InvoiceVerification,
     pub audit: AuditVerification,
 }
 
 impl Recomputed {
     pub fn findings(&self) -> impl Iterator<Item = &String> {
-        self.ledger.findings.iter().chain(&self.invoices.findings).chain(&self.audit.findings)
+        self.all().into_iter().flat_map(|findings| &findings.told)
     }
 
     /// How many more there are.
     pub fn more_findings(&self) -> u64 {
-        self.ledger.more_findings + self.invoices.more_findings + self.audit.more_findings
+        self.all().map(|findings| findings.more).iter().sum()
+    }
+
+    fn all(&self) -> [&Findings; 3] {
+        [&self.ledger.findings, &self.invoices.findings, &self.audit.findings]
     }
 }
 
@@ -150,7 +154,7 @@ async fn check_limits(config: &Config, store: &dyn Store) -> Option<LimitVerific
     }
     let checked = async {
         let limiter = open_limiter(&config.limit_store, Arc::new(SystemClock)).await?;
-        verify_limits(store, limiter.as_ref(), SystemClock.now()).await
+        Ok::<_, VerifyError>(verify_limits(store, limiter.as_ref(), SystemClock.now()).await?)
     };
     Some(checked.await.unwrap_or_else(|error| LimitVerification {
         accounts: 0,

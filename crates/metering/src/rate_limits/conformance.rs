@@ -5,14 +5,14 @@
 use super::{Decision, LimitStoreUrl, Limiter, MemoryLimiter, RedisLimiter, Reservation};
 use ::redis::ConnectionInfo;
 use chancery_domain::{
-    AccountId, Amount, Clock, ENTRY_SPAN, EXACT_ENTRIES, ManualClock, OsRandomness, Randomness, RateLimits,
-    Refusal, RequestId, SeededRandomness, Standing, SystemClock, UnixMillis, WINDOW,
+    AccountId, Amount, Clock, ENTRY_SPAN, EXACT_ENTRIES, ManualClock, OsRandomness, Randomness,
+    RateLimitStatus, RateLimits, Refusal, RequestId, SeededRandomness, SystemClock, UnixMillis, WINDOW,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(super) fn redis() -> Box<ConnectionInfo> {
+pub(crate) fn redis() -> Box<ConnectionInfo> {
     let url = std::env::var("CHANCERY_TEST_REDIS_URL");
     let url = url.expect("run `make test`, which starts a Redis and sets CHANCERY_TEST_REDIS_URL");
     match url.parse() {
@@ -71,16 +71,16 @@ pub(super) fn reservation(account: AccountId, limits: RateLimits, tokens: u64) -
     Reservation { account, request_id: RequestId::new(SystemClock.now(), &OsRandomness), limits, tokens }
 }
 
-pub(super) async fn admit(limiter: &dyn Limiter, reservation: &Reservation) -> Standing {
+pub(super) async fn admit(limiter: &dyn Limiter, reservation: &Reservation) -> RateLimitStatus {
     match limiter.reserve(reservation).await.unwrap() {
-        Decision::Admitted(standing) => standing,
+        Decision::Admitted(status) => status,
         Decision::Refused(refusal) => panic!("refused: {refusal:?}"),
     }
 }
 
 pub(super) async fn refuse(limiter: &dyn Limiter, reservation: &Reservation) -> Refusal {
     match limiter.reserve(reservation).await.unwrap() {
-        Decision::Admitted(standing) => panic!("admitted: {standing:?}"),
+        Decision::Admitted(status) => panic!("admitted: {status:?}"),
         Decision::Refused(refusal) => refusal,
     }
 }
@@ -119,19 +119,19 @@ async fn a_request_counts_with_all_it_may_use_until_it_is_settled(kind: Kind) {
     let (limiter, _) = timed(kind);
     let (account, limits) = (new_account(), limits(3, 1_000));
     let first = reservation(account, limits, 900);
-    let standing = admit(limiter.as_ref(), &first).await;
-    assert_eq!((standing.used, standing.limits), (Amount { requests: 1, tokens: 900 }, limits));
-    assert_eq!((standing.next_leaves, standing.all_left), (WINDOW, WINDOW));
+    let status = admit(limiter.as_ref(), &first).await;
+    assert_eq!((status.used, status.limits), (Amount { requests: 1, tokens: 900 }, limits));
+    assert_eq!((status.next_leaves, status.all_left), (WINDOW, WINDOW));
     let second = reservation(account, limits, 101);
     let refusal = refuse(limiter.as_ref(), &second).await;
     assert_eq!((refusal.requests_wait, refusal.tokens_wait), (Duration::ZERO, WINDOW));
-    assert_eq!(refusal.standing, standing, "a refused request does not count");
-    let standing = limiter.settle(&first, 20).await.unwrap();
-    assert_eq!(standing.used, Amount { requests: 1, tokens: 20 });
+    assert_eq!(refusal.status, status, "a refused request does not count");
+    let status = limiter.settle(&first, 20).await.unwrap();
+    assert_eq!(status.used, Amount { requests: 1, tokens: 20 });
     admit(limiter.as_ref(), &second).await;
-    let standing = limiter.release(&second).await.unwrap();
-    assert_eq!(standing.used, Amount { requests: 1, tokens: 20 });
-    assert_eq!(limiter.standing(account, limits).await.unwrap(), standing);
+    let status = limiter.release(&second).await.unwrap();
+    assert_eq!(status.used, Amount { requests: 1, tokens: 20 });
+    assert_eq!(limiter.status(account, limits).await.unwrap(), status);
 }
 
 async fn settling_or_releasing_again_changes_nothing(kind: Kind) {
@@ -145,19 +145,19 @@ async fn settling_or_releasing_again_changes_nothing(kind: Kind) {
     admit(limiter.as_ref(), &settled).await;
     admit(limiter.as_ref(), &released).await;
     limiter.settle(&settled, 7).await.unwrap();
-    let standing = limiter.release(&released).await.unwrap();
-    assert_eq!(standing.used, Amount { requests: 1, tokens: 7 });
+    let status = limiter.release(&released).await.unwrap();
+    assert_eq!(status.used, Amount { requests: 1, tokens: 7 });
     for reservation in [&settled, &released, &unknown] {
-        assert_eq!(limiter.settle(reservation, 100).await.unwrap(), standing);
-        assert_eq!(limiter.release(reservation).await.unwrap(), standing);
+        assert_eq!(limiter.settle(reservation, 100).await.unwrap(), status);
+        assert_eq!(limiter.release(reservation).await.unwrap(), status);
     }
 }
 
 async fn asking_again_for_what_is_admitted_changes_nothing(kind: Kind) {
     let (limiter, _) = timed(kind);
     let reservation = reservation(new_account(), limits(1, 10), 10);
-    let standing = admit(limiter.as_ref(), &reservation).await;
-    assert_eq!(admit(limiter.as_ref(), &reservation).await, standing);
+    let status = admit(limiter.as_ref(), &reservation).await;
+    assert_eq!(admit(limiter.as_ref(), &reservation).await, status);
 }
 
 async fn a_reservation_that_nobody_settles_leaves_after_a_window(kind: Kind) {
@@ -169,10 +169,10 @@ async fn a_reservation_that_nobody_settles_leaves_after_a_window(kind: Kind) {
     let next = reservation(account, limits, 10);
     assert_eq!(refuse(limiter.as_ref(), &next).await.retry_after_s(), 1);
     clock.advance(Duration::from_millis(1));
-    let standing = admit(limiter.as_ref(), &next).await;
+    let status = admit(limiter.as_ref(), &next).await;
     // Work that took longer than a window settles too late to matter.
-    assert_eq!(limiter.settle(&abandoned, 5).await.unwrap(), standing);
-    assert_eq!(limiter.release(&abandoned).await.unwrap(), standing);
+    assert_eq!(limiter.settle(&abandoned, 5).await.unwrap(), status);
+    assert_eq!(limiter.release(&abandoned).await.unwrap(), status);
 }
 
 /// The window is empty twice in between, so that a store that counts its entries begins again.
@@ -185,9 +185,9 @@ async fn a_reservation_that_has_left_never_touches_a_later_one(kind: Kind) {
     let released = reservation(account, limits, 10);
     admit(limiter.as_ref(), &released).await;
     limiter.release(&released).await.unwrap();
-    let standing = admit(limiter.as_ref(), &reservation(account, limits, 10)).await;
-    assert_eq!(limiter.settle(&left, 1).await.unwrap(), standing);
-    assert_eq!(limiter.release(&left).await.unwrap(), standing);
+    let status = admit(limiter.as_ref(), &reservation(account, limits, 10)).await;
+    assert_eq!(limiter.settle(&left, 1).await.unwrap(), status);
+    assert_eq!(limiter.release(&left).await.unwrap(), status);
 }
 
 async fn accounts_do_not_share_a_window(kind: Kind) {
@@ -237,11 +237,11 @@ async fn racing_requests_never_pass_the_limit_and_settling_lets_the_next_in(kind
             let mut counted = Amount::default();
             for _ in 0..TRIES {
                 let asked = reservation(account, limits, 1 + randomness.next_u64() % 2_000);
-                let Decision::Admitted(standing) = limiter.reserve(&asked).await.unwrap() else {
+                let Decision::Admitted(status) = limiter.reserve(&asked).await.unwrap() else {
                     tokio::task::yield_now().await;
                     continue;
                 };
-                assert!(standing.used.requests <= 400 && standing.used.tokens <= 20_000, "{standing:?}");
+                assert!(status.used.requests <= 400 && status.used.tokens <= 20_000, "{status:?}");
                 tokio::task::yield_now().await;
                 if randomness.next_u64().is_multiple_of(4) {
                     limiter.release(&asked).await.unwrap();
@@ -260,8 +260,8 @@ async fn racing_requests_never_pass_the_limit_and_settling_lets_the_next_in(kind
     });
     let elapsed = SystemClock.monotonic() - started_at;
     assert!(elapsed < WINDOW, "too slow to be within one window: {elapsed:?}");
-    let standing = nodes[0].standing(account, limits).await.unwrap();
-    assert_eq!(standing.used, counted, "what was settled is what counts");
+    let status = nodes[0].status(account, limits).await.unwrap();
+    assert_eq!(status.used, counted, "what was settled is what counts");
     assert!(counted.requests <= 400 && counted.tokens <= 20_000, "{counted:?}");
     assert!(counted.requests > 100, "only {} were admitted", counted.requests);
 }
@@ -299,11 +299,11 @@ impl PlainList {
         })
     }
 
-    fn standing(&self, now: Duration, limits: RateLimits) -> Standing {
+    fn status(&self, now: Duration, limits: RateLimits) -> RateLimitStatus {
         // An entry whose requests were all taken back is nobody's to wait for.
         let waited_for = || self.present(now).filter(|listed| listed.counts.requests > 0);
         let leaves = || waited_for().map(|listed| self.leaves(listed) - now);
-        Standing {
+        RateLimitStatus {
             limits,
             used: self.used(now),
             next_leaves: leaves().min().unwrap_or_default(),
@@ -315,7 +315,7 @@ impl PlainList {
         let limits = asked.limits;
         let is_it = |listed: &Listed| listed.is_open && listed.reservation.request_id == asked.request_id;
         if self.present(now).any(is_it) {
-            return Decision::Admitted(self.standing(now, limits));
+            return Decision::Admitted(self.status(now, limits));
         }
         // The first moment at which enough has left.
         let wait = |fits: &dyn Fn(Amount) -> bool| {
@@ -327,7 +327,7 @@ impl PlainList {
         let tokens_wait = wait(&|used| used.tokens + asked.tokens <= u64::from(limits.tokens_per_min));
         if requests_wait + tokens_wait > Duration::ZERO {
             return Decision::Refused(Refusal {
-                standing: self.standing(now, limits),
+                status: self.status(now, limits),
                 requests_wait,
                 tokens_wait,
             });
@@ -336,7 +336,7 @@ impl PlainList {
         self.last.insert(entry, now);
         let counts = Amount { requests: 1, tokens: asked.tokens };
         self.requests.push(Listed { reservation: asked.clone(), entry, from, counts, is_open: true });
-        Decision::Admitted(self.standing(now, limits))
+        Decision::Admitted(self.status(now, limits))
     }
 
     /// The newest entry, where there are many and it is young enough; a new one otherwise. Entries without requests
@@ -356,7 +356,7 @@ impl PlainList {
         (self.last.last_key_value().map_or(0, |(newest, _)| newest + 1), now)
     }
 
-    fn settle(&mut self, now: Duration, reservation: &Reservation, used: Option<u64>) -> Standing {
+    fn settle(&mut self, now: Duration, reservation: &Reservation, used: Option<u64>) -> RateLimitStatus {
         let is_it =
             |listed: &Listed| listed.is_open && listed.reservation.request_id == reservation.request_id;
         let place = self.requests.iter().position(|listed| is_it(listed) && self.leaves(listed) > now);
@@ -372,7 +372,7 @@ impl PlainList {
         let newest =
             self.requests.iter().filter(|listed| listed.counts.requests > 0).map(|listed| listed.entry).max();
         self.requests.retain(|listed| Some(listed.entry) <= newest);
-        self.standing(now, reservation.limits)
+        self.status(now, reservation.limits)
     }
 }
 
@@ -404,13 +404,13 @@ async fn a_plain_list_gives_the_same_answers(kind: Kind) {
             let any = (!asked.is_empty()).then(|| asked[draw(asked.len() as u64) as usize].clone());
             match (draw(10), any) {
                 (0, Some(one)) => {
-                    let standing = limiter.release(&one).await.unwrap();
-                    assert_eq!(standing, plain.settle(now, &one, None), "{what}");
+                    let status = limiter.release(&one).await.unwrap();
+                    assert_eq!(status, plain.settle(now, &one, None), "{what}");
                 }
                 (1 | 2, Some(one)) => {
                     let used = draw(one.tokens + 1);
-                    let standing = limiter.settle(&one, used).await.unwrap();
-                    assert_eq!(standing, plain.settle(now, &one, Some(used)), "{what}");
+                    let status = limiter.settle(&one, used).await.unwrap();
+                    assert_eq!(status, plain.settle(now, &one, Some(used)), "{what}");
                 }
                 (3, Some(one)) => {
                     let decision = limiter.reserve(&one).await.unwrap();
@@ -418,8 +418,8 @@ async fn a_plain_list_gives_the_same_answers(kind: Kind) {
                 }
                 (4, _) if draw(10) == 0 => limits.requests_per_min = 1 + draw(requests_per_min) as u32,
                 (5, _) => {
-                    let standing = limiter.standing(account, limits).await.unwrap();
-                    assert_eq!(standing, plain.standing(now, limits), "{what}");
+                    let status = limiter.status(account, limits).await.unwrap();
+                    assert_eq!(status, plain.status(now, limits), "{what}");
                 }
                 _ => {
                     let one = reservation(account, limits, draw(largest_tokens));
@@ -433,9 +433,9 @@ async fn a_plain_list_gives_the_same_answers(kind: Kind) {
         loop {
             clock.advance(Duration::from_millis(1 + draw(300)));
             let now = Duration::from_millis((clock.now().0 - started_at.0) as u64);
-            let standing = limiter.standing(account, limits).await.unwrap();
-            assert_eq!(standing, plain.standing(now, limits), "seed {seed}, round {round}, {kind:?}");
-            if standing.used == Amount::default() {
+            let status = limiter.status(account, limits).await.unwrap();
+            assert_eq!(status, plain.status(now, limits), "seed {seed}, round {round}, {kind:?}");
+            if status.used == Amount::default() {
                 break;
             }
         }

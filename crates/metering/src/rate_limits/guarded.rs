@@ -3,7 +3,7 @@
 
 use super::{Decision, Limiter, LimiterUnavailable, Reservation};
 use async_trait::async_trait;
-use chancery_domain::{AccountId, RateLimits, Standing};
+use chancery_domain::{AccountId, RateLimitStatus, RateLimits};
 use chancery_store::ServingWatch;
 use std::sync::Arc;
 
@@ -30,16 +30,24 @@ impl Limiter for GuardedLimiter {
         self.limiter.reserve(reservation).await
     }
 
-    async fn settle(&self, reservation: &Reservation, tokens: u64) -> Result<Standing, LimiterUnavailable> {
+    async fn settle(
+        &self,
+        reservation: &Reservation,
+        tokens: u64,
+    ) -> Result<RateLimitStatus, LimiterUnavailable> {
         self.limiter.settle(reservation, tokens).await
     }
 
-    async fn release(&self, reservation: &Reservation) -> Result<Standing, LimiterUnavailable> {
+    async fn release(&self, reservation: &Reservation) -> Result<RateLimitStatus, LimiterUnavailable> {
         self.limiter.release(reservation).await
     }
 
-    async fn standing(&self, account: AccountId, limits: RateLimits) -> Result<Standing, LimiterUnavailable> {
-        self.limiter.standing(account, limits).await
+    async fn status(
+        &self,
+        account: AccountId,
+        limits: RateLimits,
+    ) -> Result<RateLimitStatus, LimiterUnavailable> {
+        self.limiter.status(account, limits).await
     }
 
     async fn ping(&self) -> Result<(), LimiterUnavailable> {

@@ -2,7 +2,9 @@
 
 use super::{Decision, Limiter, LimiterUnavailable, Reservation};
 use async_trait::async_trait;
-use chancery_domain::{AccountId, Clock, EntryNumber, RateLimits, RequestId, Standing, WINDOW, Window};
+use chancery_domain::{
+    AccountId, Clock, EntryNumber, RateLimitStatus, RateLimits, RequestId, WINDOW, Window,
+};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -51,13 +53,13 @@ impl MemoryLimiter {
         (shard, now)
     }
 
-    fn close(&self, reservation: &Reservation, used_tokens: Option<u64>) -> Standing {
+    fn close(&self, reservation: &Reservation, used_tokens: Option<u64>) -> RateLimitStatus {
         let (mut shard, now) = self.lock(reservation.account);
         let account = shard.accounts.entry(reservation.account).or_default();
         if let Some(open) = account.open.remove(&reservation.request_id) {
             account.window.settle(now, open.entry, open.tokens, used_tokens);
         }
-        account.window.standing(now, reservation.limits)
+        account.window.status(now, reservation.limits)
     }
 }
 
@@ -88,29 +90,37 @@ impl Limiter for MemoryLimiter {
         let account = shard.accounts.entry(reservation.account).or_default();
         account.advance(now);
         if account.open.contains_key(&reservation.request_id) {
-            return Ok(Decision::Admitted(account.window.standing(now, reservation.limits)));
+            return Ok(Decision::Admitted(account.window.status(now, reservation.limits)));
         }
         let entry = match account.window.reserve(now, reservation.limits, reservation.tokens) {
             Ok(entry) => entry,
             Err(refusal) => return Ok(Decision::Refused(refusal)),
         };
         account.open.insert(reservation.request_id.clone(), Open { entry, tokens: reservation.tokens });
-        Ok(Decision::Admitted(account.window.standing(now, reservation.limits)))
+        Ok(Decision::Admitted(account.window.status(now, reservation.limits)))
     }
 
-    async fn settle(&self, reservation: &Reservation, tokens: u64) -> Result<Standing, LimiterUnavailable> {
+    async fn settle(
+        &self,
+        reservation: &Reservation,
+        tokens: u64,
+    ) -> Result<RateLimitStatus, LimiterUnavailable> {
         Ok(self.close(reservation, Some(tokens)))
     }
 
-    async fn release(&self, reservation: &Reservation) -> Result<Standing, LimiterUnavailable> {
+    async fn release(&self, reservation: &Reservation) -> Result<RateLimitStatus, LimiterUnavailable> {
         Ok(self.close(reservation, None))
     }
 
-    async fn standing(&self, account: AccountId, limits: RateLimits) -> Result<Standing, LimiterUnavailable> {
+    async fn status(
+        &self,
+        account: AccountId,
+        limits: RateLimits,
+    ) -> Result<RateLimitStatus, LimiterUnavailable> {
         let (mut shard, now) = self.lock(account);
         match shard.accounts.get_mut(&account) {
-            Some(account) => Ok(account.window.standing(now, limits)),
-            None => Ok(Window::default().standing(now, limits)),
+            Some(account) => Ok(account.window.status(now, limits)),
+            None => Ok(Window::default().status(now, limits)),
         }
     }
 

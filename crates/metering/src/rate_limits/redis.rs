@@ -12,7 +12,7 @@ use ::redis::{
 };
 use async_trait::async_trait;
 use chancery_domain::{
-    AccountId, Amount, Clock, ENTRY_SPAN, EXACT_ENTRIES, RateLimits, Refusal, Standing, WINDOW,
+    AccountId, Amount, Clock, ENTRY_SPAN, EXACT_ENTRIES, RateLimitStatus, RateLimits, Refusal, WINDOW,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ pub struct RedisLimiter {
     link: Link,
     reserve: Script,
     settle: Script,
-    standing: Script,
+    status: Script,
     time: Time,
 }
 
@@ -52,7 +52,7 @@ impl RedisLimiter {
             link: Link::new(place.clone(), clock),
             reserve: script(include_str!("lua/reserve.lua")),
             settle: script(include_str!("lua/settle.lua")),
-            standing: script(include_str!("lua/standing.lua")),
+            status: script(include_str!("lua/status.lua")),
             time: Time::Servers,
         }
     }
@@ -87,11 +87,11 @@ impl RedisLimiter {
         &self,
         reservation: &Reservation,
         used_tokens: Option<u64>,
-    ) -> Result<Standing, LimiterUnavailable> {
+    ) -> Result<RateLimitStatus, LimiterUnavailable> {
         let mut call = self.settle.prepare_invoke();
         call.key(window_key(reservation.account)).key(reservation_key(reservation));
         call.arg(self.time()).arg(used_tokens.map_or_else(String::new, |tokens| tokens.to_string()));
-        self.link.invoke(&call).await.map(|numbers| standing(reservation.limits, numbers))
+        self.link.invoke(&call).await.map(|numbers| status(reservation.limits, numbers))
     }
 }
 
@@ -104,11 +104,11 @@ fn reservation_key(reservation: &Reservation) -> String {
     format!("{}:{}", window_key(reservation.account), reservation.request_id)
 }
 
-fn standing(
+fn status(
     limits: RateLimits,
     (requests, tokens, next_leaves_us, all_left_us): (u64, u64, u64, u64),
-) -> Standing {
-    Standing {
+) -> RateLimitStatus {
+    RateLimitStatus {
         limits,
         used: Amount { requests, tokens },
         next_leaves: Duration::from_micros(next_leaves_us),
@@ -125,33 +125,41 @@ impl Limiter for RedisLimiter {
         call.arg(self.time()).arg(reservation.tokens).arg(limits.requests_per_min).arg(limits.tokens_per_min);
         let (is_admitted, requests_wait_us, tokens_wait_us, requests, tokens, next_leaves_us, all_left_us) =
             self.link.invoke(&call).await?;
-        let standing = standing(limits, (requests, tokens, next_leaves_us, all_left_us));
+        let status = status(limits, (requests, tokens, next_leaves_us, all_left_us));
         Ok(match is_admitted {
-            true => Decision::Admitted(standing),
+            true => Decision::Admitted(status),
             false => Decision::Refused(Refusal {
-                standing,
+                status,
                 requests_wait: Duration::from_micros(requests_wait_us),
                 tokens_wait: Duration::from_micros(tokens_wait_us),
             }),
         })
     }
 
-    async fn settle(&self, reservation: &Reservation, tokens: u64) -> Result<Standing, LimiterUnavailable> {
+    async fn settle(
+        &self,
+        reservation: &Reservation,
+        tokens: u64,
+    ) -> Result<RateLimitStatus, LimiterUnavailable> {
         self.close(reservation, Some(tokens)).await
     }
 
-    async fn release(&self, reservation: &Reservation) -> Result<Standing, LimiterUnavailable> {
+    async fn release(&self, reservation: &Reservation) -> Result<RateLimitStatus, LimiterUnavailable> {
         self.close(reservation, None).await
     }
 
-    async fn standing(&self, account: AccountId, limits: RateLimits) -> Result<Standing, LimiterUnavailable> {
-        let mut call = self.standing.prepare_invoke();
+    async fn status(
+        &self,
+        account: AccountId,
+        limits: RateLimits,
+    ) -> Result<RateLimitStatus, LimiterUnavailable> {
+        let mut call = self.status.prepare_invoke();
         call.key(window_key(account)).arg(self.time());
-        self.link.invoke(&call).await.map(|numbers| standing(limits, numbers))
+        self.link.invoke(&call).await.map(|numbers| status(limits, numbers))
     }
 
     async fn ping(&self) -> Result<(), LimiterUnavailable> {
-        let mut call = self.standing.prepare_invoke();
+        let mut call = self.status.prepare_invoke();
         // No account has this number, so there is no such window; but the script has run.
         call.key(window_key(AccountId(0))).arg(self.time());
         self.link.invoke::<Vec<u64>>(&call).await.map(drop)

@@ -10,7 +10,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 async fn used(firm: &Firm) -> Amount {
-    firm.meter.standing(firm.caller).await.unwrap().used
+    firm.meter.rate_limit_status(firm.caller).await.unwrap().used
 }
 
 /// The same caller with other limits, as after `account limits`.
@@ -35,10 +35,10 @@ async fn a_running_request_counts_in_full_and_a_settled_one_with_what_it_used() 
     assert_eq!(used(&firm).await, Amount { requests: 1, tokens: 56 });
     go.send(()).unwrap();
     let reply = call.await.unwrap().unwrap();
-    let standing = reply.standing.unwrap();
-    assert_eq!(standing.used, Amount { requests: 1, tokens: 11 });
-    assert_eq!(standing.limits, firm.caller.limits);
-    assert_eq!(used(&firm).await, standing.used);
+    let status = reply.rate_limit_status.unwrap();
+    assert_eq!(status.used, Amount { requests: 1, tokens: 11 });
+    assert_eq!(status.limits, firm.caller.limits);
+    assert_eq!(used(&firm).await, status.used);
 }
 
 #[tokio::test]

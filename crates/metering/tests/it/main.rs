@@ -9,11 +9,9 @@
 mod activity;
 mod admission;
 mod authentication;
-mod databases;
-mod idempotency;
 mod protocol;
+mod replays;
 mod spending;
-mod verification;
 mod without_redis;
 
 use chancery_domain::{

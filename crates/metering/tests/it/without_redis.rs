@@ -24,7 +24,7 @@ fn reservation(tokens: u64) -> Reservation {
 }
 
 async fn used(limiter: &dyn Limiter) -> Amount {
-    limiter.standing(ACCOUNT, LIMITS).await.unwrap().used
+    limiter.status(ACCOUNT, LIMITS).await.unwrap().used
 }
 
 /// Asks again until the limiter answers, as the next callers do.
@@ -57,8 +57,8 @@ async fn a_killed_redis_admits_nothing_and_has_forgotten_nothing_when_it_is_back
     redis.start_again();
     back(limiter.as_ref()).await;
     assert_eq!(used(limiter.as_ref()).await, Amount { requests: 1, tokens: 100 });
-    let standing = limiter.settle(&before, 40).await.unwrap();
-    assert_eq!(standing.used, Amount { requests: 1, tokens: 40 });
+    let status = limiter.settle(&before, 40).await.unwrap();
+    assert_eq!(status.used, Amount { requests: 1, tokens: 40 });
 }
 
 #[tokio::test]
@@ -85,8 +85,8 @@ async fn closed_connections_and_forgotten_scripts_cost_no_request() {
         let reservation = reservation(10);
         assert!(matches!(limiter.reserve(&reservation).await.unwrap(), Decision::Admitted(_)));
         redis.command(&["client", "kill", "type", "normal"]);
-        let standing = limiter.settle(&reservation, 1).await.unwrap();
-        assert_eq!(standing.used, Amount { requests: round, tokens: round });
+        let status = limiter.settle(&reservation, 1).await.unwrap();
+        assert_eq!(status.used, Amount { requests: round, tokens: round });
     }
 }
 
@@ -98,7 +98,7 @@ async fn without_redis_the_engine_is_not_asked() {
     let (id, request) = firm.new_request();
     let refused = firm.meter.generate(call(firm.caller, id, request)).await.unwrap_err();
     assert!(matches!(refused, MeterError::Limiter(_)), "{refused}");
-    assert!(firm.meter.standing(firm.caller).await.is_none());
+    assert!(firm.meter.rate_limit_status(firm.caller).await.is_none());
 }
 
 #[tokio::test]
@@ -118,17 +118,17 @@ async fn a_reply_is_given_though_redis_is_gone_when_it_is_ready() {
     redis.kill();
     go.send(()).unwrap();
     let reply = call.await.unwrap().unwrap();
-    assert_eq!((reply.output_tokens, reply.standing), (5, None));
+    assert_eq!((reply.output_tokens, reply.rate_limit_status), (5, None));
     assert_eq!(firm.rows().await, [(6, 5, "complete")]);
     // Nobody could say that it used less, so it counts with all that it might have used.
     redis.start_again();
-    let mut standing = None;
-    while standing.is_none() {
+    let mut status = None;
+    while status.is_none() {
         // The limiter waits a moment, by the firm's clock, before it connects again.
         firm.clock.advance(REDIS_RECONNECT_PAUSE);
-        standing = firm.meter.standing(firm.caller).await;
+        status = firm.meter.rate_limit_status(firm.caller).await;
     }
-    assert_eq!(standing.unwrap().used, Amount { requests: 1, tokens: 56 });
+    assert_eq!(status.unwrap().used, Amount { requests: 1, tokens: 56 });
 }
 
 /// How many scripts have run.
@@ -155,5 +155,8 @@ async fn a_caller_who_hangs_up_while_redis_is_asked_leaves_nothing_reserved() {
     while scripts_run(&redis) < before + 2 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(firm.meter.standing(firm.caller).await.unwrap().used, Amount { requests: 1, tokens: 11 });
+    assert_eq!(
+        firm.meter.rate_limit_status(firm.caller).await.unwrap().used,
+        Amount { requests: 1, tokens: 11 }
+    );
 }

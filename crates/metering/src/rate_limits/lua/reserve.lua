@@ -1,12 +1,12 @@
 -- KEYS[2] is the reservation; ARGV: time, tokens asked for, requests per minute, tokens per minute.
--- Gives whether it is admitted, the waits for requests and for tokens, and the standing.
+-- Gives whether it is admitted, the waits for requests and for tokens, and the status.
 -- A request that has its reservation keeps it: a node that lost the answer asks again.
 
 local asked = tonumber(ARGV[2])
 local requests_limit, tokens_limit = tonumber(ARGV[3]), tonumber(ARGV[4])
 
 if held(KEYS[2]) then
-    return { 1, 0, 0, standing() }
+    return { 1, 0, 0, status() }
 end
 
 if requests + 1 > requests_limit or tokens + asked > tokens_limit then
@@ -26,7 +26,7 @@ if requests + 1 > requests_limit or tokens + asked > tokens_limit then
     end
     -- Otherwise the next refusal would correct the clock anew, and time would stand still for as long as all are refused.
     if correction ~= stored_correction then save() end
-    return { 0, requests_wait, tokens_wait, standing() }
+    return { 0, requests_wait, tokens_wait, status() }
 end
 
 if count < EXACT_ENTRIES or now - newest.from >= ENTRY_SPAN_US then
@@ -40,4 +40,4 @@ requests, tokens = requests + 1, tokens + asked
 save()
 write(first + count - 1, newest)
 redis.call('SET', KEYS[2], struct.pack('<ddd', first + count - 1, asked, newest.from), 'PX', KEPT_MS)
-return { 1, 0, 0, standing() }
+return { 1, 0, 0, status() }

@@ -1,4 +1,4 @@
--- KEYS[2] is the reservation; ARGV: time, and the tokens used, or nothing to take the request back. Gives the standing.
+-- KEYS[2] is the reservation; ARGV: time, and the tokens used, or nothing to take the request back. Gives the status.
 -- The reservation is gone afterwards, so that settling it again changes nothing.
 
 local used = tonumber(ARGV[2])
@@ -14,4 +14,4 @@ if number then
     save()
 end
 redis.call('DEL', KEYS[2])
-return { standing() }
+return { status() }

@@ -103,7 +103,7 @@ local function held(reservation_key)
 end
 
 -- Requests, tokens, and until the oldest and the newest entry leave.
-local function standing()
+local function status()
     if count == 0 then return requests, tokens, 0, 0 end
     return requests, tokens, oldest.to + WINDOW_US - now, newest.to + WINDOW_US - now
 end

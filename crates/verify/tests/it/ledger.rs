@@ -1,13 +1,12 @@
 //! What `verify_ledger` finds when somebody changes the ledger behind Chancery's back, on both databases.
 
 use crate::databases::{Database, Kind};
-use crate::new_key;
 use chancery_domain::{
     AccountId, ApiKey, Fingerprint, HowEnded, IdempotencyKey, KeyId, Nanos, OsRandomness, Prices, RateLimits,
     RequestId, TokenPrice, UnixMillis, UsageRow,
 };
-use chancery_metering::{Verification, verify_ledger};
-use chancery_store::{Claim, Claimed, KeptReply, NewAccount, Settlement, Store};
+use chancery_store::{Claim, Claimed, KeptReply, NewAccount, NewKey, Settlement, Store};
+use chancery_verify::{LedgerVerification, verify_ledger};
 use std::sync::Arc;
 
 const NOON: i64 = 1_794_744_000_000;
@@ -36,7 +35,10 @@ async fn ledger(database: &Database) -> (AccountId, KeyId) {
     let limits = RateLimits { requests_per_min: 1, tokens_per_min: 1 };
     let new = NewAccount { name: "A".parse().unwrap(), limits, created_at: UnixMillis(0) };
     let account = store.create_account(new).await.unwrap().id;
-    let key = store.create_key(new_key(&ApiKey::generate(&OsRandomness), Some(account))).await.unwrap().id;
+    let (key, created_at) = (ApiKey::generate(&OsRandomness), UnixMillis(0));
+    let (prefix, hash, label) = (key.prefix(), key.hash(), String::new());
+    let new = NewKey { prefix, hash, label, account: Some(account), created_at };
+    let key = store.create_key(new).await.unwrap().id;
     settle(&store, 0..20, (account, key)).await;
     store.close().await;
     let store = chancery_store::open(&database.url()).await.unwrap();
@@ -67,7 +69,7 @@ async fn kept_reply(store: &Arc<dyn Store>, row: &UsageRow) -> KeptReply {
     KeptReply { key, output_text: "A ledger is a book.".to_owned(), cached_tokens: 0, expires_at }
 }
 
-async fn verified(database: &Database) -> Verification {
+async fn verified(database: &Database) -> LedgerVerification {
     let store = chancery_store::open(&database.url()).await.unwrap();
     let found = verify_ledger(store.as_ref(), |_| {}).await.unwrap();
     store.close().await;
@@ -79,9 +81,9 @@ async fn findings_after(kind: Kind, change: &str) -> Vec<String> {
     let database = Database::create(kind).await;
     ledger(&database).await;
     let sound = verified(&database).await;
-    assert_eq!((sound.findings, sound.total.requests, sound.chains.len()), (vec![], 25, 2));
+    assert_eq!((sound.findings.told, sound.total.requests, sound.chains.len()), (vec![], 25, 2));
     database.change_behind_the_back(change).await;
-    let found = verified(&database).await.findings;
+    let found = verified(&database).await.findings.told;
     found
 }
 
@@ -226,7 +228,7 @@ async fn a_ledger_that_is_being_written_is_sound_at_every_moment() {
         let mut readings = 0;
         while !writing.is_finished() {
             let found = verify_ledger(store.as_ref(), |_| {}).await.unwrap();
-            assert_eq!(found.findings, Vec::<String>::new(), "{kind:?}, reading {readings}");
+            assert_eq!(found.findings.told, Vec::<String>::new(), "{kind:?}, reading {readings}");
             readings += 1;
         }
         writing.await.unwrap();

@@ -19,7 +19,7 @@ impl Database {
     pub async fn create(kind: Kind) -> Self {
         match kind {
             Kind::Sqlite => Self::Sqlite(tempfile::tempdir().unwrap()),
-            Kind::Postgres => Self::Postgres(PostgresDatabase::create("metering")),
+            Kind::Postgres => Self::Postgres(PostgresDatabase::create("verify")),
         }
     }
 

@@ -96,7 +96,7 @@ async fn a_replay_is_the_first_reply_and_is_neither_run_nor_billed() {
     firm.clock.advance(Duration::from_secs(3600));
     for _ in 0..3 {
         let again = send(&firm).await.unwrap();
-        assert_eq!(again, Reply { is_replay: true, standing: None, ..first.clone() });
+        assert_eq!(again, Reply { is_replay: true, rate_limit_status: None, ..first.clone() });
     }
     assert_eq!((runs.load(Ordering::SeqCst), firm.rows().await), (1, vec![(6, 5, "complete")]));
 }
@@ -108,7 +108,7 @@ async fn a_replayed_stream_tells_its_beginning_its_text_and_its_end() {
     for is_replay in [false, true] {
         let mut running = firm.meter.stream(keyed(&firm)).await.unwrap();
         let beginning = running.beginning().clone();
-        assert_eq!((beginning.is_replay, beginning.standing.is_none()), (is_replay, is_replay));
+        assert_eq!((beginning.is_replay, beginning.rate_limit_status.is_none()), (is_replay, is_replay));
         let mut text = String::new();
         let reply = loop {
             match running.next().await {
@@ -165,8 +165,8 @@ async fn however_many_race_under_one_key_one_runs_and_the_others_are_told_or_get
     }
     assert_eq!((ran, replayed + told), (1, 49));
     assert_eq!(firm.rows().await, [(6, 5, "complete")]);
-    let standing = firm.meter.standing(firm.caller).await.unwrap();
-    assert_eq!((standing.used.requests, standing.used.tokens), (1, 11), "losers count nothing");
+    let status = firm.meter.rate_limit_status(firm.caller).await.unwrap();
+    assert_eq!((status.used.requests, status.used.tokens), (1, 11), "losers count nothing");
 }
 
 #[tokio::test]
@@ -191,7 +191,7 @@ async fn a_replay_takes_nothing_of_any_limit() {
     }
     firm.clock.advance(Duration::from_secs(120));
     assert!(send(&firm).await.unwrap().is_replay);
-    assert_eq!(firm.meter.standing(firm.caller).await.unwrap().used.requests, 0);
+    assert_eq!(firm.meter.rate_limit_status(firm.caller).await.unwrap().used.requests, 0);
 }
 
 #[tokio::test]

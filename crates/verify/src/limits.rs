@@ -3,11 +3,18 @@
 //! has of the last minute must be in the account's window too, which may hold more (running work, and work that was
 //! not billed). Only a store that other processes can ask can be checked; a server's own memory cannot.
 
-use crate::limits::{VERIFY_PAGE_ROWS, VERIFY_WINDOW_MARGIN};
-use crate::{Limiter, MeterError};
+use crate::VerifyError;
 use chancery_domain::{AccountId, Amount, RequestId, UnixMillis, WINDOW};
+use chancery_metering::Limiter;
 use chancery_store::Store;
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Rows that are read at once.
+const PAGE_ROWS: u32 = 1_000;
+
+/// How far clocks may be apart, and a check may take, when the limits are held against the ledger's last minute.
+const WINDOW_MARGIN: Duration = Duration::from_secs(15);
 
 /// How many accounts have rows of the last minute, and what differs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,12 +27,12 @@ pub async fn verify_limits(
     store: &dyn Store,
     limiter: &dyn Limiter,
     now: UnixMillis,
-) -> Result<LimitVerification, MeterError> {
+) -> Result<LimitVerification, VerifyError> {
     let billed = billed_lately(store, now).await?;
     let mut findings = Vec::new();
     for account in store.list_accounts().await? {
         let Some(billed) = billed.get(&account.id) else { continue };
-        let counted = limiter.standing(account.id, account.limits).await?.used;
+        let counted = limiter.status(account.id, account.limits).await?.used;
         if counted.requests < billed.requests || counted.tokens < billed.tokens {
             findings.push(format!(
                 "limits: account {}: the ledger has {} requests with {} tokens of the last minute, and the limits' store counts {} with {}",
@@ -40,14 +47,14 @@ pub async fn verify_limits(
 async fn billed_lately(
     store: &dyn Store,
     now: UnixMillis,
-) -> Result<BTreeMap<AccountId, Amount>, MeterError> {
-    let millis = |duration: std::time::Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
-    let since = UnixMillis(now.0 - millis(WINDOW - VERIFY_WINDOW_MARGIN));
+) -> Result<BTreeMap<AccountId, Amount>, VerifyError> {
+    let millis = |duration: Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
+    let since = UnixMillis(now.0 - millis(WINDOW - WINDOW_MARGIN));
     let mut billed: BTreeMap<AccountId, Amount> = BTreeMap::new();
     // An id has the time at which its request came in, which is before it is admitted.
     let mut last = RequestId::first_at(UnixMillis(since.0 - millis(WINDOW)));
     loop {
-        let page = store.ledger_rows(Some(&last), VERIFY_PAGE_ROWS).await?;
+        let page = store.ledger_rows(Some(&last), PAGE_ROWS).await?;
         let Some(end) = page.last() else { return Ok(billed) };
         last = end.request_id.clone();
         for row in page.iter().filter(|row| row.at >= since) {

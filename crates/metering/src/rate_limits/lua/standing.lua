@@ -1,3 +1,0 @@
--- Gives the standing; writes nothing.
-
-return { standing() }

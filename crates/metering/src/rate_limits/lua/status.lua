@@ -1,0 +1,3 @@
+-- Gives the status; writes nothing.
+
+return { status() }
