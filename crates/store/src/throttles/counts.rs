@@ -1,91 +1,133 @@
-//! The queries that count attempts. Counting is one statement, so that however many come at once, each gets a number of
-//! its own and no two get the last one that is allowed. Past the bound nothing is written: denying must cost less than
-//! asking. A count that lies farther ahead than it could, created while a clock was wrong, is over.
+//! The one statement that counts, for the portal and the identity provider alike: however many come at once, each gets a number
+//! of its own and no two get the last one that is allowed. Past the limit nothing is written: denying must cost less than
+//! asking. It decides as `chancery_domain::Throttle::count` does.
 
-use crate::db::{COMMAND_WAIT, FromRow, HasDb, Row, query};
-use crate::{Attempt, Attempts, Counted, StoreError};
-use chancery_domain::{TokenHash, UnixMillis};
+use crate::db::{COMMAND_WAIT, Conn, FromRow, HasDb, Query, Row, query};
+use crate::{StoreError, Throttles};
+use chancery_domain::{ThrottleCount, ThrottleDecision, ThrottleExpiry, ThrottleKey, UnixMillis};
 
-impl FromRow for Counted {
+impl FromRow for ThrottleCount {
     fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        let attempts: i64 = row.get("attempts")?;
+        let count: i64 = row.get("count")?;
         Ok(Self {
-            attempts: u32::try_from(attempts).unwrap_or(u32::MAX),
-            forgotten_at: UnixMillis(row.get("forgotten_at_ms")?),
+            count: u32::try_from(count).unwrap_or(u32::MAX),
+            expires_at: UnixMillis(row.get("expires_at_ms")?),
         })
     }
 }
 
-/// By how much the clocks of nodes may differ before a count of one is over for another.
-const CLOCK_SKEW_MS: i64 = 60_000;
-
-/// `$5` is the latest end that a count can have.
-const COUNT: &str = "INSERT INTO attempts AS a (key_hash, attempts, forgotten_at_ms) VALUES ($1, 1, $3) \
+/// Adds `$2` unless that is more than `$6`. What ended by `$3`, or ends after `$5`, is over. `$7`: with this one all get a new
+/// end. In PostgreSQL the row is locked until the transaction ends, even where nothing is added.
+const ADD: &str = "INSERT INTO throttles AS t (key_hash, count, expires_at_ms) VALUES ($1, $2, $4) \
     ON CONFLICT (key_hash) DO UPDATE SET \
-    attempts = CASE WHEN a.forgotten_at_ms <= $2 OR a.forgotten_at_ms > $5 THEN 1 ELSE a.attempts + 1 END, \
-    forgotten_at_ms = CASE WHEN a.forgotten_at_ms <= $2 OR a.forgotten_at_ms > $5 THEN $3 ELSE a.forgotten_at_ms END \
-    WHERE a.attempts < $4 OR a.forgotten_at_ms <= $2 OR a.forgotten_at_ms > $5 \
-    RETURNING attempts, forgotten_at_ms";
-const FIND: &str = "SELECT attempts, forgotten_at_ms FROM attempts \
-    WHERE key_hash = $1 AND forgotten_at_ms > $2 AND forgotten_at_ms <= $3";
-const TAKE_BACK: &str = "UPDATE attempts SET attempts = attempts - 1 WHERE key_hash = $1 AND attempts > 0";
-const DELETE_KEY: &str = "DELETE FROM attempts WHERE key_hash = $1";
-const DELETE_EXPIRED: &str = "DELETE FROM attempts WHERE key_hash IN \
-    (SELECT key_hash FROM attempts WHERE forgotten_at_ms <= $1 LIMIT $2) AND forgotten_at_ms <= $1";
+    count = CASE WHEN t.expires_at_ms <= $3 OR t.expires_at_ms > $5 THEN $2 ELSE t.count + $2 END, \
+    expires_at_ms = CASE WHEN t.expires_at_ms <= $3 OR t.expires_at_ms > $5 OR $7 THEN $4 ELSE t.expires_at_ms END \
+    WHERE t.count + $2 <= $6 OR t.expires_at_ms <= $3 OR t.expires_at_ms > $5 \
+    RETURNING count, expires_at_ms";
+const FIND: &str = "SELECT count, expires_at_ms FROM throttles \
+    WHERE key_hash = $1 AND expires_at_ms > $2 AND expires_at_ms <= $3";
+const REFUND: &str = "UPDATE throttles SET count = CASE WHEN count > $2 THEN count - $2 ELSE 0 END \
+    WHERE key_hash = $1 AND count > 0";
+const RESET: &str = "DELETE FROM throttles WHERE key_hash = $1";
+/// The time is compared once more at the end, for somebody may count meanwhile.
+const DELETE_EXPIRED: &str = "DELETE FROM throttles WHERE key_hash IN \
+    (SELECT key_hash FROM throttles WHERE expires_at_ms <= $1 LIMIT $2) AND expires_at_ms <= $1";
+
+fn find(key: ThrottleKey<'_>, now: UnixMillis) -> Query<'static> {
+    let latest = key.throttle().latest_expiry(now);
+    query(FIND).bind(key.hash().0.to_vec()).bind(now.0).bind(latest.0)
+}
+
+fn add_one(key: ThrottleKey<'_>, now: UnixMillis) -> Query<'static> {
+    let throttle = key.throttle();
+    query(ADD)
+        .bind(key.hash().0.to_vec())
+        .bind(1_i64)
+        .bind(now.0)
+        .bind(throttle.expires_at(now).0)
+        .bind(throttle.latest_expiry(now).0)
+        .bind(i64::from(throttle.limit))
+        .bind(throttle.expiry == ThrottleExpiry::AfterLast)
+}
+
+/// The limit is reached. Should what counted be gone already, the next one may try.
+fn denied(key: ThrottleKey<'_>, found: Option<ThrottleCount>, now: UnixMillis) -> ThrottleDecision {
+    let limit = key.throttle().limit;
+    ThrottleDecision::Denied(found.unwrap_or(ThrottleCount { count: limit, expires_at: now }))
+}
+
+/// What counts now, locked until the transaction ends. Adds nothing, and what it writes for that is over at once.
+pub(crate) async fn lock(
+    conn: &mut Conn<'_>,
+    key: ThrottleKey<'_>,
+    now: UnixMillis,
+) -> Result<ThrottleCount, sqlx::Error> {
+    let add_none = query(ADD)
+        .bind(key.hash().0.to_vec())
+        .bind(0_i64)
+        .bind(now.0)
+        .bind(now.0)
+        .bind(key.throttle().latest_expiry(now).0)
+        .bind(i64::MAX)
+        .bind(false);
+    add_none.fetch_one(conn).await
+}
+
+/// Counts one more, unless the limit is reached, and gives what counts then.
+pub(crate) async fn count(
+    conn: &mut Conn<'_>,
+    key: ThrottleKey<'_>,
+    now: UnixMillis,
+) -> Result<ThrottleDecision, sqlx::Error> {
+    match add_one(key, now).fetch_optional(conn).await? {
+        Some(counted) => Ok(ThrottleDecision::Allowed(counted)),
+        None => Ok(denied(key, find(key, now).fetch_optional(conn).await?, now)),
+    }
+}
+
+pub(crate) fn refund(key: ThrottleKey<'_>, amount: i64) -> Query<'static> {
+    query(REFUND).bind(key.hash().0.to_vec()).bind(amount)
+}
 
 #[async_trait::async_trait]
-impl<S: HasDb> Attempts for S {
-    async fn count_attempt(
+impl<S: HasDb> Throttles for S {
+    async fn count_throttle(
         &self,
-        key: TokenHash,
-        most: u32,
+        key: ThrottleKey<'_>,
         now: UnixMillis,
-        forgotten_at: UnixMillis,
-    ) -> Result<Attempt, StoreError> {
-        if let Some(counted) = self.attempts(key, now, forgotten_at).await?
-            && counted.attempts >= most
+    ) -> Result<ThrottleDecision, StoreError> {
+        if let Some(current) = self.throttle_count(key, now).await?
+            && key.throttle().left(current) == 0
         {
-            return Ok(Attempt::Over(counted));
+            return Ok(ThrottleDecision::Denied(current));
         }
-        let count = query(COUNT)
-            .bind(key.0.as_slice())
-            .bind(now.0)
-            .bind(forgotten_at.0)
-            .bind(i64::from(most))
-            .bind(forgotten_at.0.saturating_add(CLOCK_SKEW_MS));
-        let counted: Vec<Counted> = self.db().write_returning(count, COMMAND_WAIT).await?;
+        let counted: Vec<ThrottleCount> = self.db().write_returning(add_one(key, now), COMMAND_WAIT).await?;
         match counted.into_iter().next() {
-            Some(counted) => Ok(Attempt::Within(counted)),
-            // Others took the last ones meanwhile. Should their count be gone already, the next one may try.
-            None => {
-                let counted = self.attempts(key, now, forgotten_at).await?;
-                Ok(Attempt::Over(counted.unwrap_or(Counted { attempts: most, forgotten_at: now })))
-            }
+            Some(counted) => Ok(ThrottleDecision::Allowed(counted)),
+            // Others took the last ones meanwhile.
+            None => Ok(denied(key, self.throttle_count(key, now).await?, now)),
         }
     }
 
-    async fn attempts(
+    async fn throttle_count(
         &self,
-        key: TokenHash,
+        key: ThrottleKey<'_>,
         now: UnixMillis,
-        forgotten_at: UnixMillis,
-    ) -> Result<Option<Counted>, StoreError> {
-        let find =
-            query(FIND).bind(key.0.as_slice()).bind(now.0).bind(forgotten_at.0.saturating_add(CLOCK_SKEW_MS));
-        Ok(self.db().fetch_optional(find).await?)
+    ) -> Result<Option<ThrottleCount>, StoreError> {
+        Ok(self.db().fetch_optional(find(key, now)).await?)
     }
 
-    async fn take_back_attempt(&self, key: TokenHash) -> Result<(), StoreError> {
-        self.db().execute(query(TAKE_BACK).bind(key.0.as_slice()), COMMAND_WAIT).await?;
+    async fn refund_throttle(&self, key: ThrottleKey<'_>) -> Result<(), StoreError> {
+        self.db().execute(refund(key, 1), COMMAND_WAIT).await?;
         Ok(())
     }
 
-    async fn forget_attempts(&self, key: TokenHash) -> Result<(), StoreError> {
-        self.db().execute(query(DELETE_KEY).bind(key.0.as_slice()), COMMAND_WAIT).await?;
+    async fn reset_throttle(&self, key: ThrottleKey<'_>) -> Result<(), StoreError> {
+        self.db().execute(query(RESET).bind(key.hash().0.to_vec()), COMMAND_WAIT).await?;
         Ok(())
     }
 
-    async fn forget_old_attempts(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError> {
+    async fn delete_expired_throttles(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError> {
         let delete = query(DELETE_EXPIRED).bind(now.0).bind(i64::from(limit));
         Ok(self.db().execute(delete, COMMAND_WAIT).await?)
     }
