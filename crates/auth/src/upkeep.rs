@@ -1,4 +1,4 @@
-//! Removes what is over, a little at a time: sessions, proofs and counts of tries; and looks after what clients hold.
+//! Removes what is over, a little at a time: sessions, proofs and counts of attempts; and looks after what clients hold.
 
 use crate::limits::{SESSION_TIMES, TIDYING_BATCH, TIDYING_PAUSE};
 use crate::{Provider, protocol_upkeep};
@@ -24,6 +24,6 @@ async fn tidy(provider: &Provider) -> Result<(), StoreError> {
         >= u64::from(TIDYING_BATCH)
     {}
     while store.forget_old_proofs(now, TIDYING_BATCH).await? >= u64::from(TIDYING_BATCH) {}
-    while store.forget_old_attempts(now, TIDYING_BATCH).await? >= u64::from(TIDYING_BATCH) {}
+    while store.delete_expired_throttles(now, TIDYING_BATCH).await? >= u64::from(TIDYING_BATCH) {}
     protocol_upkeep(provider).await
 }

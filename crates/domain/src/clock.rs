@@ -10,6 +10,10 @@ use std::time::{Duration, Instant};
 pub struct UnixMillis(pub i64);
 
 impl UnixMillis {
+    pub fn after(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(i64::try_from(span.as_millis()).unwrap_or(i64::MAX)))
+    }
+
     /// ISO 8601 in UTC with milliseconds, as logs and JSON show it.
     pub fn to_iso(self) -> String {
         match jiff::Timestamp::from_millisecond(self.0) {

@@ -38,6 +38,15 @@ impl EmailAddress {
         &self.0
     }
 
+    /// The address that attempts are counted for: `maya+anything@` reaches the mailbox of `maya@`.
+    pub fn mailbox(&self) -> String {
+        let Some((local, domain)) = self.0.rsplit_once('@') else { return self.0.clone() };
+        match local.split_once('+') {
+            Some((name, _)) if !name.is_empty() => format!("{name}@{domain}"),
+            _ => self.0.clone(),
+        }
+    }
+
     /// The same domain, not one below it.
     pub fn is_at(&self, domain: &CompanyDomain) -> bool {
         self.0.rsplit_once('@').is_some_and(|(_, own)| own == domain.0)

@@ -28,6 +28,7 @@ mod session;
 mod suggestion;
 mod tax;
 mod text;
+mod throttle;
 mod token;
 mod usage;
 
@@ -71,5 +72,11 @@ pub use session::{Session, SessionId, SessionTimes};
 pub use suggestion::nearest;
 pub use tax::{TaxRate, TaxRateError};
 pub use text::{Bounds, Lines, TextError};
+pub use throttle::{
+    CodeCounts, CodeEmailDenied, CodeOwner, EMAIL_MEMORY, EMAIL_PAUSE, FAILED_EMAIL_PAUSE,
+    MAX_EMAILS_PER_IDENTITY, MAX_EMAILS_PER_MAILBOX, MAX_EMAILS_PER_SIGN_IN, MAX_WRONG_CODES,
+    MAX_WRONG_CODES_PER_MAILBOX, Throttle, ThrottleCount, ThrottleDecision, ThrottleExpiry, ThrottleKey,
+    WRONG_CODE_MEMORY,
+};
 pub use token::{MailCode, SecretToken, TokenHash};
 pub use usage::{HowEnded, UsageRow};

@@ -33,8 +33,10 @@ pub(crate) async fn tidy(portal: &Portal) -> Result<u64, StoreError> {
         let sessions =
             portal.store.forget_ended_sessions(portal.settings.session_times, now, STEP_ROWS).await?;
         let sign_ins = portal.store.forget_old_sign_ins(now, STEP_ROWS, MAX_SIGN_INS).await?;
-        forgotten += sessions + sign_ins;
-        if sessions + sign_ins < u64::from(STEP_ROWS) {
+        let throttles = portal.store.delete_expired_throttles(now, STEP_ROWS).await?;
+        let step = sessions + sign_ins + throttles;
+        forgotten += step;
+        if step < u64::from(STEP_ROWS) {
             break;
         }
     }

@@ -54,7 +54,7 @@ pub use provider::types::{
     ProviderSession, ProviderSessions, Redeemed, SigningKey, SigningKeys,
 };
 pub use secrets::types::SharedSecrets;
-pub use throttles::types::{Attempt, Attempts, Counted};
+pub use throttles::types::Throttles;
 pub use traits::Store;
 
 pub use accounts::keys::{KeyLabelError, MAX_KEY_LABEL_CHARS, key_label};
@@ -64,13 +64,17 @@ pub use db::sqlite::SqliteStore;
 pub use db::url::DatabaseUrl;
 pub use leases::lease::LEASE;
 pub use ledger::usage::{DayUsage, UsageBy, UsageByError, UsageGroup, UsageQuery, UsageSum, UsageTotals};
-pub use people::email_codes::{
-    CODE_PAUSE, CODE_TRIES_MEMORY, CODES_MEMORY, FAILED_LETTER_PAUSE, MAX_CODE_TRIES,
-    MAX_CODE_TRIES_PER_MAILBOX, MAX_CODES_PER_IDENTITY, MAX_CODES_PER_MAILBOX, MAX_CODES_PER_SIGN_IN,
-};
 pub use people::sessions::MAX_SESSIONS_PER_PERSON;
 pub use people::sign_ins::MAX_SIGN_INS;
 pub use transfer::{MoveSource, MoveStep, MoveTarget, MovedTable, Steps};
+
+/// Under the names that the portal still imports from here.
+pub use chancery_domain::{
+    EMAIL_MEMORY as CODES_MEMORY, EMAIL_PAUSE as CODE_PAUSE, FAILED_EMAIL_PAUSE as FAILED_LETTER_PAUSE,
+    MAX_EMAILS_PER_IDENTITY as MAX_CODES_PER_IDENTITY, MAX_EMAILS_PER_MAILBOX as MAX_CODES_PER_MAILBOX,
+    MAX_EMAILS_PER_SIGN_IN as MAX_CODES_PER_SIGN_IN, MAX_WRONG_CODES as MAX_CODE_TRIES,
+    MAX_WRONG_CODES_PER_MAILBOX as MAX_CODE_TRIES_PER_MAILBOX, WRONG_CODE_MEMORY as CODE_TRIES_MEMORY,
+};
 
 use std::sync::Arc;
 

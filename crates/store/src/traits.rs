@@ -1,9 +1,9 @@
 //! Everything that is stored, in one object that can be shared.
 
 use crate::{
-    AccountDesk, Accounts, Attempts, Audit, ClientRecords, Grants, Health, IdempotencyKeys, Invoices, Keys,
-    Leases, Ledger, MailboxProofs, Months, People, ProviderAccounts, ProviderSessions, Sessions,
-    SharedSecrets, SignIns, SigningKeys, Spending, UsageReports,
+    AccountDesk, Accounts, Audit, ClientRecords, Grants, Health, IdempotencyKeys, Invoices, Keys, Leases,
+    Ledger, MailboxProofs, Months, People, ProviderAccounts, ProviderSessions, Sessions, SharedSecrets,
+    SignIns, SigningKeys, Spending, Throttles, UsageReports,
 };
 
 /// Everything that is kept, in one object that can be shared.
@@ -21,7 +21,7 @@ pub trait Store:
     + ProviderAccounts
     + ProviderSessions
     + MailboxProofs
-    + Attempts
+    + Throttles
     + Grants
     + SigningKeys
     + SharedSecrets
@@ -48,7 +48,7 @@ impl<T> Store for T where
         + ProviderAccounts
         + ProviderSessions
         + MailboxProofs
-        + Attempts
+        + Throttles
         + Grants
         + SigningKeys
         + SharedSecrets

@@ -7,7 +7,7 @@ use super::mailbox_proof::{CodeTry, Errand, UnderWay, gone, under_way};
 use super::place::Place;
 use super::sign_in::{NEW_PASSWORD_NOTICE, NEW_PASSWORD_NOTICE_LASTS, unhashed};
 use super::sign_up_code::{NOT_A_CODE, wrong_code};
-use super::throttle::{self, Tried};
+use super::throttle;
 use crate::limits::MIN_PASSWORD_CHARS;
 use crate::passwords::{self, NewPassword};
 use crate::signed_in::{SESSION_COOKIE, see_other, with_return_to};
@@ -17,7 +17,7 @@ use axum::Extension;
 use axum::extract::{ConnectInfo, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
-use chancery_domain::{EmailAddress, EventOrigin, Identity, MailCode, RequestId};
+use chancery_domain::{EmailAddress, EventOrigin, Identity, MailCode, RequestId, ThrottleKey};
 use chancery_store::ProviderAccount;
 use chancery_web::{ErrorPage, page};
 use serde::Deserialize;
@@ -110,8 +110,9 @@ pub(crate) async fn send(
     let (ip, at) = (Some(peer.ip().to_canonical()), provider.clock.now());
     end_portal_sessions(&provider, &account, &EventOrigin { ip, at, request_id }).await;
     // Whoever was locked out by somebody else's guesses is in again.
-    for tried in Tried::password(email, place).into_iter().filter(|tried| !matches!(tried, Tried::From(_))) {
-        throttle::forget(&provider, tried).await?;
+    let [_per_subnet, of_address @ ..] = ThrottleKey::password(email, place.0);
+    for key in of_address {
+        throttle::reset(&provider, key).await?;
     }
     letters::send_in_background(&provider, email.clone(), |to, _| Some(letters::password_changed(to)));
     let mut response = see_other(&with_return_to("/sign-in", &under_way.proof.return_to));

@@ -1,10 +1,10 @@
 //! What the provider writes to people: plain ASCII, short lines, and in a letter with a code no other six digits. No letter
 //! has a link to press with a code in it, because a person who is used to those is a person who can be fished.
 
-use super::throttle::{self, Tried};
+use super::throttle;
 use crate::Provider;
 use crate::limits::{CODE_LASTS, LETTER_PATIENCE, LETTERS_AT_ONCE};
-use chancery_domain::{EmailAddress, MailCode};
+use chancery_domain::{EmailAddress, MailCode, ThrottleKey};
 use chancery_mail::Letter;
 use chancery_store::ProviderAccount;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ pub(crate) fn tell_of_lockout(provider: &Arc<Provider>, email: EmailAddress) {
                 return;
             }
         }
-        if throttle::take_turn(&provider, &[Tried::LockoutLetterTo(&email)]).await.is_ok() {
+        if throttle::take_turn(&provider, &[ThrottleKey::LockoutEmail(&email)]).await.is_ok() {
             send(&provider, &too_many_tries(email)).await;
         }
     });

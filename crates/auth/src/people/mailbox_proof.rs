@@ -12,11 +12,11 @@
 
 use super::letters;
 use super::place::Place;
-use super::throttle::{self, Tried};
+use super::throttle;
 use crate::limits::{CODE_LASTS, CODES_PER_PROOF, RESEND_PAUSE};
 use crate::{Provider, refused};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use chancery_domain::{EmailAddress, LocalPath, MailCode, SecretToken, TokenHash, UnixMillis};
+use chancery_domain::{EmailAddress, LocalPath, MailCode, SecretToken, ThrottleKey, TokenHash, UnixMillis};
 use chancery_store::{MailboxProof, MailedCode, PasswordHash, ProofPurpose};
 use chancery_web::{Cookie, ErrorPage, SentCookie, sent_cookie};
 use std::sync::Arc;
@@ -59,8 +59,8 @@ pub(crate) async fn ask_for_letter(
     place: Place,
     email: &EmailAddress,
 ) -> Result<(), ErrorPage> {
-    throttle::check(provider, &Tried::codes_of(email, place)).await?;
-    throttle::count(provider, Some(place), &Tried::letter(email, place)).await
+    throttle::check(provider, &ThrottleKey::codes(email, place.0)).await?;
+    throttle::count(provider, Some(place), &ThrottleKey::email_with_code(email, place.0)).await
 }
 
 /// Begins a proof and has its letter sent. Gives the browser's cookie.
@@ -164,12 +164,14 @@ impl UnderWay {
         typed: &MailCode,
     ) -> Result<CodeTry, ErrorPage> {
         let email = &self.proof.email;
-        let all = Tried::code(self.token.hash(), email, place);
+        let all = ThrottleKey::code(self.token.hash(), email, place.0);
         let turn = throttle::take_turn(provider, &all).await?;
         if self.proof.code.hash.matches(&self.token.hash_with(typed.reveal())) {
-            throttle::forget(provider, Tried::CodeOfFrom(email, place)).await?;
-            for tried in all.into_iter().filter(|tried| !matches!(tried, Tried::CodeOfFrom(..))) {
-                throttle::take_back(provider, tried).await?;
+            for key in all {
+                match key {
+                    ThrottleKey::CodePerAddressAndSubnet(..) => throttle::reset(provider, key).await?,
+                    _ => throttle::refund(provider, key).await?,
+                }
             }
             return Ok(CodeTry::Right);
         }
@@ -180,7 +182,7 @@ impl UnderWay {
         let (token, code) = self.keys();
         provider.store.take_proof(token, code).await.map_err(|error| refused(&error))?;
         // Where only the proof's own tries are used up, there is nothing to wait for.
-        match throttle::check(provider, &Tried::codes_of(email, place)).await {
+        match throttle::check(provider, &ThrottleKey::codes(email, place.0)).await {
             Ok(()) => Err(gone(self.errand)),
             Err(refusal) => Err(refusal
                 .next_link(self.errand.start(), "Start again later")

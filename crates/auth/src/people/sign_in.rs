@@ -3,7 +3,7 @@
 
 use super::form::{Onward, Posted, Problems, local_path, read_email};
 use super::place::Place;
-use super::throttle::{self, Tried};
+use super::throttle;
 use crate::passwords::{self, HashingError};
 use crate::protocol::login_hint;
 use crate::signed_in::{begin_session, refuse_two_sessions, see_other};
@@ -12,7 +12,7 @@ use askama::Template;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
-use chancery_domain::{EmailAddress, LocalPath};
+use chancery_domain::{EmailAddress, LocalPath, ThrottleKey};
 use chancery_store::ProviderAccount;
 use chancery_web::{Cookie, ErrorPage, SentCookie, page, sent_cookie};
 use serde::Deserialize;
@@ -111,16 +111,17 @@ async fn check_password(
     email: &EmailAddress,
     password: &str,
 ) -> Result<Option<ProviderAccount>, ErrorPage> {
-    let turn = throttle::take_turn(provider, &Tried::password(email, place)).await?;
+    let turn = throttle::take_turn(provider, &ThrottleKey::password(email, place.0)).await?;
     let account = provider.store.provider_account_with_email(email).await.map_err(|error| refused(&error))?;
     let kept = account.as_ref().map(|account| &account.password_hash);
     if !passwords::is_right(password, kept).await.map_err(|error| unhashed(&error))? {
         turn.was_wrong(provider, place);
         return Ok(None);
     }
-    throttle::forget(provider, Tried::PasswordOfFrom(email, place)).await?;
-    for tried in [Tried::From(place), Tried::PasswordOf(email), Tried::PasswordOfInADay(email)] {
-        throttle::take_back(provider, tried).await?;
+    let [per_subnet, per_address_and_subnet, per_address, per_day] = ThrottleKey::password(email, place.0);
+    throttle::reset(provider, per_address_and_subnet).await?;
+    for key in [per_subnet, per_address, per_day] {
+        throttle::refund(provider, key).await?;
     }
     Ok(account)
 }

@@ -8,13 +8,13 @@ use super::jwks::keys_failed;
 use super::limits::{ACCESS_TOKEN_LIFE, CODE_LIFE, MAX_FORM_BYTES};
 use super::parameters::{FormFlaw, Parameters, form_text};
 use super::signing_keys::{after, key_ring};
-use crate::people::throttle::{self, Tried};
+use crate::people::throttle;
 use crate::signed_in::{SignedInAccount, signed_in, to_sign_in};
 use crate::{Provider, refused};
 use axum::extract::{RawQuery, Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use chancery_domain::{SecretToken, UnixMillis};
+use chancery_domain::{SecretToken, ThrottleKey, UnixMillis};
 use chancery_store::{Grant, NewCode};
 use chancery_web::ErrorPage;
 use std::sync::Arc;
@@ -174,7 +174,8 @@ pub(super) async fn give_code(
     request: &AuthorizationRequest,
     signed_in: &SignedInAccount,
 ) -> Result<Response, ErrorPage> {
-    throttle::count(provider, None, &[Tried::CodeForApplicationOf(&signed_in.account.subject)]).await?;
+    let key = ThrottleKey::AuthorizationCodePerAccount(&signed_in.account.subject);
+    throttle::count(provider, None, &[key]).await?;
     let now = provider.clock.now();
     let code = SecretToken::generate(provider.randomness.as_ref());
     let expires_at = after(now, CODE_LIFE);

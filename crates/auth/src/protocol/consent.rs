@@ -6,14 +6,14 @@ use super::authorize::{bad_form, give_code};
 use super::limits::CONSENT_PAGE_LIFE;
 use super::parameters::Parameters;
 use super::signing_keys::after;
-use crate::people::throttle::{self, Tried};
+use crate::people::throttle;
 use crate::signed_in::{SignedInAccount, see_other, session_token, signed_in};
 use crate::{Provider, refused};
 use askama::Template;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use chancery_domain::SecretToken;
+use chancery_domain::{SecretToken, ThrottleKey};
 use chancery_store::{Consent, ConsentQuestion};
 use chancery_web::{ErrorPage, page};
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub(super) async fn ask(
     let client = provider.settings.client(&request.client_id).ok_or_else(stale)?;
     let session = session_token(headers).ok_or_else(stale)?.hash();
     let subject = &signed_in.account.subject;
-    throttle::count(provider, None, &[Tried::ConsentQuestionOf(subject)]).await?;
+    throttle::count(provider, None, &[ThrottleKey::ConsentPagePerAccount(subject)]).await?;
     let token = SecretToken::generate(provider.randomness.as_ref());
     let question = ConsentQuestion {
         subject: subject.clone(),

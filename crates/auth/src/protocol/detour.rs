@@ -7,11 +7,10 @@ use super::signing_keys::after;
 use crate::{Provider, refused};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use chancery_domain::{SecretToken, TokenHash, UnixMillis};
-use chancery_store::Attempt;
+use chancery_domain::{SecretToken, ThrottleDecision, ThrottleKey, UnixMillis};
 use chancery_web::ErrorPage;
 use hmac::{Hmac, KeyInit, Mac};
-use sha2::{Digest, Sha256};
+use sha2::Sha256;
 
 const SECRET_NAME: &str = "authorize-detour";
 
@@ -48,10 +47,8 @@ pub(super) async fn use_up(
     now: UnixMillis,
 ) -> Result<bool, ErrorPage> {
     let mark = request.detour.as_deref().unwrap_or_default();
-    let key = Sha256::new().chain_update(SECRET_NAME).chain_update([0]).chain_update(mark).finalize();
-    let forgotten_at = after(now, SIGN_IN_DETOUR);
-    let used = provider.store.count_attempt(TokenHash(key.into()), 1, now, forgotten_at).await;
-    Ok(matches!(used.map_err(|error| refused(&error))?, Attempt::Within(_)))
+    let used = provider.store.count_throttle(ThrottleKey::SignInDetour(mark), now).await;
+    Ok(matches!(used.map_err(|error| refused(&error))?, ThrottleDecision::Allowed(_)))
 }
 
 /// Over the whole request, as it is without a mark.

@@ -1,5 +1,6 @@
 //! Every bound of the protocol: lives of what is given out, and sizes of what is taken in.
 
+use chancery_domain::Throttle;
 use std::time::Duration;
 
 /// From the redirect until the application has exchanged it.
@@ -14,7 +15,8 @@ pub(crate) const ID_TOKEN_LIFE: Duration = Duration::from_secs(60 * 60);
 pub(crate) const CONSENT_PAGE_LIFE: Duration = Duration::from_secs(60 * 60);
 
 /// How long the way to a sign-in and back may take, mailbox proof and all.
-pub(crate) const SIGN_IN_DETOUR: Duration = Duration::from_secs(60 * 60);
+/// A mark is known for as long, so that it is of use once.
+pub(crate) const SIGN_IN_DETOUR: Duration = Throttle::SIGN_IN_DETOUR.window;
 
 /// How long a key signs before the next one takes over.
 pub(crate) const KEY_SIGNS_FOR: Duration = Duration::from_secs(30 * 24 * 60 * 60);

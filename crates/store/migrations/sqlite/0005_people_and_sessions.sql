@@ -57,15 +57,3 @@ CREATE TABLE half_sign_ins (
 
 CREATE INDEX half_sign_ins_identity ON half_sign_ins (issuer, subject);
 CREATE INDEX half_sign_ins_expiry ON half_sign_ins (code_expires_at_ms);
-
--- Wrong codes of one identity, and letters to it, over all its sign-ins. Both are forgotten after their time. The issuer
--- 'mailbox' is nobody's: its rows count for an address, whichever identities claim it.
-CREATE TABLE code_counts (
-    issuer                TEXT    NOT NULL,
-    subject               TEXT    NOT NULL,
-    wrong_tries           INTEGER NOT NULL,
-    tries_forgotten_at_ms INTEGER NOT NULL,
-    codes_sent            INTEGER NOT NULL,
-    codes_forgotten_at_ms INTEGER NOT NULL,
-    PRIMARY KEY (issuer, subject)
-) STRICT, WITHOUT ROWID;

@@ -39,11 +39,12 @@ CREATE TABLE mailbox_proofs (
 CREATE INDEX mailbox_proofs_email ON mailbox_proofs (email);
 CREATE INDEX mailbox_proofs_expiry ON mailbox_proofs (code_expires_at_ms);
 
--- How often something was tried; what, by whom or with which address, only a hash says.
-CREATE TABLE attempts (
-    key_hash        BLOB    NOT NULL PRIMARY KEY CHECK (length(key_hash) = 32),
-    attempts        INTEGER NOT NULL,
-    forgotten_at_ms INTEGER NOT NULL
+-- How often something was tried at the portal and at the identity provider, and until when that counts; what, by whom or with
+-- which address, only a hash says.
+CREATE TABLE throttles (
+    key_hash      BLOB    NOT NULL PRIMARY KEY CHECK (length(key_hash) = 32),
+    count         INTEGER NOT NULL,
+    expires_at_ms INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX attempts_expiry ON attempts (forgotten_at_ms);
+CREATE INDEX throttles_expiry ON throttles (expires_at_ms);

@@ -1,55 +1,30 @@
 //! Sign-ins that wait for a code from an email.
 //!
-//! Codes are guessed at by whoever knows a password, so wrong ones, and emails, are counted for the identity over all its
-//! sign-ins. Every step with a code is one transaction:
+//! How many codes may be wrong, and how many emails go out, is the policy of `chancery_domain::CodeCounts`. Every step with a
+//! code is one transaction:
 //!
-//! 1. It locks the identity's row of counts, and then the mailbox's, so that of many who try at once each sees what the one
-//!    before has left. The mailbox is counted too, with larger bounds, because a provider that verifies no addresses lets
-//!    anybody create any number of identities that claim one mailbox.
+//! 1. It locks the counts of the identity and of its mailbox, so that of many who try at once each sees what the one before has
+//!    left.
 //! 2. It reads the sign-in (again), compares, and counts what was wrong. The last wrong code that is allowed deletes all
 //!    sign-ins of the identity, or of the mailbox, and until the wrong codes expire none is begun.
-//! 3. A right code forgives the wrong ones of its own sign-in and no others: somebody who guesses in another browser gains
+//! 3. A right code refunds the wrong ones of its own sign-in and no others: somebody who guesses in another browser gains
 //!    nothing by the owner's coming in.
 //!
 //! An email is counted before it is sent (`next_email`), and its code is in force when the mail server has taken it (`sent`):
 //! until then the one before is. An email that could not be sent is no longer counted (`refund_email`).
 
 use crate::db::{Conn, FromRow, Query, Row, corrupt, query};
+use crate::throttles::counts as throttles;
 use crate::{CodeSending, CodeTry, HalfSignIn, MailedCode};
-use chancery_domain::{Identity, LocalPath, TokenHash, UnixMillis};
-use std::time::Duration;
-
-/// Wrong codes of one identity, over all its sign-ins, after which they are all deleted.
-pub const MAX_CODE_TRIES: u32 = 5;
-
-/// Wrong codes for one mailbox, over all identities that claim it, after which all its sign-ins are deleted.
-pub const MAX_CODE_TRIES_PER_MAILBOX: u32 = 20;
-
-/// How long after the last wrong code they expire, and so how long an identity that used them up is locked out.
-pub const CODE_TRIES_MEMORY: Duration = Duration::from_secs(15 * 60);
-
-/// Between two emails of one sign-in; longer than a mail server may take for one.
-pub const CODE_PAUSE: Duration = Duration::from_secs(30);
-
-/// Between an email that the mail server did not take and the next one.
-pub const FAILED_LETTER_PAUSE: Duration = Duration::from_secs(5);
-
-/// Emails of one sign-in, the first included.
-pub const MAX_CODES_PER_SIGN_IN: u32 = 5;
-
-/// Emails to one identity within `CODES_MEMORY`, unless one of their codes was used.
-pub const MAX_CODES_PER_IDENTITY: u32 = 30;
-
-/// Emails to one mailbox within `CODES_MEMORY`, over all identities that claim it.
-pub const MAX_CODES_PER_MAILBOX: u32 = 60;
-
-pub const CODES_MEMORY: Duration = Duration::from_secs(60 * 60);
+use chancery_domain::{
+    CodeCounts, CodeEmailDenied, CodeOwner, EMAIL_PAUSE, FAILED_EMAIL_PAUSE, Identity, LocalPath,
+    MAX_EMAILS_PER_SIGN_IN, ThrottleDecision, TokenHash, UnixMillis,
+};
 
 /// What the table says of a sign-in beside what its owner sees.
 struct Pending {
     half: HalfSignIn,
     wrong_tries: i64,
-    codes_sent: i64,
     next_email_at: UnixMillis,
 }
 
@@ -58,7 +33,6 @@ impl FromRow for Pending {
         Ok(Self {
             half: HalfSignIn::from_row(row)?,
             wrong_tries: row.get("wrong_tries")?,
-            codes_sent: row.get("codes_sent")?,
             next_email_at: UnixMillis(row.get("next_letter_at_ms")?),
         })
     }
@@ -96,126 +70,21 @@ impl FromRow for MailedCode {
         Ok(Self {
             hash: TokenHash(hash),
             expires_at: UnixMillis(row.get("code_expires_at_ms")?),
-            sent: u32::try_from(sent).unwrap_or(u32::MAX),
+            sent: u32::try_from(sent.max(0)).unwrap_or(u32::MAX),
             sent_at: UnixMillis(last_sent_at_ms.unwrap_or(0)),
         })
     }
 }
 
-/// All of one identity, or of one mailbox.
-struct Counts {
-    wrong_tries: i64,
-    tries_forgotten_at_ms: i64,
-    codes_sent: i64,
-    codes_forgotten_at_ms: i64,
-}
-
-impl FromRow for Counts {
-    fn from_row(row: &Row) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            wrong_tries: row.get("wrong_tries")?,
-            tries_forgotten_at_ms: row.get("tries_forgotten_at_ms")?,
-            codes_sent: row.get("codes_sent")?,
-            codes_forgotten_at_ms: row.get("codes_forgotten_at_ms")?,
-        })
-    }
-}
-
-impl Counts {
-    /// What has expired counts no more.
-    fn at(self, now: UnixMillis) -> Self {
-        let wrong_tries = if self.tries_forgotten_at_ms > now.0 { self.wrong_tries } else { 0 };
-        let is_window_open = self.codes_forgotten_at_ms > now.0;
-        Self {
-            wrong_tries,
-            codes_sent: if is_window_open { self.codes_sent } else { 0 },
-            codes_forgotten_at_ms: match is_window_open {
-                true => self.codes_forgotten_at_ms,
-                false => after(now, CODES_MEMORY),
-            },
-            ..self
+impl From<CodeEmailDenied> for CodeSending {
+    fn from(denied: CodeEmailDenied) -> Self {
+        match denied {
+            CodeEmailDenied::LockedOut { until } => Self::NoTriesLeft { until },
+            CodeEmailDenied::TooMany { until } => Self::TooMany { until },
         }
     }
-
-    fn may_send(&self, bounds: Bounds) -> CodeSending {
-        if self.wrong_tries >= bounds.tries {
-            return CodeSending::NoTriesLeft { until: UnixMillis(self.tries_forgotten_at_ms) };
-        }
-        if self.codes_sent >= bounds.codes {
-            return CodeSending::TooMany { until: UnixMillis(self.codes_forgotten_at_ms) };
-        }
-        CodeSending::Yes
-    }
-
-    fn count_wrong(&mut self, now: UnixMillis) {
-        self.wrong_tries += 1;
-        self.tries_forgotten_at_ms = after(now, CODE_TRIES_MEMORY);
-    }
 }
 
-#[derive(Clone, Copy)]
-struct Bounds {
-    tries: i64,
-    codes: i64,
-}
-
-const IDENTITY_BOUNDS: Bounds = Bounds { tries: MAX_CODE_TRIES as i64, codes: MAX_CODES_PER_IDENTITY as i64 };
-const MAILBOX_BOUNDS: Bounds =
-    Bounds { tries: MAX_CODE_TRIES_PER_MAILBOX as i64, codes: MAX_CODES_PER_MAILBOX as i64 };
-
-/// What counts for one sign-in.
-struct BothCounts {
-    identity: Counts,
-    mailbox: Counts,
-}
-
-impl BothCounts {
-    /// Whether one more email may go out; counts it if so.
-    fn send(&mut self) -> CodeSending {
-        for (counts, bounds) in [(&self.identity, IDENTITY_BOUNDS), (&self.mailbox, MAILBOX_BOUNDS)] {
-            match counts.may_send(bounds) {
-                CodeSending::Yes => {}
-                denied => return denied,
-            }
-        }
-        self.identity.codes_sent += 1;
-        self.mailbox.codes_sent += 1;
-        CodeSending::Yes
-    }
-
-    fn refund_email(&mut self) {
-        for counts in [&mut self.identity, &mut self.mailbox] {
-            counts.codes_sent = (counts.codes_sent - 1).max(0);
-        }
-    }
-
-    /// By a right code of a sign-in with so many wrong ones.
-    fn forgive(&mut self, wrong_tries: i64) {
-        for counts in [&mut self.identity, &mut self.mailbox] {
-            counts.wrong_tries = (counts.wrong_tries - wrong_tries).max(0);
-            counts.codes_sent = 0;
-        }
-    }
-
-    fn tries_left(&self) -> i64 {
-        let left = |counts: &Counts, bounds: Bounds| bounds.tries - counts.wrong_tries;
-        left(&self.identity, IDENTITY_BOUNDS).min(left(&self.mailbox, MAILBOX_BOUNDS)).max(0)
-    }
-}
-
-/// The name of a mailbox's counts. No provider's issuer is this: theirs are URLs.
-const MAILBOX: &str = "mailbox";
-
-fn after(now: UnixMillis, span: Duration) -> i64 {
-    now.0.saturating_add(i64::try_from(span.as_millis()).unwrap_or(i64::MAX))
-}
-
-/// Gives the row as it is, and locks it until the transaction ends.
-const LOCK_COUNTS: &str = "INSERT INTO code_counts AS c (issuer, subject, wrong_tries, tries_forgotten_at_ms, codes_sent, \
-    codes_forgotten_at_ms) VALUES ($1, $2, 0, 0, 0, 0) ON CONFLICT (issuer, subject) DO UPDATE SET wrong_tries = c.wrong_tries \
-    RETURNING wrong_tries, tries_forgotten_at_ms, codes_sent, codes_forgotten_at_ms";
-const SET_COUNTS: &str = "UPDATE code_counts SET wrong_tries = $3, tries_forgotten_at_ms = $4, codes_sent = $5, \
-    codes_forgotten_at_ms = $6 WHERE issuer = $1 AND subject = $2";
 const BEGIN: &str = "INSERT INTO half_sign_ins (token_hash, issuer, subject, email, return_to, code_hash, \
     code_expires_at_ms, wrong_tries, codes_sent, last_sent_at_ms, next_letter_at_ms) \
     VALUES ($1, $2, $3, $4, $5, $6, $7, 0, 1, NULL, $8)";
@@ -231,10 +100,6 @@ const DELETE_OF_IDENTITY: &str = "DELETE FROM half_sign_ins WHERE issuer = $1 AN
 const DELETE_OF_MAILBOX: &str = "DELETE FROM half_sign_ins WHERE email = $1";
 pub(super) const DELETE_EXPIRED: &str = "DELETE FROM half_sign_ins WHERE token_hash IN \
     (SELECT token_hash FROM half_sign_ins WHERE code_expires_at_ms <= $1 LIMIT $2)";
-/// The times are compared once more at the end, for somebody may count meanwhile.
-pub(super) const DELETE_COUNTS: &str = "DELETE FROM code_counts WHERE (issuer, subject) IN (SELECT issuer, subject FROM code_counts \
-    WHERE tries_forgotten_at_ms <= $1 AND codes_forgotten_at_ms <= $1 LIMIT $2) \
-    AND tries_forgotten_at_ms <= $1 AND codes_forgotten_at_ms <= $1";
 
 pub(super) fn find(token: &TokenHash, now: UnixMillis) -> Query<'_> {
     query(FIND).bind(token.0.as_slice()).bind(now.0)
@@ -256,10 +121,9 @@ pub(super) async fn begin(
     half: &HalfSignIn,
     now: UnixMillis,
 ) -> Result<CodeSending, sqlx::Error> {
-    let mut counts = lock_both(conn, half, now).await?;
-    let sending = counts.send();
+    let counts = lock_counts(conn, half, now).await?;
+    let sending = count_email(conn, half, &counts, now).await?;
     if sending == CodeSending::Yes {
-        set_both(conn, half, &counts).await?;
         let begin = query(BEGIN)
             .bind(token.0.as_slice())
             .bind(half.identity.issuer.as_str())
@@ -268,7 +132,7 @@ pub(super) async fn begin(
             .bind(half.return_to.as_str())
             .bind(half.code.hash.0.as_slice())
             .bind(half.code.expires_at.0)
-            .bind(after(now, CODE_PAUSE));
+            .bind(now.after(EMAIL_PAUSE).0);
         begin.execute(conn).await?;
     }
     Ok(sending)
@@ -279,19 +143,18 @@ pub(super) async fn next_email(
     token: &TokenHash,
     now: UnixMillis,
 ) -> Result<CodeSending, sqlx::Error> {
-    let Some((pending, mut counts)) = lock_pending(conn, token, now).await? else {
+    let Some((pending, counts)) = lock_pending(conn, token, now).await? else {
         return Ok(CodeSending::Gone);
     };
-    if pending.codes_sent >= i64::from(MAX_CODES_PER_SIGN_IN) {
+    if pending.half.code.sent >= MAX_EMAILS_PER_SIGN_IN {
         return Ok(CodeSending::NoMore);
     }
     if pending.next_email_at > now {
         return Ok(CodeSending::NotBefore(pending.next_email_at));
     }
-    let sending = counts.send();
+    let sending = count_email(conn, &pending.half, &counts, now).await?;
     if sending == CodeSending::Yes {
-        set_both(conn, &pending.half, &counts).await?;
-        count_email(conn, token, 1, after(now, CODE_PAUSE)).await?;
+        set_next_email(conn, token, 1, now.after(EMAIL_PAUSE)).await?;
     }
     Ok(sending)
 }
@@ -302,10 +165,11 @@ pub(super) async fn refund_email(
     token: &TokenHash,
     now: UnixMillis,
 ) -> Result<(), sqlx::Error> {
-    let Some((pending, mut counts)) = lock_pending(conn, token, now).await? else { return Ok(()) };
-    counts.refund_email();
-    set_both(conn, &pending.half, &counts).await?;
-    count_email(conn, token, -1, after(now, FAILED_LETTER_PAUSE)).await
+    let Some((pending, _)) = lock_pending(conn, token, now).await? else { return Ok(()) };
+    for key in owner(&pending.half).emails() {
+        throttles::refund(key, 1).execute(conn).await?;
+    }
+    set_next_email(conn, token, -1, now.after(FAILED_EMAIL_PAUSE)).await
 }
 
 /// With the identity whose code it was not, if it was wrong.
@@ -320,26 +184,36 @@ pub(super) async fn try_code(
     };
     let Pending { half, wrong_tries, .. } = pending;
     // A sign-in that was begun just before the last wrong code of another.
-    if counts.tries_left() == 0 {
+    if counts.codes_left() == 0 {
         delete_all(conn, &half, &counts).await?;
         return Ok((CodeTry::Destroyed { half, is_news: false }, None));
     }
     if half.code.hash.matches(typed) {
-        counts.forgive(wrong_tries);
-        set_both(conn, &half, &counts).await?;
+        for key in owner(&half).wrong_codes() {
+            throttles::refund(key, wrong_tries).execute(conn).await?;
+        }
+        for key in owner(&half).emails() {
+            throttles::refund(key, i64::MAX).execute(conn).await?;
+        }
         query(END).bind(token.0.as_slice()).execute(conn).await?;
         return Ok((CodeTry::Right(half), None));
     }
-    counts.identity.count_wrong(now);
-    counts.mailbox.count_wrong(now);
-    set_both(conn, &half, &counts).await?;
+    for (key, count) in owner(&half).wrong_codes().into_iter().zip(&mut counts.wrong_codes) {
+        let (ThrottleDecision::Allowed(counted) | ThrottleDecision::Denied(counted)) =
+            throttles::count(conn, key, now).await?;
+        *count = counted;
+    }
     let identity = Some(half.identity.clone());
-    if counts.tries_left() == 0 {
+    if counts.codes_left() == 0 {
         delete_all(conn, &half, &counts).await?;
         return Ok((CodeTry::Destroyed { half, is_news: true }, identity));
     }
     query(COUNT_WRONG).bind(token.0.as_slice()).execute(conn).await?;
-    Ok((CodeTry::Wrong { left: u32::try_from(counts.tries_left()).unwrap_or(0) }, identity))
+    Ok((CodeTry::Wrong { left: counts.codes_left() }, identity))
+}
+
+fn owner(half: &HalfSignIn) -> CodeOwner<'_> {
+    CodeOwner { identity: &half.identity, mailbox: &half.email }
 }
 
 /// The sign-in and the counts for it. The counts are locked first, by everybody: two who lock one thing each and wait for the
@@ -349,59 +223,64 @@ async fn lock_pending(
     conn: &mut Conn<'_>,
     token: &TokenHash,
     now: UnixMillis,
-) -> Result<Option<(Pending, BothCounts)>, sqlx::Error> {
+) -> Result<Option<(Pending, CodeCounts)>, sqlx::Error> {
     let seen: Option<HalfSignIn> = find(token, now).fetch_optional(conn).await?;
     let Some(seen) = seen else { return Ok(None) };
-    let counts = lock_both(conn, &seen, now).await?;
+    let counts = lock_counts(conn, &seen, now).await?;
     let pending: Option<Pending> = find(token, now).fetch_optional(conn).await?;
     Ok(pending.map(|pending| (pending, counts)))
 }
 
 /// Everybody locks the identity's before the mailbox's.
-async fn lock_both(
+async fn lock_counts(
     conn: &mut Conn<'_>,
     half: &HalfSignIn,
     now: UnixMillis,
-) -> Result<BothCounts, sqlx::Error> {
-    let Identity { issuer, subject } = &half.identity;
-    let identity: Counts =
-        query(LOCK_COUNTS).bind(issuer.as_str()).bind(subject.as_str()).fetch_one(conn).await?;
-    let mailbox: Counts = query(LOCK_COUNTS).bind(MAILBOX).bind(half.email.as_str()).fetch_one(conn).await?;
-    Ok(BothCounts { identity: identity.at(now), mailbox: mailbox.at(now) })
+) -> Result<CodeCounts, sqlx::Error> {
+    let [wrong_of_identity, wrong_of_mailbox] = owner(half).wrong_codes();
+    let [emails_of_identity, emails_of_mailbox] = owner(half).emails();
+    Ok(CodeCounts {
+        wrong_codes: [
+            throttles::lock(conn, wrong_of_identity, now).await?,
+            throttles::lock(conn, wrong_of_mailbox, now).await?,
+        ],
+        emails: [
+            throttles::lock(conn, emails_of_identity, now).await?,
+            throttles::lock(conn, emails_of_mailbox, now).await?,
+        ],
+    })
 }
 
-async fn set_both(conn: &mut Conn<'_>, half: &HalfSignIn, counts: &BothCounts) -> Result<(), sqlx::Error> {
-    let Identity { issuer, subject } = &half.identity;
-    for (issuer, subject, counts) in [
-        (issuer.as_str(), subject.as_str(), &counts.identity),
-        (MAILBOX, half.email.as_str(), &counts.mailbox),
-    ] {
-        let set = query(SET_COUNTS)
-            .bind(issuer)
-            .bind(subject)
-            .bind(counts.wrong_tries)
-            .bind(counts.tries_forgotten_at_ms)
-            .bind(counts.codes_sent)
-            .bind(counts.codes_forgotten_at_ms);
-        set.execute(conn).await?;
-    }
-    Ok(())
-}
-
+/// Whether one more email may go out; counts it if so.
 async fn count_email(
+    conn: &mut Conn<'_>,
+    half: &HalfSignIn,
+    counts: &CodeCounts,
+    now: UnixMillis,
+) -> Result<CodeSending, sqlx::Error> {
+    if let Err(denied) = counts.may_send() {
+        return Ok(denied.into());
+    }
+    for key in owner(half).emails() {
+        throttles::count(conn, key, now).await?;
+    }
+    Ok(CodeSending::Yes)
+}
+
+async fn set_next_email(
     conn: &mut Conn<'_>,
     token: &TokenHash,
     more: i64,
-    next_at_ms: i64,
+    next_at: UnixMillis,
 ) -> Result<(), sqlx::Error> {
-    query(COUNT_EMAIL).bind(token.0.as_slice()).bind(more).bind(next_at_ms).execute(conn).await?;
+    query(COUNT_EMAIL).bind(token.0.as_slice()).bind(more).bind(next_at.0).execute(conn).await?;
     Ok(())
 }
 
-async fn delete_all(conn: &mut Conn<'_>, half: &HalfSignIn, counts: &BothCounts) -> Result<(), sqlx::Error> {
+async fn delete_all(conn: &mut Conn<'_>, half: &HalfSignIn, counts: &CodeCounts) -> Result<(), sqlx::Error> {
     let Identity { issuer, subject } = &half.identity;
     query(DELETE_OF_IDENTITY).bind(issuer.as_str()).bind(subject.as_str()).execute(conn).await?;
-    if counts.mailbox.wrong_tries >= MAILBOX_BOUNDS.tries {
+    if counts.codes_left_for_mailbox() == 0 {
         query(DELETE_OF_MAILBOX).bind(half.email.as_str()).execute(conn).await?;
     }
     Ok(())

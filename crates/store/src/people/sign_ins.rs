@@ -1,4 +1,4 @@
-//! The queries about sign-ins under way. What counts for their codes is in `email_codes`.
+//! The queries about sign-ins under way. Those that wait for a code are in `email_codes`.
 
 use super::email_codes;
 use super::rows::lock_identity;
@@ -134,7 +134,7 @@ impl<S: HasAudit> SignIns for S {
 
     async fn forget_old_sign_ins(&self, now: UnixMillis, limit: u32, keep: u32) -> Result<u64, StoreError> {
         let mut deleted = 0;
-        let expired = [DELETE_EXPIRED, email_codes::DELETE_EXPIRED, email_codes::DELETE_COUNTS];
+        let expired = [DELETE_EXPIRED, email_codes::DELETE_EXPIRED];
         for (sql, bound) in
             expired.map(|sql| (sql, now.0)).into_iter().chain([(DELETE_TOO_MANY, i64::from(keep))])
         {

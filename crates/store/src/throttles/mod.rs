@@ -1,4 +1,4 @@
-//! Counted attempts.
+//! Counts of what may be tried only so often. The bounds are in `chancery_domain`.
 
-pub(crate) mod attempts;
+pub(crate) mod counts;
 pub(crate) mod types;

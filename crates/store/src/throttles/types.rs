@@ -1,52 +1,31 @@
-//! Counted attempts as the provider sees them.
+//! Throttles as the portal and the identity provider see them.
 
 use crate::StoreError;
 use async_trait::async_trait;
-use chancery_domain::{TokenHash, UnixMillis};
+use chancery_domain::{ThrottleCount, ThrottleDecision, ThrottleKey, UnixMillis};
 
-/// How often something was tried, and until when that counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counted {
-    pub attempts: u32,
-    pub forgotten_at: UnixMillis,
-}
-
-/// What came of counting one more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attempt {
-    /// With this one.
-    Within(Counted),
-    /// There were as many as there may be; this one was not counted.
-    Over(Counted),
-}
-
-/// Counts what may be tried only so often in a while. The key is a hash, so that nothing tells what was typed.
+/// Decides as `chancery_domain::Throttle` does, however many come at once.
 #[async_trait]
-pub trait Attempts: Send + Sync + 'static {
-    /// Counts one more, unless there are `most` already, and says how many there are. The first one decides when all of
-    /// them are forgotten.
-    async fn count_attempt(
+pub trait Throttles: Send + Sync + 'static {
+    /// Counts one more, unless the limit is reached.
+    async fn count_throttle(
         &self,
-        key: TokenHash,
-        most: u32,
+        key: ThrottleKey<'_>,
         now: UnixMillis,
-        forgotten_at: UnixMillis,
-    ) -> Result<Attempt, StoreError>;
+    ) -> Result<ThrottleDecision, StoreError>;
 
-    /// `forgotten_at` is when one that is counted now would be forgotten: what lies far behind that was counted by a clock
-    /// that was wrong, and counts no more.
-    async fn attempts(
+    /// What counts now.
+    async fn throttle_count(
         &self,
-        key: TokenHash,
+        key: ThrottleKey<'_>,
         now: UnixMillis,
-        forgotten_at: UnixMillis,
-    ) -> Result<Option<Counted>, StoreError>;
+    ) -> Result<Option<ThrottleCount>, StoreError>;
 
-    /// For one that did no harm after all.
-    async fn take_back_attempt(&self, key: TokenHash) -> Result<(), StoreError>;
+    /// Takes one back that did no harm after all.
+    async fn refund_throttle(&self, key: ThrottleKey<'_>) -> Result<(), StoreError>;
 
-    async fn forget_attempts(&self, key: TokenHash) -> Result<(), StoreError>;
+    async fn reset_throttle(&self, key: ThrottleKey<'_>) -> Result<(), StoreError>;
 
-    /// Removes up to `limit` counts whose time is over; says how many.
-    async fn forget_old_attempts(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError>;
+    /// Deletes up to `limit` counts that are over; says how many.
+    async fn delete_expired_throttles(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError>;
 }

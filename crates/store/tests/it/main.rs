@@ -30,6 +30,7 @@ mod shared_secrets;
 mod spending;
 mod sqlite_only;
 mod sums;
+mod throttles;
 mod usage_reports;
 mod write_coverage;
 
@@ -188,11 +189,13 @@ conformance_suite! {
         a_proof_is_found_in_time_and_taken_once_however_many_race
         a_new_code_replaces_the_last_one_of_a_proof_once
         proofs_of_one_mailbox_are_destroyed_together_and_old_ones_forgotten
-        racing_attempts_each_get_a_number_of_their_own_and_none_beyond_the_bound
+        a_proof_makes_one_account_and_ends_all_others_of_its_mailbox;
+    throttles:
+        racing_attempts_each_get_a_number_of_their_own_and_none_beyond_the_limit
         attempts_that_a_wrong_clock_counted_far_ahead_are_over
-        a_proof_makes_one_account_and_ends_all_others_of_its_mailbox
-        attempts_are_forgotten_when_the_first_ones_time_is_over
-        an_attempt_can_be_taken_back_and_all_be_forgotten;
+        attempts_expire_when_the_first_ones_time_is_over
+        an_attempt_can_be_refunded_and_all_be_reset
+        every_sequence_of_attempts_is_decided_as_the_model_decides;
     shared_secrets:
         the_secret_that_was_drawn_first_is_everybodys;
     grants:

@@ -7,8 +7,8 @@ use crate::firm::{
 use crate::samples::{HOSTILE, NOON, name, new_account, new_key, prices};
 use chancery_domain::{
     AccountId, Asker, ClientId, CreditAmount, Day, EntryKind, Fingerprint, HowEnded, Identity, KeyId,
-    LocalPath, MinorUnits, Nanos, Person, Randomness, RequestId, SecretToken, SeededRandomness, TokenHash,
-    UnixMillis, UsageRow, Version,
+    LocalPath, MinorUnits, Nanos, Person, Randomness, RequestId, SecretToken, SeededRandomness, ThrottleKey,
+    TokenHash, UnixMillis, UsageRow, Version,
 };
 use chancery_policy::{
     ArchiveClient, ClientInQuestion, EditClient, ManageAccounts, ReadClient, ReassignClient,
@@ -313,7 +313,7 @@ async fn provider(store: &impl Store, chance: &Chance) {
         let new =
             NewCode { code: chance.token(), grant, expires_at: after_s(60), forgotten_at: after_s(700) };
         store.issue_code(new).await.unwrap();
-        store.count_attempt(chance.token(), 5, NOON, after_s(900)).await.unwrap();
+        store.count_throttle(ThrottleKey::CodePerProof(chance.token()), NOON).await.unwrap();
     }
     for purpose in [ProofPurpose::SignUp(PasswordHash("hash".to_owned())), ProofPurpose::NewPassword] {
         let code = MailedCode { hash: chance.token(), expires_at: after_s(600), sent: 1, sent_at: NOON };

@@ -12,7 +12,7 @@ use chancery_store::{
     Arrival, CODE_PAUSE, CODE_TRIES_MEMORY, CODES_MEMORY, CodeSending, CodeTry, FAILED_LETTER_PAUSE,
     HalfSignIn, MAX_CODE_TRIES, MAX_CODE_TRIES_PER_MAILBOX, MAX_CODES_PER_IDENTITY, MAX_CODES_PER_MAILBOX,
     MAX_CODES_PER_SIGN_IN, MAX_SESSIONS_PER_PERSON, MailedCode, NewSession, People, RemovedPerson, Sessions,
-    SignIn, SignIns, Store, StoreError,
+    SignIn, SignIns, Store, StoreError, Throttles,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -743,7 +743,9 @@ pub async fn old_sign_ins_are_forgotten_a_little_at_a_time<D: TestDatabase>(data
     assert_eq!(store.forget_old_sign_ins(after_s(599), 100, 100).await.unwrap(), 0);
     assert_eq!(store.forget_old_sign_ins(after_s(600), 3, 100).await.unwrap(), 6);
     assert_eq!(store.forget_old_sign_ins(after_s(600), 3, 100).await.unwrap(), 4);
+    assert_eq!(store.delete_expired_throttles(after_s(600), 100).await.unwrap(), 10, "no code was wrong");
     let all_forgotten = UnixMillis(NOON.0 + CODES_MEMORY.as_millis() as i64);
-    assert_eq!(store.forget_old_sign_ins(all_forgotten, 100, 100).await.unwrap(), 10, "the counts");
+    assert_eq!(store.delete_expired_throttles(all_forgotten, 100).await.unwrap(), 10, "counts of emails");
+    assert_eq!(store.delete_expired_throttles(all_forgotten, 100).await.unwrap(), 0);
     assert_eq!(store.forget_old_sign_ins(all_forgotten, 100, 100).await.unwrap(), 0);
 }

@@ -1,4 +1,4 @@
-//! Conformance: the identity provider's accounts and sessions, mailboxes that are being proved, and counted attempts.
+//! Conformance: the identity provider's accounts, sessions and mailboxes that are being proved.
 
 use crate::databases::TestDatabase;
 use crate::samples::NOON;
@@ -6,9 +6,8 @@ use chancery_domain::{
     EmailAddress, LocalPath, OsRandomness, SecretToken, SessionTimes, TokenHash, UnixMillis,
 };
 use chancery_store::{
-    Attempt, Attempts, Counted, MailboxProof, MailboxProofs, MailedCode, NewProviderAccount,
-    NewProviderSession, PasswordHash, ProofPurpose, ProviderAccount, ProviderAccounts, ProviderSessions,
-    Store, StoreError,
+    MailboxProof, MailboxProofs, MailedCode, NewProviderAccount, NewProviderSession, PasswordHash,
+    ProofPurpose, ProviderAccount, ProviderAccounts, ProviderSessions, Store, StoreError,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -215,86 +214,6 @@ pub async fn proofs_of_one_mailbox_are_destroyed_together_and_old_ones_forgotten
     assert!(store.proof(other, NOON).await.unwrap().is_some());
     assert_eq!(store.forget_old_proofs(after_s(599), 10).await.unwrap(), 0);
     assert_eq!(store.forget_old_proofs(after_s(600), 10).await.unwrap(), 1);
-}
-
-fn within(attempts: u32, forgotten_at: UnixMillis) -> Attempt {
-    Attempt::Within(Counted { attempts, forgotten_at })
-}
-
-pub async fn racing_attempts_each_get_a_number_of_their_own_and_none_beyond_the_bound<D: TestDatabase>(
-    database: Arc<D>,
-) {
-    let store = database.open().await;
-    let key = token();
-    let racing: Vec<_> = (0..12)
-        .map(|_| {
-            let store = Arc::clone(&store);
-            tokio::spawn(async move { store.count_attempt(key, 8, NOON, after_s(900)).await.unwrap() })
-        })
-        .collect();
-    let (mut numbers, mut over) = (Vec::new(), 0);
-    for outcome in racing {
-        match outcome.await.unwrap() {
-            Attempt::Within(counted) => {
-                assert_eq!(counted.forgotten_at, after_s(900));
-                numbers.push(counted.attempts);
-            }
-            Attempt::Over(counted) => {
-                assert_eq!(counted, Counted { attempts: 8, forgotten_at: after_s(900) });
-                over += 1;
-            }
-        }
-    }
-    numbers.sort_unstable();
-    assert_eq!((numbers, over), ((1..=8).collect::<Vec<_>>(), 4));
-    let kept = store.attempts(key, NOON, after_s(900)).await.unwrap().unwrap();
-    assert_eq!(kept.attempts, 8, "what is refused is not counted");
-}
-
-pub async fn attempts_are_forgotten_when_the_first_ones_time_is_over<D: TestDatabase>(database: Arc<D>) {
-    let store = database.open().await;
-    let (key, other) = (token(), token());
-    assert_eq!(store.attempts(key, NOON, after_s(900)).await.unwrap(), None);
-    store.count_attempt(key, 9, NOON, after_s(900)).await.unwrap();
-    store.count_attempt(other, 9, NOON, after_s(900)).await.unwrap();
-    let later = store.count_attempt(key, 9, after_s(899), after_s(899 + 900)).await.unwrap();
-    assert_eq!(later, within(2, after_s(900)), "trying on does not lengthen it");
-    let found = store.attempts(key, after_s(899), after_s(899 + 900)).await.unwrap();
-    assert_eq!(found, Some(Counted { attempts: 2, forgotten_at: after_s(900) }));
-    assert_eq!(store.attempts(key, after_s(900), after_s(1800)).await.unwrap(), None);
-    let anew = store.count_attempt(key, 9, after_s(900), after_s(1800)).await.unwrap();
-    assert_eq!(anew, within(1, after_s(1800)));
-    assert_eq!(store.forget_old_attempts(after_s(900), 10).await.unwrap(), 1, "the other's");
-    assert!(store.attempts(key, after_s(900), after_s(1800)).await.unwrap().is_some());
-}
-
-pub async fn attempts_that_a_wrong_clock_counted_far_ahead_are_over<D: TestDatabase>(database: Arc<D>) {
-    let store = database.open().await;
-    let (key, a_year) = (token(), 365 * 86_400);
-    for _ in 0..2 {
-        store.count_attempt(key, 2, after_s(a_year), after_s(a_year + 900)).await.unwrap();
-    }
-    assert!(matches!(
-        store.count_attempt(key, 2, after_s(a_year), after_s(a_year + 900)).await.unwrap(),
-        Attempt::Over(_)
-    ));
-    assert_eq!(store.attempts(key, NOON, after_s(900)).await.unwrap(), None, "the clock was set back");
-    assert_eq!(store.count_attempt(key, 2, NOON, after_s(900)).await.unwrap(), within(1, after_s(900)));
-    let a_little_behind = store.count_attempt(key, 2, after_s(-30), after_s(870)).await.unwrap();
-    assert_eq!(a_little_behind, within(2, after_s(900)), "nodes need not agree to the second");
-}
-
-pub async fn an_attempt_can_be_taken_back_and_all_be_forgotten<D: TestDatabase>(database: Arc<D>) {
-    let store = database.open().await;
-    let key = token();
-    store.take_back_attempt(key).await.unwrap();
-    for _ in 0..3 {
-        store.count_attempt(key, 9, NOON, after_s(900)).await.unwrap();
-    }
-    store.take_back_attempt(key).await.unwrap();
-    assert_eq!(store.attempts(key, NOON, after_s(900)).await.unwrap().unwrap().attempts, 2);
-    store.forget_attempts(key).await.unwrap();
-    assert_eq!(store.attempts(key, NOON, after_s(900)).await.unwrap(), None);
 }
 
 pub async fn a_proof_makes_one_account_and_ends_all_others_of_its_mailbox<D: TestDatabase>(database: Arc<D>) {
