@@ -7,6 +7,7 @@ use chancery_domain::{
     RequestId, TokenPrice, UnixMillis, UsageRow,
 };
 use chancery_metering::{Verification, verify_ledger};
+use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{Claim, Claimed, KeptReply, NewAccount, Settlement, Store};
 use std::sync::Arc;
 

@@ -13,8 +13,9 @@ use chancery_domain::{
     PostalAddress, Seller, UnixMillis,
 };
 use chancery_policy::{ManageInvoices, ReadInvoices};
+use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{
-    Accounts, CreditOrder, Invoices, IssueOrder, Issued, Ledger, MonthToBill, PaymentDeed, StoreError,
+    CreditOrder, Invoices, IssueOrder, Issued, Ledger, MonthToBill, PaymentDeed, StoreError,
 };
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
