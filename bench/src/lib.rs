@@ -4,6 +4,7 @@
     reason = "a measurement that fails has nothing to clean up but what Drop removes"
 )]
 
+pub mod accounts;
 pub mod cpu;
 pub mod paired_times;
 pub mod people;

@@ -6,12 +6,13 @@
 //!     cargo run --release -p chancery-bench --bin settle_rate -- postgres://postgres@localhost/rate
 #![expect(clippy::unwrap_used, reason = "a measurement that fails has nothing to clean up")]
 
+use chancery_bench::accounts::{create_account, create_key};
 use chancery_bench::cpu;
 use chancery_domain::{
-    AccountId, ApiKey, Clock, HowEnded, KeyId, Nanos, OsRandomness, Prices, Randomness, RateLimits,
-    RequestId, SystemClock, TokenPrice, UsageRow,
+    AccountId, Clock, HowEnded, KeyId, Nanos, OsRandomness, Prices, Randomness, RateLimits, RequestId,
+    SystemClock, TokenPrice, UsageRow,
 };
-use chancery_store::{DatabaseUrl, NewAccount, NewKey, PostgresStore, SqliteStore, Store};
+use chancery_store::{DatabaseUrl, PostgresStore, SqliteStore, Store};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,20 +34,8 @@ async fn main() {
 
 async fn measure<S: Store>(store: Arc<S>, commits: impl Fn() -> u64) {
     let limits = RateLimits { requests_per_min: 1, tokens_per_min: 1 };
-    let name = format!("Measured {}", OsRandomness.next_u64()).parse().unwrap();
-    let account =
-        store.create_account(NewAccount { name, limits, created_at: SystemClock.now() }).await.unwrap().id;
-    let api_key = ApiKey::generate(&OsRandomness);
-    let key = store
-        .create_key(NewKey {
-            prefix: api_key.prefix(),
-            hash: api_key.hash(),
-            label: String::new(),
-            account: Some(account),
-            created_at: SystemClock.now(),
-        })
-        .await
-        .unwrap();
+    let account = create_account(&*store, &format!("Measured {}", OsRandomness.next_u64()), limits).await;
+    let (key, api_key) = create_key(&*store, account, "").await;
     let mut crowds: Vec<usize> = std::env::args().skip(2).map(|callers| callers.parse().unwrap()).collect();
     if crowds.is_empty() {
         crowds = vec![1, 16, 256];
@@ -55,7 +44,7 @@ async fn measure<S: Store>(store: Arc<S>, commits: impl Fn() -> u64) {
         let commits_before = commits();
         let settled = work(callers, {
             let store = Arc::clone(&store);
-            let id = key.id;
+            let id = key;
             move || {
                 let store = Arc::clone(&store);
                 async move { store.settle(row(account, id).into()).await.unwrap() }
@@ -64,7 +53,7 @@ async fn measure<S: Store>(store: Arc<S>, commits: impl Fn() -> u64) {
         .await;
         let committed = commits() - commits_before;
         let looked_up = work(callers, {
-            let (store, prefix) = (Arc::clone(&store), key.prefix.clone());
+            let (store, prefix) = (Arc::clone(&store), api_key.prefix());
             move || {
                 let (store, prefix) = (Arc::clone(&store), prefix.clone());
                 async move { drop(store.key_with_prefix(&prefix).await.unwrap().unwrap()) }

@@ -30,6 +30,11 @@ pub enum StoreError {
     /// The row breaks one of the ledger's own rules; sending it again will not help.
     #[error("the ledger refused request {request}: {why}")]
     LedgerRefused { request: RequestId, why: String },
+    /// Sending it again will not help, unless the month's invoice is voided.
+    #[error(
+        "the ledger rejected request {request}: {month} is invoiced for its account, and nothing is added to it any more"
+    )]
+    MonthInvoiced { request: RequestId, month: Month },
     #[error("what request {0} had set aside of its account's spending cap is gone")]
     ReservationGone(RequestId),
     #[error("the idempotency key that request {0} had claimed is no longer its own")]

@@ -13,6 +13,8 @@ mod ledger;
 mod people;
 mod provider;
 mod secrets;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod throttles;
 mod traits;
 mod transfer;

@@ -1,10 +1,9 @@
 //! A year of requests: four accounts with two keys each, three models, and prices that change every fifteen days.
 
+use chancery_bench::accounts::{create_account, create_key};
 use chancery_bench::people::{SignedIn, arrive, sign_in};
-use chancery_domain::{
-    AccountId, ApiKey, Clock, Day, KeyId, Month, OsRandomness, RateLimits, Role, SystemClock,
-};
-use chancery_store::{NewAccount, NewKey, Store};
+use chancery_domain::{AccountId, Clock, Day, KeyId, Month, RateLimits, Role, SystemClock};
+use chancery_store::Store;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, SqliteConnection};
 use std::sync::Arc;
 
@@ -29,12 +28,10 @@ impl Year {
         let (mut accounts, mut keys) = (Vec::new(), Vec::new());
         for number in 0..ACCOUNTS {
             let limits = RateLimits { requests_per_min: 6_000, tokens_per_min: 10_000_000 };
-            let name = format!("Account {number}").parse().unwrap();
-            let new = NewAccount { name, limits, created_at: SystemClock.now() };
-            let account = store.create_account(new).await.unwrap().id;
+            let account = create_account(&*store, &format!("Account {number}"), limits).await;
             accounts.push(account);
             for label in 0..KEYS {
-                keys.push(make_key(&*store, account, label).await);
+                keys.push(create_key(&*store, account, &format!("Key {label}")).await.0);
             }
         }
         let first_day = Day(Day::of(SystemClock.now()).0 - DAYS);
@@ -65,18 +62,6 @@ impl Year {
     pub async fn close(&self) {
         self.store.close().await;
     }
-}
-
-async fn make_key(store: &dyn Store, account: AccountId, label: u64) -> KeyId {
-    let key = ApiKey::generate(&OsRandomness);
-    let new = NewKey {
-        prefix: key.prefix(),
-        hash: key.hash(),
-        label: format!("Key {label}"),
-        account: Some(account),
-        created_at: SystemClock.now(),
-    };
-    store.create_key(new).await.unwrap().id
 }
 
 /// By SQL, for settling ten million rows one by one would take longer than everything that is measured here; the sums by day are

@@ -5,9 +5,10 @@ use crate::limits::Redis;
 use crate::postgres::{Postgres, taken_since};
 use crate::upstream;
 use crate::watch::{Latencies, Watch, crowd, us_each};
+use chancery_bench::accounts::{create_account, create_key};
 use chancery_bench::portal::Server;
-use chancery_domain::{ApiKey, Clock, OsRandomness, RateLimits, SystemClock};
-use chancery_store::{NewAccount, NewKey, Store};
+use chancery_domain::RateLimits;
+use chancery_store::Store;
 use chancery_test_support::PostgresDatabase;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
@@ -101,21 +102,8 @@ async fn make_keys(store: &dyn Store) -> Vec<String> {
     let limits = RateLimits { requests_per_min: u32::MAX, tokens_per_min: u32::MAX };
     let mut keys = Vec::new();
     for number in 0..ACCOUNTS {
-        let name = format!("Account {number}").parse().unwrap();
-        let account = store
-            .create_account(NewAccount { name, limits, created_at: SystemClock.now() })
-            .await
-            .unwrap()
-            .id;
-        let key = ApiKey::generate(&OsRandomness);
-        let new = NewKey {
-            prefix: key.prefix(),
-            hash: key.hash(),
-            label: "backend".to_owned(),
-            account: Some(account),
-            created_at: SystemClock.now(),
-        };
-        store.create_key(new).await.unwrap();
+        let account = create_account(store, &format!("Account {number}"), limits).await;
+        let (_, key) = create_key(store, account, "backend").await;
         keys.push(key.reveal().to_owned());
     }
     keys

@@ -4,6 +4,7 @@ use chancery_api::ApiState;
 use chancery_domain::{ApiKey, Clock, Currency, OsRandomness, Prices, RateLimits, SystemClock};
 use chancery_engine::Engine;
 use chancery_metering::{MemoryLimiter, Meter, Model, Models};
+use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{DatabaseUrl, NewAccount, NewKey, Store};
 use serde_json::{Value, json};
 use std::sync::Arc;

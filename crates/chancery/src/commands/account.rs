@@ -22,7 +22,7 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
                 tokens_per_min: limits.tpm.unwrap_or(config.default_limits.tokens_per_min),
             };
             let new = NewAccount { name, limits, created_at: SystemClock.now() };
-            let account = do_it(store.as_ref(), AccountDeed::Make(new)).await?.0;
+            let account = change_account(store.as_ref(), AccountDeed::Make(new)).await?.0;
             say!("account {} made: {}", account.name, in_words(&account, config.billing.currency));
         }
         Command::List { json } => {
@@ -36,13 +36,13 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
                 spend_per_month: spend_per_month.unwrap_or_default(),
             };
             let account = store.account_named(&name).await?.id;
-            let account = do_it(store.as_ref(), AccountDeed::SetLimits { account, change }).await?.0;
+            let account = change_account(store.as_ref(), AccountDeed::SetLimits { account, change }).await?.0;
             say!("account {}: {}", account.name, in_words(&account, config.billing.currency));
         }
         Command::Billing { name, address, email } => {
             let account = store.account_named(&name).await?.id;
             let deed = AccountDeed::SetBilling { account, change: BillingChange { address, email } };
-            match do_it(store.as_ref(), deed).await? {
+            match change_account(store.as_ref(), deed).await? {
                 (account, true) => {
                     say!("account {}: invoices that are issued from now on go there", account.name);
                 }
@@ -51,7 +51,7 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
         }
         Command::Close { name } => {
             let account = store.account_named(&name).await?.id;
-            let account = do_it(store.as_ref(), AccountDeed::Close(account)).await?.0;
+            let account = change_account(store.as_ref(), AccountDeed::Close(account)).await?.0;
             say!("account {} is closed; its keys stop generating within one second", account.name);
         }
     }
@@ -60,9 +60,9 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
 }
 
 /// As the portal does it, with its line in the account's history: the account as it is now, and whether anything was changed.
-async fn do_it(store: &dyn Store, deed: AccountDeed) -> anyhow::Result<(Account, bool)> {
+pub async fn change_account(store: &dyn Store, change: AccountDeed) -> anyhow::Result<(Account, bool)> {
     let permit = Operator::new()?.ask::<ManageAccounts>(store, TheFirm).await?;
-    let done = store.do_with_account(permit, deed).await?;
+    let done = store.do_with_account(permit, change).await?;
     match done.subject {
         AccountSubject::Account(account) => Ok((account, done.event.is_some())),
         AccountSubject::Key(key) => bail!("what was asked for was done to the key {}", key.prefix),

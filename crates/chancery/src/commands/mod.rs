@@ -12,6 +12,7 @@ mod usage;
 mod user;
 mod verify;
 
+pub use account::change_account;
 pub use client::import_clients;
 pub use key::create_key;
 

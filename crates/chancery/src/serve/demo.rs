@@ -4,7 +4,7 @@
 use super::demo_clients;
 use super::drafting;
 use super::people::{Addresses, Ground};
-use crate::commands::create_key;
+use crate::commands::{change_account, create_key};
 use crate::config::Config;
 use crate::data_folder::DataFolder;
 use anyhow::{Context, bail};
@@ -14,7 +14,7 @@ use chancery_domain::{
     SecretToken, SystemClock,
 };
 use chancery_metering::{Authenticator, MeterError};
-use chancery_store::{Arrival, NewAccount, Store, StoreError};
+use chancery_store::{AccountDeed, Arrival, NewAccount, Store, StoreError};
 use serde_json::json;
 use std::fmt;
 use std::sync::Arc;
@@ -161,7 +161,8 @@ async fn make_firm(data: &DataFolder, store: &dyn Store) -> anyhow::Result<Strin
     accounts.retain(|account| account.name.as_str() != drafting::ACCOUNT);
     let account = match accounts.as_slice() {
         [] => {
-            store.create_account(NewAccount { name, limits: LIMITS, created_at: SystemClock.now() }).await?
+            let new = NewAccount { name, limits: LIMITS, created_at: SystemClock.now() };
+            change_account(store, AccountDeed::Make(new)).await?.0
         }
         // A start that was cut off after making the account leaves it without the file.
         [only] if only.name == name => only.clone(),

@@ -6,14 +6,16 @@
 //! start draws another secret and makes its key. Closing the account switches drafting off for good.
 
 use crate::config::Config;
+use crate::operator::Operator;
 use crate::secret_file;
 use anyhow::{Context, bail};
 use chancery_domain::{
     AccountId, AccountName, AccountState, ApiKey, Clock, KeyState, Randomness, RateLimits, SecretToken,
 };
+use chancery_policy::{ManageAccounts, TheFirm};
 pub use chancery_portal::DRAFTING_ACCOUNT as ACCOUNT;
 use chancery_portal::DraftingSettings;
-use chancery_store::{NewAccount, NewKey, Store, StoreError};
+use chancery_store::{AccountDeed, NewAccount, NewKey, Store, StoreError};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 const KEY_LABEL: &str = "the portal's drafts of letters";
@@ -90,7 +92,8 @@ async fn own_key(
             account: Some(account),
             created_at: clock.now(),
         };
-        match store.create_key(new).await {
+        let permit = Operator::new()?.ask::<ManageAccounts>(store, TheFirm).await?;
+        match store.do_with_account(permit, AccountDeed::MakeKey(new)).await {
             // Another node was as quick, or a stranger's key has the same public part; then the next number serves.
             Err(StoreError::KeyPrefixTaken(_)) if state(store, &key).await? != Some(KeyState::Active) => {}
             Ok(_) | Err(StoreError::KeyPrefixTaken(_)) => return Ok(Some(key)),
@@ -112,13 +115,16 @@ async fn state(store: &dyn Store, key: &ApiKey) -> Result<Option<KeyState>, Stor
 
 async fn own_account(store: &dyn Store, clock: &dyn Clock) -> anyhow::Result<Option<AccountId>> {
     let name: AccountName = ACCOUNT.parse()?;
-    let new = NewAccount { name: name.clone(), limits: LIMITS, created_at: clock.now() };
     let account = match store.account_named(&name).await {
-        Err(StoreError::NoSuchAccount(_)) => match store.create_account(new).await {
-            // Another node was as quick.
-            Err(StoreError::AccountNameTaken(_)) => store.account_named(&name).await?,
-            created => created?,
-        },
+        Err(StoreError::NoSuchAccount(_)) => {
+            let new = NewAccount { name: name.clone(), limits: LIMITS, created_at: clock.now() };
+            let permit = Operator::new()?.ask::<ManageAccounts>(store, TheFirm).await?;
+            match store.do_with_account(permit, AccountDeed::Make(new)).await {
+                // Another node was as quick.
+                Ok(_) | Err(StoreError::AccountNameTaken(_)) => store.account_named(&name).await?,
+                Err(error) => return Err(error.into()),
+            }
+        }
         found => found?,
     };
     Ok((account.state == AccountState::Open).then_some(account.id))

@@ -9,6 +9,7 @@ use chancery_domain::{
 use chancery_engine::StopReason;
 use chancery_metering::{Caller, GenerateRequest, MemoryLimiter, Meter, MeterError, Models};
 use chancery_policy::{Asking, Policy, TheFirm};
+use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{
     ACTIVITY_LINES_AT_ONCE, CapChange, DatabaseUrl, LimitsChange, NewAccount, PeakDay, RefusedOnDay, Store,
     UsageMonth, UsageReport,
@@ -115,7 +116,7 @@ async fn refusals_are_counted_once_by_account_key_and_code() {
 async fn what_is_no_refusal_by_limit_or_money_is_not_counted() {
     let firm = Firm::with(|_, sink| end(sink, StopReason::Complete, 4)).await;
     let stranger = ApiKey::generate(&OsRandomness);
-    firm.store.revoke_key(firm.caller.key, firm.clock.now()).await.unwrap();
+    firm.store.revoke_key(&firm.key.prefix(), firm.clock.now()).await.unwrap();
     for presented in [None, Some("nonsense"), Some(stranger.reveal()), Some(firm.key.reveal())] {
         let refused = firm.meter.authenticate(presented).await;
         assert!(matches!(refused, Err(MeterError::InvalidKey)), "{refused:?}");

@@ -3,6 +3,7 @@
 use crate::{Firm, new_key};
 use chancery_domain::{ApiKey, Clock, OsRandomness};
 use chancery_metering::MeterError;
+use chancery_store::testing::OperatorChanges as _;
 use std::time::Duration;
 
 #[tokio::test]
@@ -10,7 +11,7 @@ async fn a_revoked_key_is_forgotten_within_a_second_and_remembered_no_longer() {
     let firm = Firm::with(|_, _| {}).await;
     let key = firm.key.reveal();
     assert_eq!(firm.meter.authenticate(Some(key)).await.unwrap(), firm.caller);
-    firm.store.revoke_key(firm.key_id(), firm.clock.now()).await.unwrap();
+    firm.store.revoke_key(&firm.key.prefix(), firm.clock.now()).await.unwrap();
     assert!(firm.meter.authenticate(Some(key)).await.is_ok(), "the key was not remembered");
     firm.clock.advance(Duration::from_millis(999));
     assert!(matches!(firm.meter.authenticate(Some(key)).await, Err(MeterError::InvalidKey)));

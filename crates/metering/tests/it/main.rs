@@ -22,6 +22,7 @@ use chancery_engine::{GenerationSink, Job, ScriptedEngine, Turn};
 use chancery_metering::{
     Call, Caller, GenerateRequest, Meter, MeterError, Model, Models, Reply, open_limiter,
 };
+use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{DatabaseUrl, NewAccount, NewKey, Store};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -83,10 +84,6 @@ impl Firm {
     /// The same database as another node has it.
     pub async fn another_process(&self) -> Arc<dyn Store> {
         chancery_store::open(&DatabaseUrl::sqlite_file(&self.database_file())).await.unwrap()
-    }
-
-    pub fn key_id(&self) -> KeyId {
-        self.caller.key
     }
 
     pub fn new_request(&self) -> (RequestId, GenerateRequest) {

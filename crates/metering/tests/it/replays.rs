@@ -6,6 +6,7 @@ use chancery_domain::{Clock, Fingerprint, HowEnded, IdempotencyKey, Nanos, UnixM
 use chancery_engine::{Ended, EngineError, GenerationSink, StopReason};
 use chancery_metering::limits::REPLY_MEMORY;
 use chancery_metering::{Call, Idempotency, MeterError, Progress, Reply};
+use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{CapChange, Claim, Claimed, LEASE, LimitsChange, StoreError};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Connection, SqliteConnection};

@@ -4,6 +4,7 @@ use crate::{Firm, NAME, call};
 use chancery_domain::{Clock, Day, Nanos, UnixMillis};
 use chancery_engine::{Ended, EngineError, GenerationSink, StopReason};
 use chancery_metering::{CapReached, MeterError};
+use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{CapChange, LEASE, LimitsChange, Reserved, SpendingReservation};
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};

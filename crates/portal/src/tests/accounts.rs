@@ -9,6 +9,7 @@ use chancery_domain::{
     RequestId, TokenPrice, UsageRow,
 };
 use chancery_store::NewAccount;
+use chancery_store::testing::OperatorChanges as _;
 use serde_json::Value;
 
 async fn named(firm: &Firm, name: &str) -> Account {

@@ -7,6 +7,7 @@ use chancery_domain::{
     RequestId, Role, TokenPrice, UnixMillis, UsageRow,
 };
 use chancery_policy::{Asking, ManageAccounts, ManageInvoices, TheFirm};
+use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{AccountDeed, BillingChange, IssueOrder, Issued, NewAccount, NewKey};
 
 #[derive(Clone, Copy, Debug)]

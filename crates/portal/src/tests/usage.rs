@@ -7,6 +7,7 @@ use chancery_domain::{
     AccountId, ApiKey, Day, HowEnded, KeyId, Nanos, OsRandomness, Prices, RateLimits, RequestId, TokenPrice,
     UnixMillis, UsageRow,
 };
+use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{CapChange, LimitsChange, NewAccount, NewKey, PeakDay, RefusedDay};
 use serde_json::{Value, json};
 

@@ -66,7 +66,7 @@ BEGIN
     PERFORM pg_advisory_xact_lock_shared(month_of_day(NEW.day)::integer, usage_lock(NEW.account_id));
     IF EXISTS (SELECT 1 FROM account_months m WHERE m.account_id = NEW.account_id
                AND m.month = month_of_day(NEW.day) AND m.invoice_year IS NOT NULL) THEN
-        RAISE EXCEPTION USING ERRCODE = 'check_violation',
+        RAISE EXCEPTION USING ERRCODE = 'CH002',
             MESSAGE = 'this account''s month is invoiced: nothing is added to it any more';
     END IF;
     RETURN NEW;

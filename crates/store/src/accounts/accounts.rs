@@ -1,8 +1,7 @@
 //! Billing accounts: how one is read, listed and locked. How they are changed is in `changes` and `limits`.
 
-use crate::db::error_codes::explain_unless_taken;
-use crate::db::{COMMAND_WAIT, Conn, Dialect, FromRow, HasDb, Query, Row, TxError, corrupt, query};
-use crate::{Accounts, BillingContact, LimitsChange, NewAccount, StoreError, accounts::limits};
+use crate::db::{Conn, Dialect, FromRow, HasDb, Row, TxError, corrupt, query};
+use crate::{Accounts, BillingContact, StoreError};
 use chancery_domain::{
     Account, AccountId, AccountName, AccountState, ContactEmail, Nanos, PostalAddress, RateLimits, UnixMillis,
 };
@@ -56,29 +55,6 @@ const LIST: &str = "SELECT * FROM accounts ORDER BY name";
 const WITH_NAME: &str = "SELECT * FROM accounts WHERE name = $1";
 pub(crate) const WITH_ID: &str = "SELECT * FROM accounts WHERE id = $1";
 const BILLING: &str = "SELECT id, billing_address, billing_email FROM accounts ORDER BY name";
-const CREATE: &str = "INSERT INTO accounts (name, requests_per_min, tokens_per_min, created_at_ms) \
-    VALUES ($1, $2, $3, $4) RETURNING *";
-const CLOSE: &str =
-    "UPDATE accounts SET closed_at_ms = COALESCE(closed_at_ms, $2) WHERE name = $1 RETURNING *";
-
-pub(crate) fn insert(new: &NewAccount) -> Query<'_> {
-    query(CREATE)
-        .bind(new.name.as_str())
-        .bind(i64::from(new.limits.requests_per_min))
-        .bind(i64::from(new.limits.tokens_per_min))
-        .bind(new.created_at.0)
-}
-
-pub(crate) fn close(name: &AccountName, at: UnixMillis) -> Query<'_> {
-    query(CLOSE).bind(name.as_str()).bind(at.0)
-}
-
-/// The one account that a statement is about. Statements that write are read to their end (`fetch_all`): a driver that
-/// stops at the first row would return before the commit, and lose the commit's error.
-pub(crate) fn the_one(rows: Vec<Account>, name: &AccountName) -> Result<Account, StoreError> {
-    rows.into_iter().next().ok_or_else(|| StoreError::NoSuchAccount(name.clone()))
-}
-
 /// The account, locked until the transaction ends, so that nobody else changes it. Requests that are being billed do not wait
 /// for it.
 pub(crate) async fn lock(conn: &mut Conn<'_>, id: AccountId) -> Result<Account, TxError> {
@@ -103,12 +79,6 @@ pub(crate) async fn lock_for_read(
 
 #[async_trait::async_trait]
 impl<S: HasDb> Accounts for S {
-    async fn create_account(&self, new: NewAccount) -> Result<Account, StoreError> {
-        let created = self.db().write_returning(insert(&new), COMMAND_WAIT).await;
-        let taken = || StoreError::AccountNameTaken(new.name.clone());
-        the_one(created.map_err(|error| explain_unless_taken(&error, taken))?, &new.name)
-    }
-
     async fn list_accounts(&self) -> Result<Vec<Account>, StoreError> {
         Ok(self.db().fetch_all(query(LIST)).await?)
     }
@@ -116,14 +86,6 @@ impl<S: HasDb> Accounts for S {
     async fn account_named(&self, name: &AccountName) -> Result<Account, StoreError> {
         let found = self.db().fetch_optional(query(WITH_NAME).bind(name.as_str())).await?;
         found.ok_or_else(|| StoreError::NoSuchAccount(name.clone()))
-    }
-
-    async fn set_limits(&self, name: &AccountName, change: LimitsChange) -> Result<Account, StoreError> {
-        the_one(self.db().write_returning(limits::update(name, change), COMMAND_WAIT).await?, name)
-    }
-
-    async fn close_account(&self, name: &AccountName, at: UnixMillis) -> Result<Account, StoreError> {
-        the_one(self.db().write_returning(close(name, at), COMMAND_WAIT).await?, name)
     }
 
     async fn billing_contacts(&self) -> Result<Vec<(AccountId, BillingContact)>, StoreError> {

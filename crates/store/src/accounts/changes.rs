@@ -1,7 +1,7 @@
 //! What can be done with accounts and keys, each a step of a transaction that locks what it changes, so that the line in the
 //! history tells what truly was before.
 
-use crate::accounts::accounts::{self, lock, the_one};
+use crate::accounts::accounts::lock;
 use crate::accounts::history::{self, About, add_event};
 use crate::accounts::{key_changes, limits};
 use crate::db::error_codes::is_unique_violation;
@@ -12,6 +12,9 @@ use crate::{
 };
 use chancery_domain::{Account, AccountId, AccountState, Asked};
 
+const CREATE: &str = "INSERT INTO accounts (name, requests_per_min, tokens_per_min, created_at_ms) \
+    VALUES ($1, $2, $3, $4) RETURNING *";
+const CLOSE: &str = "UPDATE accounts SET closed_at_ms = COALESCE(closed_at_ms, $2) WHERE id = $1 RETURNING *";
 pub(crate) const BILLING: &str = "SELECT id, billing_address, billing_email FROM accounts WHERE id = $1";
 const SET_BILLING: &str = "UPDATE accounts SET billing_address = COALESCE($2, billing_address), \
     billing_email = COALESCE($3, billing_email) WHERE id = $1 RETURNING id, billing_address, billing_email";
@@ -38,8 +41,13 @@ fn done(account: Account, event: Option<AccountEventId>) -> AccountDone {
 }
 
 async fn create(conn: &mut Conn<'_>, asked: &Asked, new: &NewAccount) -> Result<AccountDone, TxError> {
+    let insert = query(CREATE)
+        .bind(new.name.as_str())
+        .bind(i64::from(new.limits.requests_per_min))
+        .bind(i64::from(new.limits.tokens_per_min))
+        .bind(new.created_at.0);
     let account: Account =
-        accounts::insert(new).fetch_one(conn).await.map_err(|error| match is_unique_violation(&error) {
+        insert.fetch_one(conn).await.map_err(|error| match is_unique_violation(&error) {
             true => TxError::Rejected(StoreError::AccountNameTaken(new.name.clone())),
             false => error.into(),
         })?;
@@ -70,7 +78,7 @@ async fn set_billing(
 
 async fn close(conn: &mut Conn<'_>, asked: &Asked, id: AccountId) -> Result<AccountDone, TxError> {
     let before = lock(conn, id).await?;
-    let after = the_one(accounts::close(&before.name, asked.at).fetch_all(conn).await?, &before.name)?;
+    let after: Account = query(CLOSE).bind(id.0).bind(asked.at.0).fetch_one(conn).await?;
     let event = match before.state {
         AccountState::Closed { .. } => None,
         AccountState::Open => {

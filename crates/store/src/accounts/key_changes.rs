@@ -3,31 +3,48 @@
 
 use crate::accounts::accounts::{self, lock_for_read};
 use crate::accounts::history::{self, About, add_event};
-use crate::accounts::keys::{self, check_label, why_not_on_account};
+use crate::accounts::keys::{self, check_label};
 use crate::db::error_codes::is_unique_violation;
 use crate::db::{Conn, TxError, query};
 use crate::{AccountDone, AccountEventId, AccountSubject, NewKey, StoreError};
 use chancery_domain::{Account, AccountId, AccountState, Asked, Key, KeyPrefix, KeyState};
 
+const CREATE: &str = "INSERT INTO api_keys (prefix, hash, label, created_at_ms, account_id) \
+    VALUES ($1, $2, $3, $4, $5) RETURNING *";
+const ATTACH: &str = "UPDATE api_keys SET account_id = $2 WHERE id = $1";
+const REVOKE: &str = "UPDATE api_keys SET revoked_at_ms = $2 WHERE id = $1";
 const SET_LABEL: &str = "UPDATE api_keys SET label = $2 WHERE id = $1";
 
 fn done(key: Key, event: Option<AccountEventId>) -> AccountDone {
     AccountDone { subject: AccountSubject::Key(key), event }
 }
 
+/// The account that a key is to bill, locked so that it stays open.
+async fn lock_open_account(conn: &mut Conn<'_>, id: AccountId) -> Result<Account, TxError> {
+    match lock_for_read(conn, id).await? {
+        None => Err(StoreError::NoSuchAccountId(id).into()),
+        Some(Account { name, state: AccountState::Closed { .. }, .. }) => {
+            Err(StoreError::AccountClosed(name).into())
+        }
+        Some(account) => Ok(account),
+    }
+}
+
 pub(crate) async fn create(conn: &mut Conn<'_>, asked: &Asked, new: &NewKey) -> Result<AccountDone, TxError> {
     check_label(&new.label)?;
     if let Some(account) = new.account {
-        let found = lock_for_read(conn, account).await?;
-        if !found.as_ref().is_some_and(|account| account.state == AccountState::Open) {
-            return Err(why_not_on_account(found, account).into());
-        }
+        lock_open_account(conn, account).await?;
     }
-    let key: Key =
-        keys::insert(new).fetch_one(conn).await.map_err(|error| match is_unique_violation(&error) {
-            true => TxError::Rejected(StoreError::KeyPrefixTaken(new.prefix.clone())),
-            false => error.into(),
-        })?;
+    let insert = query(CREATE)
+        .bind(new.prefix.as_str())
+        .bind(new.hash.0.as_slice())
+        .bind(new.label.as_str())
+        .bind(new.created_at.0)
+        .bind(new.account.map(|account| account.0));
+    let key: Key = insert.fetch_one(conn).await.map_err(|error| match is_unique_violation(&error) {
+        true => TxError::Rejected(StoreError::KeyPrefixTaken(new.prefix.clone())),
+        false => error.into(),
+    })?;
     let event = add_event(conn, asked, About::key(&key), history::key_created(&key)).await?;
     Ok(done(key, Some(event)))
 }
@@ -56,14 +73,11 @@ pub(crate) async fn attach(
     if let KeyState::Revoked { .. } = key.state {
         return Err(StoreError::KeyRevoked(key.prefix).into());
     }
-    let found = lock_for_read(conn, to).await?;
-    let to = match (found, keys::attach(key.id, to).execute(conn).await?) {
-        (Some(account), 1) => account,
-        (found, _) => return Err(why_not_on_account(found, to).into()),
-    };
+    let to = lock_open_account(conn, to).await?;
     if key.account == Some(to.id) {
         return Ok(done(key, None));
     }
+    query(ATTACH).bind(key.id.0).bind(to.id.0).execute(conn).await?;
     let from: Option<Account> = match key.account {
         None => None,
         Some(from) => Some(query(accounts::WITH_ID).bind(from.0).fetch_one(conn).await?),
@@ -86,7 +100,7 @@ pub(crate) async fn revoke(
     if let KeyState::Revoked { .. } = key.state {
         return Ok(done(key, None));
     }
-    keys::revoke(key.id, asked.at).execute(conn).await?;
+    query(REVOKE).bind(key.id.0).bind(asked.at.0).execute(conn).await?;
     let event = add_event(conn, asked, About::key(&key), history::key_revoked(&key)).await?;
     Ok(done(Key { state: KeyState::Revoked { at: asked.at }, ..key }, Some(event)))
 }

@@ -3,8 +3,8 @@
 use crate::{StoreError, UsageTotals};
 use async_trait::async_trait;
 use chancery_domain::{
-    Account, AccountId, AccountName, ContactEmail, Day, Key, KeyHash, KeyId, KeyPrefix, Month, Nanos,
-    PersonRef, PostalAddress, RateLimits, RequestId, UnixMillis,
+    Account, AccountId, AccountName, ContactEmail, Day, Key, KeyHash, KeyPrefix, Month, Nanos, PersonRef,
+    PostalAddress, RateLimits, RequestId, UnixMillis,
 };
 use chancery_policy::{ManageAccounts, Permit, ReadAccounts};
 
@@ -34,17 +34,10 @@ pub enum CapChange {
 
 #[async_trait]
 pub trait Accounts: Send + Sync + 'static {
-    async fn create_account(&self, new: NewAccount) -> Result<Account, StoreError>;
-
     /// All accounts, by name, closed ones included.
     async fn list_accounts(&self) -> Result<Vec<Account>, StoreError>;
 
     async fn account_named(&self, name: &AccountName) -> Result<Account, StoreError>;
-
-    async fn set_limits(&self, name: &AccountName, change: LimitsChange) -> Result<Account, StoreError>;
-
-    /// Closing keeps the account, its keys and its ledger; its keys stop generating. Closing it again changes nothing.
-    async fn close_account(&self, name: &AccountName, at: UnixMillis) -> Result<Account, StoreError>;
 
     /// Where the invoices of all accounts go, in the order of `list_accounts`.
     async fn billing_contacts(&self) -> Result<Vec<(AccountId, BillingContact)>, StoreError>;
@@ -68,20 +61,10 @@ pub struct KeyOwner {
 
 #[async_trait]
 pub trait Keys: Send + Sync + 'static {
-    /// Refused with `AccountClosed` when the account is closed and with `NoSuchAccountId` when there is none.
-    async fn create_key(&self, new: NewKey) -> Result<Key, StoreError>;
-
     /// All keys, oldest first, revoked ones included.
     async fn list_keys(&self) -> Result<Vec<KeyOwner>, StoreError>;
 
     async fn key_with_prefix(&self, prefix: &KeyPrefix) -> Result<Option<KeyOwner>, StoreError>;
-
-    /// From now on the key bills this account; what it used before stays where it was billed. Refused for a revoked
-    /// key and for a closed account.
-    async fn attach_key(&self, key: KeyId, account: AccountId) -> Result<(), StoreError>;
-
-    /// Revoking again changes nothing: the first time stands.
-    async fn revoke_key(&self, key: KeyId, at: UnixMillis) -> Result<(), StoreError>;
 }
 
 /// What a request may cost at most, to be set aside of what its account may spend in the month of `at`.
@@ -269,8 +252,10 @@ pub trait AccountDesk: Send + Sync + 'static {
         month: Month,
     ) -> Result<Option<AccountRecord>, StoreError>;
 
-    /// One step: the decision, the deed and its line in the history, or none of them. The errors are those of the same deeds in
-    /// `Accounts` and `Keys`, but that an account that is not there is `NoSuchAccountId`.
+    /// One step: the decision, the change and its line in the history, or none of them. `AccountNameTaken`, `KeyPrefixTaken`,
+    /// `NoSuchAccountId`, `NoSuchKey`; `AccountClosed` for a key that is to bill a closed account, `KeyRevoked` for one that is to
+    /// bill another. What a key used before it is attached stays where it was billed. A closed account retains its keys and its
+    /// ledger; its keys stop generating. Closing or revoking again changes nothing: the first time stands.
     async fn do_with_account(
         &self,
         permit: Permit<ManageAccounts>,

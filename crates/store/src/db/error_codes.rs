@@ -52,6 +52,11 @@ const TABLE_IS_THERE: &str = "42P07";
 /// The SQLSTATE of our own function `undo_settlement`.
 const UNDONE: &str = "CH001";
 
+/// What our trigger `invoiced_usage_is_closed` fails with: a SQLSTATE of our own, and in SQLite, where a trigger has no code of
+/// its own, the whole text of its `RAISE`.
+const MONTH_INVOICED: &str = "CH002";
+const MONTH_INVOICED_SQLITE: &str = "this account's month is invoiced: nothing is added to it any more";
+
 /// Waits for a statement's answer, but not for ever.
 pub(crate) async fn with_timeout<T>(
     statement: impl Future<Output = Result<T, sqlx::Error>>,
@@ -102,11 +107,22 @@ pub(crate) fn is_the_rows_fault(error: &sqlx::Error) -> bool {
         sqlx::Error::Database(error) => match code(error.as_ref()) {
             Code::Sqlite(code) => code == sqlite_code::CONSTRAINT,
             // 22: a value out of range; 23: a broken constraint.
-            Code::Postgres(state) => state.starts_with("22") || state.starts_with("23"),
+            Code::Postgres(state) => {
+                state.starts_with("22") || state.starts_with("23") || state == MONTH_INVOICED
+            }
             Code::None => error.kind() != ErrorKind::Other,
         },
         _ => false,
     }
+}
+
+/// Whether the row was rejected because its account's month is invoiced.
+pub(crate) fn is_month_invoiced(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(|error| match code(error) {
+        Code::Sqlite(code) => code == sqlite_code::CONSTRAINT && error.message() == MONTH_INVOICED_SQLITE,
+        Code::Postgres(state) => state == MONTH_INVOICED,
+        Code::None => false,
+    })
 }
 
 /// The database's own words, with the key that it says is missing or there twice. What it says of a row that breaks another

@@ -222,7 +222,8 @@ impl Connector for SqliteConnector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Accounts, Health, Keys, Ledger, NewAccount, NewKey};
+    use crate::testing::OperatorChanges as _;
+    use crate::{Health, Ledger, NewAccount, NewKey};
     use chancery_domain::{
         AccountId, ApiKey, HowEnded, KeyId, Nanos, OsRandomness, Prices, RateLimits, RequestId, TokenPrice,
         UnixMillis, UsageRow,

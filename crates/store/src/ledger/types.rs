@@ -48,7 +48,8 @@ pub trait Ledger: Send + Sync + 'static {
     /// Returns once the row is on disk, together with its place in this process's chain and what it adds to the sums of
     /// its day. Rows that come in together share one commit. Settling the same row again changes nothing; the same
     /// request with other values is `RequestAlreadyBilled`, and a row whose cost is not its tokens times its prices,
-    /// whose account or key is unknown, or whose day's sum would be too large is `LedgerRefused`.
+    /// whose account or key is unknown, or whose day's sum would be too large is `LedgerRefused`; one of a month that is
+    /// invoiced is `MonthInvoiced`.
     ///
     /// What the request had set aside of its account's cap is given back in the same transaction; where that is gone,
     /// nothing is written, and that is `ReservationGone`. So is the reply kept under the key that the request claimed;

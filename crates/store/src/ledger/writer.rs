@@ -17,13 +17,15 @@
 //!    look at what is stored is repeated once in the same way.
 //! 7. Where other processes get their turn to write only between two commits, the writer leaves gaps (`gaps`).
 
-use crate::db::error_codes::{closed, explain, is_connection_lost, is_the_rows_fault, is_worth_repeating};
+use crate::db::error_codes::{
+    closed, explain, is_connection_lost, is_month_invoiced, is_the_rows_fault, is_worth_repeating,
+};
 use crate::leases::lease::HasLease;
 use crate::ledger::batch::Batch;
 use crate::ledger::write_gaps::Gaps;
 use crate::{Settlement, StoreError};
 use async_trait::async_trait;
-use chancery_domain::{ChainHead, Clock, RequestId, UsageRow, WriterId};
+use chancery_domain::{ChainHead, Clock, Month, RequestId, UsageRow, WriterId};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -238,6 +240,9 @@ impl<D: LedgerDatabase, C: Clock> Batches<D, C> {
             Ok(Appended::NoneSinceItsReservationIsGone) => StoreError::ReservationGone(request()),
             Ok(Appended::NoneSinceItsClaimIsGone) => StoreError::ClaimGone(request()),
             Ok(Appended::NoneSinceTheSumIsTooLarge) => StoreError::SumTooLarge,
+            Err(error) if is_month_invoiced(error) => {
+                StoreError::MonthInvoiced { request: request(), month: Month::of(row.at) }
+            }
             Err(error) if is_the_rows_fault(error) => {
                 StoreError::LedgerRefused { request: request(), why: error.to_string() }
             }

@@ -10,7 +10,7 @@ use chancery_policy::{
     ReadClient, TheFirm,
 };
 use chancery_store::{
-    Arrival, ClientQuery, ClientRecord, EntriesWanted, NewClient, NewEntry, Store, StoreError,
+    Arrival, ClientQuery, ClientRecord, EntriesWanted, NewClient, NewEntry, Store, StoreError, testing,
 };
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -137,10 +137,12 @@ pub async fn sound_audit(store: &dyn Store) -> BTreeMap<WriterId, Vec<AuditRow>>
     chains
 }
 
-/// All decisions of a store that nobody else has written to. What happened besides is `events`.
+/// All decisions of a store that nobody else has written to, but for those that gave the test its accounts and keys. What
+/// happened besides is `events`.
 pub async fn decisions(store: &dyn Store) -> Vec<AuditedDecision> {
     let rows = sound_audit(store).await.into_values().flatten();
-    rows.filter_map(|row| row.as_decision().cloned()).collect()
+    let decisions = rows.filter_map(|row| row.as_decision().cloned());
+    decisions.filter(|decision| decision.asked.request_id.as_str() != testing::REQUEST_ID).collect()
 }
 
 pub async fn events(store: &dyn Store) -> Vec<AuditedEvent> {

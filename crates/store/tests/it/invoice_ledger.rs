@@ -49,9 +49,8 @@ pub async fn nothing_is_settled_into_an_invoiced_month_and_nobody_else_is_held_u
     }
     for (number, outcome) in settling.join_all().await {
         match outcome {
-            Err(StoreError::LedgerRefused { request: refused, why }) if late(number) => {
-                assert_eq!(refused, request(number));
-                assert!(why.contains("month is invoiced"), "{why}");
+            Err(StoreError::MonthInvoiced { request: refused, month: of }) if late(number) => {
+                assert_eq!((refused, of), (request(number), month("2026-10")));
             }
             outcome => assert!(outcome.is_ok() && !late(number), "{number}: {outcome:?}"),
         }
@@ -110,7 +109,7 @@ pub async fn what_is_settled_while_an_invoice_is_issued_is_on_it_or_refused<D: T
             .into_iter()
             .filter_map(|(request, outcome)| match outcome {
                 Ok(()) => Some(request),
-                Err(StoreError::LedgerRefused { .. }) => None,
+                Err(StoreError::MonthInvoiced { .. }) => None,
                 Err(error) => panic!("{error:?}"),
             })
             .collect();

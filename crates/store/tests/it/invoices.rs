@@ -13,8 +13,9 @@ use chancery_domain::{
     PostalAddress, Seller, UnixMillis,
 };
 use chancery_policy::{ManageInvoices, ReadInvoices};
+use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{
-    Accounts, CreditOrder, Invoices, IssueOrder, Issued, Ledger, MonthToBill, PaymentDeed, StoreError,
+    CreditOrder, Invoices, IssueOrder, Issued, Ledger, MonthToBill, PaymentDeed, StoreError,
 };
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
@@ -414,7 +415,7 @@ pub async fn a_month_that_was_credited_as_a_whole_is_open_again<D: TestDatabase>
     let first = issue_new(&*store, payer.0, "2026-10", "2026-11-02").await;
     let late = used(2, payer, noon_of("2026-10-31"), prices(100, 400), [1, 1]);
     let refused = store.settle(late.clone().into()).await;
-    assert!(matches!(refused, Err(StoreError::LedgerRefused { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(StoreError::MonthInvoiced { .. })), "{refused:?}");
     let note = credit(&*store, first, CreditAmount::Whole, "2026-11-03").await.unwrap();
     let (invoice, note) = (read_invoice(&*store, first).await, read_invoice(&*store, note).await);
     assert_eq!(invoice.state, InvoiceState::Void);

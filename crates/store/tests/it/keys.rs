@@ -3,7 +3,8 @@
 use crate::databases::TestDatabase;
 use crate::samples::{HOSTILE, NOON, account, key, new_key};
 use chancery_domain::{AccountId, KeyId, KeyPrefix, KeyState, UnixMillis};
-use chancery_store::{Accounts, Keys, StoreError};
+use chancery_store::testing::OperatorChanges as _;
+use chancery_store::{Keys, StoreError};
 use std::sync::Arc;
 
 pub async fn a_created_key_is_found_with_its_account<D: TestDatabase>(database: Arc<D>) {
@@ -71,9 +72,12 @@ pub async fn keys_are_listed_oldest_first_with_revoked_ones<D: TestDatabase>(dat
     for (age_ms, owner) in [(0, None), (2, Some(account.id)), (1, None), (2, None)] {
         let mut new = new_key(owner);
         new.created_at = UnixMillis(NOON.0 - age_ms);
-        expected.push((-age_ms, store.create_key(new).await.unwrap().id));
+        let key = store.create_key(new).await.unwrap();
+        expected.push((-age_ms, key.id));
+        if age_ms == 1 {
+            store.revoke_key(&key.prefix, NOON).await.unwrap();
+        }
     }
-    store.revoke_key(expected[2].1, NOON).await.unwrap();
     expected.sort();
     let listed = store.list_keys().await.unwrap();
     let ids: Vec<KeyId> = listed.iter().map(|owner| owner.key.id).collect();
@@ -87,7 +91,7 @@ pub async fn attaching_moves_the_key_to_the_account<D: TestDatabase>(database: A
     let (one, two) = (account(&*store, "One").await, account(&*store, "Two").await);
     let key = key(&*store, None).await;
     for account in [one, two] {
-        store.attach_key(key.id, account.id).await.unwrap();
+        store.attach_key(&key.prefix, account.id).await.unwrap();
         let found = store.key_with_prefix(&key.prefix).await.unwrap().unwrap();
         assert_eq!((found.key.account, found.account), (Some(account.id), Some(account)));
     }
@@ -98,9 +102,9 @@ pub async fn attaching_to_a_closed_or_unknown_account_is_refused<D: TestDatabase
     let (open, shut) = (account(&*store, "Open").await, account(&*store, "Shut").await);
     store.close_account(&shut.name, NOON).await.unwrap();
     let key = key(&*store, Some(open.id)).await;
-    let error = store.attach_key(key.id, shut.id).await.unwrap_err();
+    let error = store.attach_key(&key.prefix, shut.id).await.unwrap_err();
     assert!(matches!(error, StoreError::AccountClosed(closed) if closed == shut.name));
-    let error = store.attach_key(key.id, AccountId(777)).await.unwrap_err();
+    let error = store.attach_key(&key.prefix, AccountId(777)).await.unwrap_err();
     assert!(matches!(error, StoreError::NoSuchAccountId(AccountId(777))));
     let found = store.key_with_prefix(&key.prefix).await.unwrap().unwrap();
     assert_eq!(found.account, Some(open), "a refused change changes nothing");
@@ -110,10 +114,11 @@ pub async fn attaching_a_revoked_or_unknown_key_is_refused<D: TestDatabase>(data
     let store = database.open().await;
     let account = account(&*store, "Hale & Ward").await;
     let key = key(&*store, None).await;
-    store.revoke_key(key.id, NOON).await.unwrap();
-    let error = store.attach_key(key.id, account.id).await.unwrap_err();
+    store.revoke_key(&key.prefix, NOON).await.unwrap();
+    let error = store.attach_key(&key.prefix, account.id).await.unwrap_err();
     assert!(matches!(error, StoreError::KeyRevoked(revoked) if revoked == key.prefix));
-    let error = store.attach_key(KeyId(777), account.id).await.unwrap_err();
+    let unknown = KeyPrefix::from_stored("ck_nobody00".to_owned());
+    let error = store.attach_key(&unknown, account.id).await.unwrap_err();
     assert!(matches!(error, StoreError::NoSuchKey));
     let found = store.key_with_prefix(&key.prefix).await.unwrap().unwrap();
     assert!(found.account.is_none(), "a refused change changes nothing");
@@ -123,11 +128,12 @@ pub async fn revoking_twice_keeps_the_first_time<D: TestDatabase>(database: Arc<
     let store = database.open().await;
     let key = key(&*store, None).await;
     for at_ms in [NOON.0, NOON.0 + 1, NOON.0 - 1] {
-        store.revoke_key(key.id, UnixMillis(at_ms)).await.unwrap();
+        store.revoke_key(&key.prefix, UnixMillis(at_ms)).await.unwrap();
         let found = store.key_with_prefix(&key.prefix).await.unwrap().unwrap();
         assert_eq!(found.key.state, KeyState::Revoked { at: NOON });
     }
-    let error = store.revoke_key(KeyId(777), NOON).await.unwrap_err();
+    let unknown = KeyPrefix::from_stored("ck_nobody00".to_owned());
+    let error = store.revoke_key(&unknown, NOON).await.unwrap_err();
     assert!(matches!(error, StoreError::NoSuchKey));
 }
 

@@ -3,6 +3,7 @@
 use crate::databases::{SqliteFile, TestDatabase, on_a_fresh};
 use crate::samples::{NOON, account, key, name, request, row, whole_ledger};
 use chancery_domain::RequestId;
+use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{DatabaseUrl, Health, Keys};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -76,7 +77,7 @@ pub async fn a_killed_process_leaves_every_settled_row_once<D: TestDatabase>(dat
         assert!(stored.windows(2).all(|pair| pair[0] < pair[1]));
     }
     // The survivors go on as if nothing had been.
-    store.revoke_key(store.list_keys().await.unwrap()[0].key.id, NOON).await.unwrap();
+    store.revoke_key(&store.list_keys().await.unwrap()[0].key.prefix, NOON).await.unwrap();
     store.close().await;
 }
 

@@ -5,9 +5,8 @@ use crate::samples::{
     HOSTILE, NOON, account, insert_row, key, payer, prices, request, row, whole_ledger, with_tokens,
 };
 use chancery_domain::{AccountId, Day, HowEnded, Nanos, RequestId, UnixMillis, UsageRow};
-use chancery_store::{
-    Health, Keys, Ledger, StoreError, UsageBy, UsageGroup, UsageQuery, UsageSum, UsageTotals,
-};
+use chancery_store::testing::OperatorChanges as _;
+use chancery_store::{Health, Ledger, StoreError, UsageBy, UsageGroup, UsageQuery, UsageSum, UsageTotals};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
@@ -289,10 +288,10 @@ pub async fn usage_of_nothing_is_empty<D: TestDatabase>(database: Arc<D>) {
 pub async fn a_key_that_moved_is_billed_where_it_was<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let (one, two) = (account(&*store, "One").await.id, account(&*store, "Two").await.id);
-    let key = key(&*store, Some(one)).await.id;
-    store.settle(row(1, (one, key)).into()).await.unwrap();
-    store.attach_key(key, two).await.unwrap();
-    store.settle(row(2, (two, key)).into()).await.unwrap();
+    let key = key(&*store, Some(one)).await;
+    store.settle(row(1, (one, key.id)).into()).await.unwrap();
+    store.attach_key(&key.prefix, two).await.unwrap();
+    store.settle(row(2, (two, key.id)).into()).await.unwrap();
     for account in [one, two] {
         let query = UsageQuery { account: Some(account), ..every(UsageBy::Key) };
         assert_eq!(store.usage(query).await.unwrap()[0].requests, 1);

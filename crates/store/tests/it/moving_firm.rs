@@ -13,6 +13,7 @@ use chancery_domain::{
 use chancery_policy::{
     ArchiveClient, ClientInQuestion, EditClient, ManageAccounts, ReadClient, ReassignClient,
 };
+use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{
     AccountDeed, BillingChange, CapChange, Claim, ClientChange, Consent, ConsentQuestion, Grant, HalfSignIn,
     KeptReply, LimitsChange, MailboxProof, MailedCode, NewClient, NewCode, NewEntry, NewProviderAccount,
@@ -92,8 +93,8 @@ async fn accounts(store: &impl Store, chance: &Chance) -> Vec<(AccountId, KeyId)
             payers.push((account, store.create_key(new_key(Some(account))).await.unwrap().id));
         }
     }
-    let spare = store.create_key(new_key(None)).await.unwrap().id;
-    store.revoke_key(spare, after_s(3)).await.unwrap();
+    let spare = store.create_key(new_key(None)).await.unwrap().prefix;
+    store.revoke_key(&spare, after_s(3)).await.unwrap();
     store.create_account(new_account("Closed")).await.unwrap();
     store.close_account(&name("Closed"), after_s(9)).await.unwrap();
     payers

@@ -3,10 +3,11 @@
 use crate::billing::{all, issue, issue_new, listed, month, noon_of, read_invoice};
 use crate::databases::TestDatabase;
 use crate::samples::{NOON, account, key, name, new_account, new_key, payer, row, whole_ledger};
-use chancery_domain::{AccountId, ChainHash, ChainHead, KeyId, KeyPrefix, UsageRow, WriterId};
+use chancery_domain::{AccountId, ChainHash, ChainHead, KeyPrefix, UsageRow, WriterId};
+use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{
-    Accounts, Health, IdempotencyKeys, Invoices, Keys, Leases, Ledger, LimitsChange, Spending, Store,
-    StoreError, UsageBy, UsageQuery,
+    AccountDeed, Accounts, Health, IdempotencyKeys, Invoices, Keys, Leases, Ledger, LimitsChange, Spending,
+    Store, StoreError, UsageBy, UsageQuery,
 };
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
@@ -214,7 +215,7 @@ pub async fn two_stores_on_one_database_see_each_others_writes<D: TestDatabase>(
             if number % 4 < 2 { twin.settle(row(number, (account.id, key.id)).into()).await } else { Ok(()) }
         });
     }
-    command.revoke_key(key.id, NOON).await.unwrap();
+    command.revoke_key(&key.prefix, NOON).await.unwrap();
     let seen = server.key_with_prefix(&key.prefix).await.unwrap().unwrap();
     assert_ne!(seen.key.state, chancery_domain::KeyState::Active);
     for outcome in settling.join_all().await {
@@ -245,18 +246,18 @@ pub async fn a_closed_store_answers_unavailable<D: TestDatabase>(database: Arc<D
     store.close().await;
     let prefix = KeyPrefix::from_stored("ck_nobody00".to_owned());
     let query = UsageQuery { account: None, from: None, to: None, by: UsageBy::Day };
-    let name = name("Hale & Ward");
+    let (name, change) = (name("Hale & Ward"), LimitsChange::default());
     let errors = [
         store.create_account(new_account("Another")).await.err(),
         store.list_accounts().await.err(),
         store.account_named(&name).await.err(),
-        store.set_limits(&name, LimitsChange::default()).await.err(),
-        store.close_account(&name, NOON).await.err(),
+        store.change_account(NOON, AccountDeed::SetLimits { account: payer.0, change }).await.err(),
+        store.change_account(NOON, AccountDeed::Close(payer.0)).await.err(),
         store.create_key(new_key(None)).await.err(),
         store.list_keys().await.err(),
         store.key_with_prefix(&prefix).await.err(),
-        store.attach_key(KeyId(1), AccountId(1)).await.err(),
-        store.revoke_key(KeyId(1), NOON).await.err(),
+        store.attach_key(&prefix, payer.0).await.err(),
+        store.revoke_key(&prefix, NOON).await.err(),
         store.settle(row(1, payer).into()).await.err(),
         store.usage(query).await.err(),
         store.ledger_rows(None, 1).await.err(),

@@ -9,6 +9,7 @@ use chancery_domain::{
     UsageRow,
 };
 use chancery_policy::NewClientFor;
+use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{
     Accounts, CapChange, Claim, ClientOrder, ClientQuery, ClientRecords, DatabaseUrl, Health,
     IdempotencyKeys, KeptReply, Keys, Ledger, LimitsChange, Months, NewClient, PostgresStore, Reserved,

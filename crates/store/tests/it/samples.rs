@@ -5,6 +5,7 @@ use chancery_domain::{
     Account, AccountId, AccountName, ApiKey, HowEnded, Key, KeyId, Nanos, OsRandomness, Prices, RateLimits,
     RequestId, TokenPrice, UnixMillis, UsageRow,
 };
+use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{NewAccount, NewKey, Store};
 
 /// Noon of 2026-11-15 UTC.

@@ -5,6 +5,7 @@ use crate::samples::{NOON, account, key, name, row, whole_ledger, with_tokens};
 use chancery_domain::{
     AccountId, Day, KeyId, Month, Nanos, Randomness, SeededRandomness, UnixMillis, UsageRow,
 };
+use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{
     Accounts, CapChange, Health, Keys, LEASE, Leases, Ledger, LimitsChange, Reserved, Settlement, Spending,
     SpendingReservation, Store, StoreError, UsageBy, UsageQuery,

@@ -3,6 +3,7 @@
 use crate::billing::{issue_new, read_invoice, use_a_million};
 use crate::databases::{SqliteFile, TestDatabase};
 use crate::samples::{NOON, account, insert_row, name, new_account, payer, row, whole_ledger};
+use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{Accounts, DatabaseUrl, Health, Invoices, Ledger, SqliteStore, StoreError};
 use sqlx::Connection;
 use std::io::{Seek, SeekFrom, Write};

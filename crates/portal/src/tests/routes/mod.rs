@@ -13,6 +13,7 @@ use cases::{Asker, CASES, Case, Guard};
 use chancery_domain::{
     AccountId, ApiKey, ClientId, Decision, InvoiceNumber, KeyPrefix, OsRandomness, PersonId, RateLimits,
 };
+use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{NewAccount, NewKey};
 use std::collections::BTreeSet;
 
