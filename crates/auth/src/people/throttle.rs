@@ -118,7 +118,10 @@ fn record(key: ThrottleKey<'_>, place: Option<Place>) {
 
 /// Counts a try for all of these and says that it may be made; or refuses it, for as long as the longest wait of those
 /// that have none left. What is refused is counted nowhere.
-pub(crate) async fn take_turn<'a>(provider: &Provider, all: &[ThrottleKey<'a>]) -> Result<Turn<'a>, ErrorPage> {
+pub(crate) async fn take_turn<'a>(
+    provider: &Provider,
+    all: &[ThrottleKey<'a>],
+) -> Result<Turn<'a>, ErrorPage> {
     check(provider, all).await?;
     let now = provider.clock.now();
     let mut turn = Turn { left: u32::MAX, last_of: Vec::new() };

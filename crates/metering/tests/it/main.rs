@@ -15,8 +15,8 @@ mod spending;
 mod without_redis;
 
 use chancery_domain::{
-    AccountName, ApiKey, Clock, KeyId, ManualClock, OsRandomness, Prices, RateLimits, RequestId,
-    SeededRandomness, UnixMillis,
+    AccountName, ApiKey, Clock, ManualClock, OsRandomness, Prices, RateLimits, RequestId, SeededRandomness,
+    UnixMillis,
 };
 use chancery_engine::{GenerationSink, Job, ScriptedEngine, Turn};
 use chancery_metering::{

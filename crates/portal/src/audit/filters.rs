@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn an_event_is_a_choice_like_an_action() {
         let filters = read("action=signedIn");
-        assert_eq!(filters.problems, []);
+        assert_eq!(filters.problems, Problems::default());
         assert_eq!(filters.query, AuditQuery { event: Some(EventKind::SignedIn), ..AuditQuery::default() });
         assert_eq!(filters.address("/audit", None), "/audit?action=signedIn");
     }

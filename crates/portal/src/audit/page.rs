@@ -12,7 +12,7 @@ use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use chancery_domain::{Action, AuditRow, Decision, EventKind, PersonRef, Role, UnixMillis};
+use chancery_domain::{Action, AuditRow, Decision, EventKind, PersonId, PersonRef, Role, UnixMillis};
 use chancery_policy::{ReadAudit, TheFirm};
 use chancery_store::{AUDIT_ROWS_PER_PAGE, AuditLine, AuditTurn};
 use chancery_web::{Choice, page, wants_json};

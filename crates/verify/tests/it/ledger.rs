@@ -6,7 +6,7 @@ use chancery_domain::{
     RequestId, TokenPrice, UnixMillis, UsageRow,
 };
 use chancery_store::testing::OperatorChanges as _;
-use chancery_store::{Claim, Claimed, KeptReply, NewAccount, Settlement, Store};
+use chancery_store::{Claim, Claimed, KeptReply, NewAccount, NewKey, Settlement, Store};
 use chancery_verify::{LedgerVerification, verify_ledger};
 use std::sync::Arc;
 

@@ -13,6 +13,7 @@ use chancery_domain::{
 use chancery_engine::{
     Ended, Engine, EngineError, Generation, GenerationSink, Job, Prompt, ScriptedEngine, StopReason, Turn,
 };
+use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{
     CapChange, DatabaseUrl, LimitsChange, NewAccount, NewKey, Reserved, SpendingReservation, Store,
 };
