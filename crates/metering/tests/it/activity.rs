@@ -3,18 +3,19 @@
 use crate::protocol::end;
 use crate::{Firm, LIMITS, NAME, call, new_key};
 use chancery_domain::{
-    AccountId, ApiKey, Asker, Clock, Day, KeyId, ManualClock, Month, Nanos, OsRandomness, Randomness,
-    RateLimits, RequestId, SeededRandomness, UnixMillis, WINDOW,
+    AccountId, ApiKey, Asker, Clock, Day, KeyId, ManualClock, Month, Nanos, OsRandomness, RateLimits,
+    RequestId, SeededRandomness, UnixMillis, WINDOW,
 };
 use chancery_engine::StopReason;
 use chancery_metering::{Caller, GenerateRequest, MemoryLimiter, Meter, MeterError, Models};
 use chancery_policy::{Asking, Policy, TheFirm};
 use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{
-    ACTIVITY_LINES_AT_ONCE, CapChange, DatabaseUrl, LimitsChange, NewAccount, PeakDay, RefusedOnDay, Store,
-    UsageMonth, UsageReport,
+    ACTIVITY_LINES_AT_ONCE, CapChange, LimitsChange, NewAccount, PeakDay, RefusedOnDay, Store, UsageMonth,
+    UsageReport,
 };
-use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
+use chancery_test_support::PostgresDatabase;
+use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -234,11 +235,11 @@ async fn it_is_noted_every_few_seconds_until_the_process_stops_taking_work() {
 
 #[tokio::test]
 async fn the_refusals_of_two_nodes_add_up_and_the_higher_peak_holds() {
-    let database = PostgresDatabase::create().await;
+    let database = PostgresDatabase::create("metering");
     let clock = Arc::new(ManualClock::at(UnixMillis(1_800_000_000_000)));
     let mut nodes = Vec::new();
     for _ in 0..2 {
-        let store = chancery_store::open(&database.url()).await.unwrap();
+        let store = chancery_store::open(&database.url().parse().unwrap()).await.unwrap();
         let limiter = Arc::new(MemoryLimiter::new(clock.clone()));
         let engine = Arc::new(chancery_engine::ScriptedEngine::new(100, |_, sink| {
             end(sink, StopReason::Complete, 4);
@@ -285,36 +286,5 @@ async fn the_refusals_of_two_nodes_add_up_and_the_higher_peak_holds() {
     assert_eq!(report.peaks.iter().map(|peak| (peak.requests, peak.tokens)).collect::<Vec<_>>(), [(3, 76)]);
     for (_, store) in &nodes {
         store.close().await;
-    }
-}
-
-/// A database of the test's own.
-struct PostgresDatabase {
-    admin_url: String,
-    name: String,
-}
-
-impl PostgresDatabase {
-    async fn create() -> Self {
-        let admin_url = std::env::var("CHANCERY_TEST_POSTGRES_URL")
-            .expect("run `make test`, which starts a PostgreSQL and sets CHANCERY_TEST_POSTGRES_URL");
-        let database =
-            Self { admin_url, name: format!("chancery_metering_{:016x}", OsRandomness.next_u64()) };
-        let name = &database.name;
-        database.run(format!("CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'")).await;
-        database
-    }
-
-    fn url(&self) -> DatabaseUrl {
-        format!("{}/{}", self.admin_url.rsplit_once('/').unwrap().0, self.name).parse().unwrap()
-    }
-
-    async fn run(&self, sql: String) {
-        let mut connection = PgConnection::connect(&self.admin_url).await.unwrap();
-        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await.unwrap();
-    }
-
-    async fn remove(self) {
-        self.run(format!("DROP DATABASE {} WITH (FORCE)", self.name)).await;
     }
 }
