@@ -12,7 +12,8 @@ pub(super) fn is_permanent(error: &MeterError) -> bool {
             StoreError::RequestAlreadyBilled(_)
             | StoreError::LedgerRefused { .. }
             | StoreError::NulCharacter { .. }
-            | StoreError::SumTooLarge,
+            | StoreError::SumTooLarge
+            | StoreError::MonthInvoiced { .. },
         )
         | MeterError::Money(_) => true,
         // Others took this process for dead, and what they took is used up by now: this is decided against it.
@@ -21,9 +22,9 @@ pub(super) fn is_permanent(error: &MeterError) -> bool {
     }
 }
 
-/// Whether the row came too late for its month. The store's databases say so in these words.
+/// Whether the row came too late for its month.
 pub(super) fn is_month_invoiced(error: &MeterError) -> bool {
-    matches!(error, MeterError::Store(StoreError::LedgerRefused { why, .. }) if why.contains("month is invoiced"))
+    matches!(error, MeterError::Store(StoreError::MonthInvoiced { .. }))
 }
 
 #[cfg(test)]
@@ -31,7 +32,7 @@ mod tests {
     use super::*;
     use crate::CapReached;
     use crate::rate_limits::LimiterUnavailable;
-    use chancery_domain::{AccountId, MoneyError, Nanos, RequestId, UnixMillis};
+    use chancery_domain::{AccountId, MoneyError, Month, Nanos, RequestId, UnixMillis};
     use std::path::PathBuf;
 
     fn request() -> RequestId {
@@ -87,8 +88,8 @@ mod tests {
 
     #[test]
     fn a_row_of_an_invoiced_month_is_permanent_and_told_apart() {
-        let why = "error returned from database: (code: 1811) the account's month is invoiced".to_owned();
-        let error = MeterError::Store(StoreError::LedgerRefused { request: request(), why });
+        let month = Month::of(UnixMillis(0));
+        let error = MeterError::Store(StoreError::MonthInvoiced { request: request(), month });
         assert!(is_permanent(&error) && is_month_invoiced(&error));
     }
 }
