@@ -106,6 +106,10 @@ pub enum StoreError {
     )]
     NewerSchema { found: i64, known: i64 },
     #[error(
+        "the database was made by a chancery from before the first release, whose schema cannot be brought up to date; start with an empty data folder (`--data`) or database (`database.url`)"
+    )]
+    OldSchema,
+    #[error(
         "the database's schema is not the one this program makes: {why}; start the version that made it, or restore a backup"
     )]
     SchemaMismatch { why: String },

@@ -109,10 +109,7 @@ impl ChainedTable for LedgerTable<'_> {
     }
 
     fn expected_hash(writer: WriterId, chain: &ChainHead, row: &UsageRow) -> ChainHash {
-        match writer {
-            WriterId::BEFORE_CHAINS => ChainHash::default(),
-            _ => chain.hash_of_next(writer, row),
-        }
+        chain.hash_of_next(writer, row)
     }
 
     fn describe(writer: WriterId, flaw: Flaw<'_, ChainedRow>) -> String {

@@ -31,31 +31,13 @@ const fn step(version: i64, name: &'static str, sql: &'static str) -> Migration 
     Migration { version, name, sql }
 }
 
-const SQLITE: &[Migration] = &[
-    step(1, "accounts_keys_ledger", include_str!("../../migrations/sqlite/0001_accounts_keys_ledger.sql")),
-    step(2, "chains_and_day_sums", include_str!("../../migrations/sqlite/0002_chains_and_day_sums.sql")),
-    step(3, "spending_caps", include_str!("../../migrations/sqlite/0003_spending_caps.sql")),
-    step(4, "idempotency_keys", include_str!("../../migrations/sqlite/0004_idempotency_keys.sql")),
-    step(5, "people_and_sessions", include_str!("../../migrations/sqlite/0005_people_and_sessions.sql")),
-    step(6, "provider_accounts", include_str!("../../migrations/sqlite/0006_provider_accounts.sql")),
-    step(7, "provider_grants", include_str!("../../migrations/sqlite/0007_provider_grants.sql")),
-    step(8, "shared_secrets", include_str!("../../migrations/sqlite/0008_shared_secrets.sql")),
-    step(9, "client_records", include_str!("../../migrations/sqlite/0009_client_records.sql")),
-    step(10, "invoices", include_str!("../../migrations/sqlite/0010_invoices.sql")),
-];
+/// Nothing was released with the steps 1 to 10, so they are one step now: the schema as it was after them.
+const FIRST_VERSION: i64 = 11;
 
-const POSTGRES: &[Migration] = &[
-    step(1, "accounts_keys_ledger", include_str!("../../migrations/postgres/0001_accounts_keys_ledger.sql")),
-    step(2, "chains_and_day_sums", include_str!("../../migrations/postgres/0002_chains_and_day_sums.sql")),
-    step(3, "spending_caps", include_str!("../../migrations/postgres/0003_spending_caps.sql")),
-    step(4, "idempotency_keys", include_str!("../../migrations/postgres/0004_idempotency_keys.sql")),
-    step(5, "people_and_sessions", include_str!("../../migrations/postgres/0005_people_and_sessions.sql")),
-    step(6, "provider_accounts", include_str!("../../migrations/postgres/0006_provider_accounts.sql")),
-    step(7, "provider_grants", include_str!("../../migrations/postgres/0007_provider_grants.sql")),
-    step(8, "shared_secrets", include_str!("../../migrations/postgres/0008_shared_secrets.sql")),
-    step(9, "client_records", include_str!("../../migrations/postgres/0009_client_records.sql")),
-    step(10, "invoices", include_str!("../../migrations/postgres/0010_invoices.sql")),
-];
+const SQLITE: &[Migration] = &[step(FIRST_VERSION, "baseline", include_str!("../../migrations/sqlite.sql"))];
+
+const POSTGRES: &[Migration] =
+    &[step(FIRST_VERSION, "baseline", include_str!("../../migrations/postgres.sql"))];
 
 struct AppliedMigration {
     version: i64,
@@ -175,6 +157,10 @@ fn known(dialect: Dialect) -> &'static [Migration] {
 fn pending<'a>(known: &'a [Migration], applied: &[AppliedMigration]) -> Result<&'a [Migration], StoreError> {
     let newest_known = known.last().map_or(0, |migration| migration.version);
     let newest_applied = applied.last().map_or(0, |migration| migration.version);
+    if applied.first().is_some_and(|oldest| known.first().is_some_and(|first| oldest.version < first.version))
+    {
+        return Err(StoreError::OldSchema);
+    }
     if newest_applied > newest_known {
         return Err(StoreError::NewerSchema { found: newest_applied, known: newest_known });
     }
@@ -220,6 +206,12 @@ mod tests {
     }
 
     #[test]
+    fn a_schema_from_before_the_baseline_is_named_as_old() {
+        let old = AppliedMigration { version: 10, checksum: vec![] };
+        assert!(matches!(pending(SQLITE, &[old]), Err(StoreError::OldSchema)));
+    }
+
+    #[test]
     fn a_changed_or_skipped_step_is_refused() {
         let changed = AppliedMigration { version: 1, checksum: vec![0; 32] };
         assert!(matches!(pending(KNOWN, &[changed]), Err(StoreError::SchemaMismatch { .. })));
@@ -238,6 +230,6 @@ mod tests {
             known.iter().map(|migration| (migration.version, migration.name)).collect()
         };
         assert_eq!(names(SQLITE), names(POSTGRES));
-        assert!(SQLITE.iter().zip(1..).all(|(migration, place)| migration.version == place));
+        assert!(SQLITE.iter().zip(FIRST_VERSION..).all(|(migration, place)| migration.version == place));
     }
 }

@@ -13,8 +13,6 @@ pub trait TestDatabase: Send + Sync + Sized + 'static {
     const SOME_HASH: &str;
 
     /// The migration that made the first schema, and the table that tells of it.
-    const FIRST_STEP: &str;
-    const CREATE_MIGRATIONS_TABLE: &str;
 
     fn create() -> impl Future<Output = Self> + Send;
 
@@ -81,9 +79,6 @@ impl TestDatabase for SqliteFile {
     type Store = SqliteStore;
 
     const SOME_HASH: &str = "x'1111111111111111111111111111111111111111111111111111111111111111'";
-    const FIRST_STEP: &str = include_str!("../../migrations/sqlite/0001_accounts_keys_ledger.sql");
-    const CREATE_MIGRATIONS_TABLE: &str = "CREATE TABLE schema_migrations \
-        (version INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum BLOB NOT NULL) STRICT";
 
     async fn create() -> Self {
         Self { folder: tempfile::tempdir().unwrap() }
@@ -121,9 +116,6 @@ impl TestDatabase for PostgresDatabase {
     type Store = PostgresStore;
 
     const SOME_HASH: &str = "'\\x1111111111111111111111111111111111111111111111111111111111111111'";
-    const FIRST_STEP: &str = include_str!("../../migrations/postgres/0001_accounts_keys_ledger.sql");
-    const CREATE_MIGRATIONS_TABLE: &str = "CREATE TABLE schema_migrations \
-        (version BIGINT PRIMARY KEY, name TEXT NOT NULL, checksum BYTEA NOT NULL)";
 
     async fn create() -> Self {
         Self(chancery_test_support::PostgresDatabase::create("store"))

@@ -4,7 +4,6 @@ use crate::billing::{document, issue_new, read_invoice};
 use crate::databases::{PostgresDatabase, SqliteFile, TestDatabase, on_a_fresh};
 use crate::firm::{create, listed, sound_audit, words};
 use crate::moving_firm::{Chance, Made, random_firm};
-use crate::opening::with_the_first_schema;
 use crate::samples::{NOON, account, key, payer, row, whole_ledger};
 use chancery_domain::{Nanos, OsRandomness, Randomness, RequestId, UnixMillis, UsageRow};
 use chancery_store::{
@@ -447,29 +446,13 @@ async fn nobody_serves_either_side_and_nobody_writes_to_the_source_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_source_that_is_not_there_or_older_is_told_and_brought_up_to_date() {
+async fn a_source_that_is_not_there_or_no_sqlite_file_is_named() {
     with_a_target(async |file, database| {
         let missing = MoveSource::open(&file.url()).await.err().unwrap();
         assert!(matches!(missing, StoreError::NoDatabase { .. }), "{missing:?}");
         assert_eq!(std::fs::read_dir(file.folder.path()).unwrap().count(), 0, "nothing was made there");
         let backwards = MoveSource::open(&database.url()).await.err().unwrap();
         assert!(matches!(backwards, StoreError::BadUrl(_)), "{backwards:?}");
-
-        // As the first version made it: with rows that have no chain.
-        with_the_first_schema(&file).await;
-        file.raw(
-            "INSERT INTO accounts VALUES (5, 'Old', 1, 1, 0, NULL); \
-             INSERT INTO api_keys VALUES (9, 'ck_old', zeroblob(32), '', 5, 0, NULL); \
-             INSERT INTO ledger VALUES ('req_old', 5, 9, 'm', 1, 1, 1, 2, 3, 0, 'complete')",
-        )
-        .await
-        .unwrap();
-        moved(&file, &database).await.unwrap();
-        let there = database.open().await;
-        let ledger = whole_ledger(&*there).await;
-        assert_eq!((ledger.len(), ledger[0].cost), (1, Nanos(3)));
-        assert_eq!(account(&*there, "New").await.id.0, 6);
-        assert_eq!(key(&*there, None).await.id.0, 10);
     })
     .await;
 }

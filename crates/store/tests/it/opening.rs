@@ -31,7 +31,7 @@ pub async fn a_newer_schema_is_refused_by_number<D: TestDatabase>(database: Arc<
     let store = database.open().await;
     let accounts = [account(&*store, "Hale & Ward").await];
     database
-        .raw("INSERT INTO schema_migrations (version, name, checksum) SELECT 999, 'future', checksum FROM schema_migrations WHERE version = 1")
+        .raw("INSERT INTO schema_migrations (version, name, checksum) SELECT 999, 'future', checksum FROM schema_migrations")
         .await
         .unwrap();
     let error = database.try_open().await.err().unwrap();
@@ -40,11 +40,15 @@ pub async fn a_newer_schema_is_refused_by_number<D: TestDatabase>(database: Arc<
     assert_eq!(store.list_accounts().await.unwrap(), accounts, "nothing was touched");
 }
 
-pub async fn a_schema_with_a_missing_step_is_refused<D: TestDatabase>(database: Arc<D>) {
+pub async fn a_schema_from_before_the_baseline_is_rejected_with_the_way_out<D: TestDatabase>(
+    database: Arc<D>,
+) {
     database.open().await.close().await;
-    database.raw("UPDATE schema_migrations SET version = 0 WHERE version = 1").await.unwrap();
-    let error = database.try_open().await.err().unwrap();
-    assert!(matches!(error, StoreError::SchemaMismatch { .. }), "{error:?}");
+    database.raw("UPDATE schema_migrations SET version = 10").await.unwrap();
+    for error in [database.try_open().await.err().unwrap(), refusal_to_look(&*database).await] {
+        assert!(matches!(error, StoreError::OldSchema), "{error:?}");
+        assert!(error.to_string().contains("empty data folder"), "{error}");
+    }
 }
 
 pub async fn another_programs_tables_are_left_alone<D: TestDatabase>(database: Arc<D>) {
@@ -91,112 +95,9 @@ pub async fn looking_at_a_database_that_is_there_opens_it<D: TestDatabase>(datab
     store.close().await;
 }
 
-/// A database as the first Chancery left it.
-pub async fn with_the_first_schema<D: TestDatabase>(database: &D) {
-    let checksum: String = Sha256::digest(D::FIRST_STEP).iter().map(|byte| format!("{byte:02x}")).collect();
-    database.raw(D::FIRST_STEP).await.unwrap();
-    let (create, checksum) = (D::CREATE_MIGRATIONS_TABLE, D::SOME_HASH.replace(&"11".repeat(32), &checksum));
-    let note = format!("INSERT INTO schema_migrations VALUES (1, 'accounts_keys_ledger', {checksum})");
-    database.raw(&format!("{create}; {note}")).await.unwrap();
-}
-
-pub async fn looking_at_an_older_schema_brings_it_up_to_date<D: TestDatabase>(database: Arc<D>) {
-    with_the_first_schema(&*database).await;
-    let store = chancery_store::open_existing(&database.url()).await.unwrap();
-    store.create_account(new_account("Hale & Ward")).await.unwrap();
-    store.close().await;
-}
-
-pub async fn rows_from_before_the_chains_are_kept_and_summed<D: TestDatabase>(database: Arc<D>) {
-    with_the_first_schema(&*database).await;
-    database
-        .raw(
-            "INSERT INTO accounts (name, requests_per_min, tokens_per_min, created_at_ms) VALUES ('A', 1, 1, 0); \
-             INSERT INTO api_keys (prefix, hash, label, account_id, created_at_ms) \
-             SELECT 'ck_aaaaaaaa', SOME_HASH, '', id, 0 FROM accounts"
-                .replace("SOME_HASH", D::SOME_HASH)
-                .as_str(),
-        )
-        .await
-        .unwrap();
-    for number in 0..7 {
-        let at_ms = NOON.0 + 86_400_000 * (number % 2);
-        let values = format!("1, 1, 'm', 10, 1, 100, 400, 1400, {at_ms}, 'complete'");
-        database.raw(&format!("INSERT INTO ledger VALUES ('req_{number}', {values})")).await.unwrap();
-    }
-    let store = database.open().await;
-    assert_eq!(whole_ledger(&*store).await.len(), 7);
-    let days =
-        store.usage(UsageQuery { account: None, from: None, to: None, by: UsageBy::Day }).await.unwrap();
-    let sums: Vec<_> = days.iter().map(|sum| (sum.requests, sum.input_tokens, sum.cost.0)).collect();
-    assert_eq!(sums, [(4, 40, 5600), (3, 30, 4200)]);
-    let writer = store.writer_after(None).await.unwrap().unwrap();
-    assert_eq!(writer, WriterId::BEFORE_CHAINS);
-    assert_eq!(store.chain_head(writer).await.unwrap(), Some(ChainHead { rows: 7, ..ChainHead::default() }));
-    let rows = store.chained_rows(writer, None, 100).await.unwrap();
-    assert!(rows.iter().zip(0..).all(|(row, place)| row.place == place && row.hash == ChainHash::default()));
-
-    // They are there to be met again, like any other.
-    let again = rows[3].row.clone();
-    store.settle(again.clone().into()).await.unwrap();
-    let other = UsageRow { model: "n".to_owned(), ..again };
-    assert!(matches!(store.settle(other.into()).await, Err(StoreError::RequestAlreadyBilled(_))));
-    assert_eq!(whole_ledger(&*store).await.len(), 7);
-}
-
-pub async fn rows_from_before_invoices_are_summed_by_price_and_can_be_invoiced<D: TestDatabase>(
-    database: Arc<D>,
-) {
-    with_the_first_schema(&*database).await;
-    database
-        .raw(
-            "INSERT INTO accounts (name, requests_per_min, tokens_per_min, created_at_ms) VALUES ('A', 1, 1, 0); \
-             INSERT INTO api_keys (prefix, hash, label, account_id, created_at_ms) \
-             SELECT 'ck_aaaaaaaa', SOME_HASH, '', id, 0 FROM accounts"
-                .replace("SOME_HASH", D::SOME_HASH)
-                .as_str(),
-        )
-        .await
-        .unwrap();
-    for (number, (day, price)) in [
-        ("2026-09-30", 100),
-        ("2026-10-01", 100),
-        ("2026-10-15", 100),
-        ("2026-10-15", 200),
-        ("2026-10-31", 200),
-        ("2026-11-01", 200),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let at_ms = noon_of(day).0;
-        let values = format!("1, 1, 'm', 10, 1, {price}, 400, {}, {at_ms}, 'complete'", 10 * price + 400);
-        database.raw(&format!("INSERT INTO ledger VALUES ('req_{number}', {values})")).await.unwrap();
-    }
-    // After the year 9999, and so late that a day is no number of 32 bits any more.
-    for (number, at_ms) in [(7, 400_000_000_000_000_i64), (8, i64::MAX)] {
-        let values = format!("1, 1, 'm', 10, 1, 100, 400, 1400, {at_ms}, 'complete'");
-        database.raw(&format!("INSERT INTO ledger VALUES ('req_{number}', {values})")).await.unwrap();
-    }
-    let store = database.open().await;
-    let page = listed(&*store, &all()).await;
-    let months: Vec<(String, u64)> =
-        page.unbilled.iter().map(|month| (month.month.to_string(), month.totals.requests)).collect();
-    let expected = [("9999-12", 2), ("2026-11", 1), ("2026-10", 4), ("2026-09", 1)];
-    assert_eq!(months, expected.map(|(month, requests)| (month.to_owned(), requests)));
-    let usage = store.month_usage(AccountId(1), month("2026-10")).await.unwrap();
-    let sums: Vec<_> = usage
-        .iter()
-        .map(|usage| (usage.prices.input.nanos_per_token(), usage.requests, usage.cost.0))
-        .collect();
-    assert_eq!(sums, [(100, 2, 2800), (200, 2, 4800)]);
-    let number = issue_new(&*store, AccountId(1), "2026-10", "2026-11-02").await;
-    assert_eq!(read_invoice(&*store, number).await.invoice.bill.exact.0, 7600);
-}
-
 pub async fn looking_at_a_newer_schema_is_refused<D: TestDatabase>(database: Arc<D>) {
     database.open().await.close().await;
-    database.raw("UPDATE schema_migrations SET version = 999 WHERE version = 1").await.unwrap();
+    database.raw("UPDATE schema_migrations SET version = 999").await.unwrap();
     let error = refusal_to_look(&*database).await;
     assert!(matches!(error, StoreError::NewerSchema { found: 999, .. }), "{error:?}");
 }
