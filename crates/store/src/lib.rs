@@ -11,8 +11,10 @@ mod idempotency;
 mod leases;
 mod ledger;
 mod people;
+mod postgres_store;
 mod provider;
 mod secrets;
+mod sqlite_store;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod throttles;
@@ -60,14 +62,14 @@ pub use throttles::types::Throttles;
 pub use traits::Store;
 
 pub use accounts::keys::{KeyLabelError, MAX_KEY_LABEL_CHARS, key_label};
-pub use db::postgres::PostgresStore;
 pub use db::serving_lock::{LimitsKept, ServingLock, ServingWatch};
-pub use db::sqlite::SqliteStore;
 pub use db::url::DatabaseUrl;
 pub use leases::lease::LEASE;
 pub use ledger::usage::{DayUsage, UsageBy, UsageByError, UsageGroup, UsageQuery, UsageSum, UsageTotals};
 pub use people::sessions::MAX_SESSIONS_PER_PERSON;
 pub use people::sign_ins::MAX_SIGN_INS;
+pub use postgres_store::PostgresStore;
+pub use sqlite_store::SqliteStore;
 pub use transfer::{MoveSource, MoveStep, MoveTarget, MovedTable, Steps};
 
 /// Under the names that the portal still imports from here.

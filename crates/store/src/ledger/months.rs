@@ -6,16 +6,13 @@
 //!    takes what no other does; nothing is refused for it.
 //! 3. Where rows of a month lie there when its partition is made, (1) moves them into it.
 
+use crate::StoreError;
 use crate::db::error_codes::{
     explain, is_check_violation, is_connection_lost, is_there_already, with_timeout,
 };
-use crate::db::postgres::PostgresStore;
-use crate::db::sqlite::SqliteStore;
 use crate::ledger::batch::Batch;
-use crate::{Months, StoreError};
-use async_trait::async_trait;
 use chancery_domain::{Month, RequestId, UnixMillis};
-use sqlx::{AssertSqlSafe, PgConnection};
+use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -78,6 +75,31 @@ impl LedgerMonths {
         missing.chain([month, month.next()]).filter(is_due).collect()
     }
 
+    /// Creates the partitions that are due, and moves rows there that came before. What failed is named and tried again later.
+    pub(crate) async fn prepare(&self, pool: &PgPool, now: UnixMillis) -> Result<(), StoreError> {
+        let mut outcome = Ok(());
+        for month in self.due(now) {
+            let mut connection = pool.acquire().await?;
+            let made = match with_timeout(add(month, &mut connection)).await {
+                Err(error) if is_check_violation(&error) => {
+                    with_timeout(add_and_move(month, &mut connection)).await
+                }
+                made => made,
+            };
+            let seen = match made {
+                Ok(()) => Seen::Made,
+                Err(error) => {
+                    let why = explain(&error);
+                    let what = format!("the ledger's partition for {month} could not be made: {why}");
+                    outcome = Err(StoreError::Unavailable(what));
+                    Seen::FailedAt(now)
+                }
+            };
+            self.seen().insert(month, seen);
+        }
+        outcome
+    }
+
     fn seen(&self) -> MutexGuard<'_, BTreeMap<Month, Seen>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -128,41 +150,6 @@ async fn add_and_move(month: Month, connection: &mut PgConnection) -> Result<(),
          INSERT INTO ledger SELECT * FROM moving_rows"
     );
     sqlx::raw_sql(AssertSqlSafe(statements)).execute(connection).await.map(|_| ())
-}
-
-#[async_trait]
-impl Months for PostgresStore {
-    async fn make_months_ready(&self, now: UnixMillis) -> Result<(), StoreError> {
-        let mut outcome = Ok(());
-        for month in self.months.due(now) {
-            let mut connection = self.writer().await?;
-            let made = match with_timeout(add(month, &mut connection)).await {
-                Err(error) if is_check_violation(&error) => {
-                    with_timeout(add_and_move(month, &mut connection)).await
-                }
-                made => made,
-            };
-            let seen = match made {
-                Ok(()) => Seen::Made,
-                Err(error) => {
-                    let why = explain(&error);
-                    let what = format!("the ledger's partition for {month} could not be made: {why}");
-                    outcome = Err(StoreError::Unavailable(what));
-                    Seen::FailedAt(now)
-                }
-            };
-            self.months.seen().insert(month, seen);
-        }
-        outcome
-    }
-}
-
-/// One table holds all months there.
-#[async_trait]
-impl Months for SqliteStore {
-    async fn make_months_ready(&self, _now: UnixMillis) -> Result<(), StoreError> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

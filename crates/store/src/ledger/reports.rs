@@ -133,8 +133,8 @@ impl<S: HasAudit> UsageReports for S {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::SqliteStore;
     use crate::db::HasDb;
-    use crate::db::sqlite::SqliteStore;
     use crate::ledger::day_sums;
 
     struct PlanStep(String);
