@@ -1,40 +1,61 @@
-//! Takes in a JSON body from a caller who pays, within its bounds of size and time.
+//! Takes in a JSON body from a caller who pays, within its bounds of size and time, and has it parsed.
 
 use crate::ApiState;
 use crate::caller::authenticate;
-use crate::error::ApiError;
+use crate::error::{ApiError, ApiResult};
+use crate::idempotency;
+use crate::request::{self, RequestBody};
 use axum::body::Body;
 use axum::extract::{FromRequest, Request};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
-use chancery_metering::Caller;
+use chancery_domain::RequestId;
+use chancery_metering::{Call, Caller, GenerateRequest};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use std::time::Duration;
 
 /// How long a body may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The bytes of a body that says it is JSON, and who sent it.
-///
-/// The key is checked twice: before the body, so that a stranger cannot make the server take one in, and after it, because
-/// a body may take its time, and what was changed meanwhile (a key revoked, a limit or a cap set) holds for the request.
-pub(crate) struct JsonRequest {
-    pub caller: Caller,
-    pub body: Vec<u8>,
+/// A body of this type, and what it came with.
+pub(crate) struct JsonRequest<B> {
+    pub body: B,
+    pub sent: Sent,
 }
 
-impl FromRequest<ApiState> for JsonRequest {
+pub(crate) struct Sent {
+    pub caller: Caller,
+    parts: Parts,
+    bytes: Vec<u8>,
+}
+
+impl<B: RequestBody> FromRequest<ApiState> for JsonRequest<B> {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, state: &ApiState) -> Result<Self, ApiError> {
+    /// The key is checked twice: before the body, so that a stranger cannot make the server take one in, and after it,
+    /// because a body may take its time, and what was changed meanwhile (a key revoked, a limit or a cap set) holds for the
+    /// request.
+    async fn from_request(request: Request, state: &ApiState) -> ApiResult<Self> {
         let (parts, body) = request.into_parts();
         authenticate(&parts, state).await?;
-        let body = read(&parts.headers, body, state.max_body_bytes).await?;
+        let bytes = read(&parts.headers, body, state.max_body_bytes).await?;
         let caller = authenticate(&parts, state).await?;
-        Ok(Self { caller, body })
+        Ok(Self { body: request::parse(&bytes)?, sent: Sent { caller, parts, bytes } })
     }
 }
 
-async fn read(headers: &HeaderMap, body: Body, max_body_bytes: usize) -> Result<Vec<u8>, ApiError> {
+impl Sent {
+    /// What it takes to run the request once.
+    pub(crate) fn call(self, request: GenerateRequest) -> ApiResult<Call> {
+        let Self { caller, parts, bytes } = self;
+        let idempotency = idempotency::read(&parts.headers, parts.uri.path(), &bytes)?;
+        let request_id = parts.extensions.get::<RequestId>().cloned();
+        let request_id = request_id.ok_or_else(|| ApiError::internal("the request has no id"))?;
+        Ok(Call { caller, request_id, request, idempotency })
+    }
+}
+
+async fn read(headers: &HeaderMap, body: Body, max_body_bytes: usize) -> ApiResult<Vec<u8>> {
     check_media_type(headers)?;
     let announced = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
     if announced
@@ -52,7 +73,7 @@ async fn read(headers: &HeaderMap, body: Body, max_body_bytes: usize) -> Result<
     }
 }
 
-fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {
+fn check_media_type(headers: &HeaderMap) -> ApiResult<()> {
     if headers.get(header::CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
         return Err(ApiError::unsupported_media_type(
             "a compressed body is not taken; send it without `Content-Encoding`",

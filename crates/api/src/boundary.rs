@@ -19,6 +19,11 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+/// One function and not layers of tower-http, because what happens at the end depends on all that came before:
+/// - its request id keeps the one that a caller sends, and ours names the row in the ledger;
+/// - its time-outs drop the handler and answer for it, and a reply may only be given up by the meter, which knows what is billed;
+/// - its compression costs more CPU than short replies are worth, and a proxy in front can do it;
+/// - its response headers are two layers in place of two lines.
 pub(crate) async fn around(State(state): State<ApiState>, request: Request, next: Next) -> Response {
     let request_id = state.meter.new_request_id();
     let line = LogLine::begin(&state, &request, request_id.clone());

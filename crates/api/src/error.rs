@@ -17,6 +17,8 @@ const RETRY_UNAVAILABLE_S: u32 = 2;
 /// How long a caller should wait for a request of its own that is still running, in seconds.
 const RETRY_IN_FLIGHT_S: u32 = 3;
 
+pub(crate) type ApiResult<T> = Result<T, ApiError>;
+
 #[derive(Clone, Debug)]
 pub(crate) struct ApiError {
     pub status: StatusCode,

@@ -4,21 +4,15 @@
 use crate::ApiState;
 use crate::body::JsonRequest;
 use crate::error::ApiError;
-use crate::generate_events::GenerateEvents;
-use crate::generation_request::{self, GenerationFields};
+use crate::generate_events::{GenerateEvent, GenerateEvents};
+use crate::generation_request::GenerationRequest;
 use crate::openapi::errors::GeneratingRefusals;
-use crate::openapi::generation_body::GenerationRequest;
-use crate::openapi::generation_stream::GenerateEvent;
 use crate::openapi::values::{RequestName, StopReason};
 use crate::{idempotency, sse};
 use axum::extract::State;
-use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use chancery_domain::RequestId;
-use chancery_metering::{Call, Reply};
-
-pub(crate) const PATH: &str = "/v1/generate";
+use chancery_metering::Reply;
 
 /// The generated text and what it took.
 #[derive(serde::Serialize, utoipa::ToSchema)]
@@ -63,7 +57,7 @@ struct InputTokensDetails {
 /// the same text.
 #[utoipa::path(
     post,
-    path = PATH,
+    path = "/v1/generate",
     operation_id = "generate",
     tag = "Generation",
     security(("key" = [])),
@@ -84,14 +78,11 @@ struct InputTokensDetails {
 )]
 pub(crate) async fn handle(
     State(state): State<ApiState>,
-    Extension(request_id): Extension<RequestId>,
-    headers: HeaderMap,
-    JsonRequest { caller, body }: JsonRequest,
+    JsonRequest { body, sent }: JsonRequest<GenerationRequest>,
 ) -> Result<Response, ApiError> {
-    let GenerationFields { request, stream } = generation_request::parse(&body)?;
-    let idempotency = idempotency::read(&headers, PATH, &body)?;
+    let GenerationRequest { request, stream } = body;
     let model = request.model.clone();
-    let call = Call { caller, request_id, request, idempotency };
+    let call = sent.call(request)?;
     if stream {
         let running = state.meter.stream(call).await?;
         return Ok(sse::respond(running, GenerateEvents::new(model)));

@@ -6,23 +6,17 @@
 
 use crate::error::{ApiError, ErrorFields};
 use crate::generate::GenerateReply;
-use crate::sse::{EventFormat, Events};
-use chancery_domain::HowEnded;
+use crate::openapi::schema_of_value;
+use crate::sse::{self, EventFormat, Events};
 use chancery_metering::{Beginning, Reply};
+use serde_json::{Value, json};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
 pub(crate) struct GenerateEvents {
     id: String,
     model: String,
     next_number: u64,
-}
-
-#[derive(serde::Serialize)]
-struct Event<'a, Content> {
-    r#type: &'a str,
-    /// Counts the events of a stream from 0, so that a reader can tell that none is missing.
-    sequence_number: u64,
-    #[serde(flatten)]
-    content: Content,
 }
 
 #[derive(serde::Serialize)]
@@ -71,40 +65,127 @@ impl GenerateEvents {
     }
 }
 
-/// Writes an event and counts it.
-fn write(next_number: &mut u64, name: &str, content: Content<'_>, events: &mut Events) {
-    let sequence_number = *next_number;
-    *next_number += 1;
-    events.named(name, &Event { r#type: name, sequence_number, content });
-}
-
 impl EventFormat for GenerateEvents {
     fn beginning(&mut self, beginning: &Beginning, events: &mut Events) {
         self.id = beginning.id.to_string();
         let usage = InputCount { input_tokens: beginning.input_tokens };
         let begun = Begun { id: &self.id, model: &self.model, usage };
-        write(&mut self.next_number, "response.created", Content::Begun(begun), events);
+        events.numbered(&mut self.next_number, "response.created", Content::Begun(begun));
     }
 
     fn text(&mut self, text: &str, events: &mut Events) {
-        write(&mut self.next_number, "response.output_text.delta", Content::Delta(text), events);
+        events.numbered(&mut self.next_number, "response.output_text.delta", Content::Delta(text));
     }
 
     fn ended(&mut self, reply: &Reply, events: &mut Events) {
         let text = Content::Text(&reply.output_text);
-        write(&mut self.next_number, "response.output_text.done", text, events);
-        let name = match reply.ended {
-            HowEnded::Complete | HowEnded::StopSequence => "response.completed",
-            HowEnded::MaxOutputTokens | HowEnded::ContextLength | HowEnded::Cancelled => {
-                "response.incomplete"
-            }
-        };
+        events.numbered(&mut self.next_number, "response.output_text.done", text);
+        let name = if sse::is_complete(reply.ended) { "response.completed" } else { "response.incomplete" };
         let reply = GenerateReply::of(reply, &self.model);
-        write(&mut self.next_number, name, Content::Ended(reply), events);
+        events.numbered(&mut self.next_number, name, Content::Ended(reply));
     }
 
     fn failed(&mut self, error: &ApiError, events: &mut Events) {
         let failed = Failed { id: &self.id, model: &self.model, error: error.fields_in_stream(&self.id) };
-        write(&mut self.next_number, "response.failed", Content::Failed(failed), events);
+        events.numbered(&mut self.next_number, "response.failed", Content::Failed(failed));
+    }
+}
+
+/// One event for `/openapi.json`.
+pub(crate) struct GenerateEvent;
+
+/// What the document says of an event.
+struct EventAbout {
+    name: &'static str,
+    schema_name: &'static str,
+    when: &'static str,
+    /// The field that carries what the event is about.
+    field: &'static str,
+    content: fn() -> Value,
+}
+
+const EVENTS: [EventAbout; 6] = [
+    EventAbout {
+        name: "response.created",
+        schema_name: "GenerateCreatedEvent",
+        when: "First: the request is admitted and its input counted.",
+        field: "response",
+        content: || reference(&Begun::name()),
+    },
+    EventAbout {
+        name: "response.output_text.delta",
+        schema_name: "GenerateDeltaEvent",
+        when: "A piece of the text, as it comes; any number of them.",
+        field: "delta",
+        content: || json!({ "type": "string", "description": "The piece; all pieces together are the whole text." }),
+    },
+    EventAbout {
+        name: "response.output_text.done",
+        schema_name: "GenerateTextEvent",
+        when: "The text is finished.",
+        field: "text",
+        content: || json!({ "type": "string", "description": "The whole text." }),
+    },
+    EventAbout {
+        name: "response.completed",
+        schema_name: "GenerateCompletedEvent",
+        when: "Last, where the model or a stop string ended the reply: the same reply as without `stream`.",
+        field: "response",
+        content: || reference(&GenerateReply::name()),
+    },
+    EventAbout {
+        name: "response.incomplete",
+        schema_name: "GenerateIncompleteEvent",
+        when: "Last, where a limit cut the reply short: the same reply as without `stream`.",
+        field: "response",
+        content: || reference(&GenerateReply::name()),
+    },
+    EventAbout {
+        name: "response.failed",
+        schema_name: "GenerateFailedEvent",
+        when: "Last, where the reply failed after the stream had begun; nothing is billed.",
+        field: "response",
+        content: || reference(&Failed::name()),
+    },
+];
+
+fn reference(schema_name: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{schema_name}") })
+}
+
+impl EventAbout {
+    fn data(&self) -> Value {
+        json!({
+            "type": "object",
+            "description": self.when,
+            "properties": {
+                "type": { "type": "string", "enum": [self.name], "description": "The event's name again." },
+                "sequence_number": { "type": "integer", "minimum": 0, "description": "Counts the events of a stream from 0." },
+                self.field: (self.content)(),
+            },
+            "required": ["type", "sequence_number", self.field],
+        })
+    }
+}
+
+impl ToSchema for GenerateEvent {
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        Begun::schemas(schemas);
+        schemas.push((Begun::name().into(), Begun::schema()));
+        Failed::schemas(schemas);
+        schemas.push((Failed::name().into(), Failed::schema()));
+        schemas
+            .extend(EVENTS.iter().map(|event| (event.schema_name.to_owned(), schema_of_value(event.data()))));
+    }
+}
+
+impl PartialSchema for GenerateEvent {
+    fn schema() -> RefOr<Schema> {
+        let event =
+            |event: &EventAbout| sse::event_schema(event.name, event.when, &reference(event.schema_name));
+        schema_of_value(json!({
+            "description": "One event of the stream. Its data is one line of JSON; lines that begin with `:` only keep the connection alive.",
+            "oneOf": EVENTS.iter().map(event).collect::<Vec<_>>(),
+        }))
     }
 }

@@ -1,76 +1,129 @@
-//! The body that `POST /v1/generate` and `POST /v1/tokens` share, checked field by field.
+//! The body that `POST /v1/generate` and `POST /v1/tokens` share.
 
-use crate::error::ApiError;
-use crate::request::fields::Fields;
-use crate::request::sampling;
+use crate::error::{ApiError, ApiResult};
+use crate::openapi::described_as;
+use crate::request::sampling::{Stop, TEMPERATURE, TOP_P};
+use crate::request::{self, ABOUT_MODEL, Boolean, Fields, Integer, Number, RequestBody, Text};
 use chancery_engine::Turn;
 use chancery_metering::GenerateRequest;
+use serde_json::{Map, Value, json};
 use std::num::NonZeroU32;
 
-/// Bounds on the fields; `openapi::generation_body` tells callers the same ones.
-pub(crate) const MIN_OUTPUT_TOKENS: u64 = 1;
-pub(crate) const MIN_TOP_K: u64 = 1;
+const MAX_OUTPUT_TOKENS: Integer = Integer { min: 1, max: None };
 /// As many as the largest vocabularies have, several times over.
-pub(crate) const MAX_TOP_K: u32 = 1 << 20;
+const TOP_K: Integer = Integer { min: 1, max: Some(1 << 20) };
+const MIN_P: Number = Number { min: 0.0, excludes_min: false, max: 1.0 };
+const SEED: Integer = Integer { min: 0, max: Some(u64::MAX) };
 
-/// A body that has the right form.
 #[derive(Debug)]
-pub(crate) struct GenerationFields {
+pub(crate) struct GenerationRequest {
     pub request: GenerateRequest,
     /// Whether the reply is wanted as it comes.
     pub stream: bool,
 }
 
-pub(crate) fn parse(body: &[u8]) -> Result<GenerationFields, ApiError> {
-    let mut fields = Fields::parse(body)?;
-    let model = fields.required_string("model")?;
-    let instructions = fields.required_string("instructions")?;
-    let input = fields.required_string("input")?;
-    let max_output_tokens = fields.required_integer("max_output_tokens", MIN_OUTPUT_TOKENS)?;
-    let stream = fields.optional_bool("stream")?.unwrap_or(false);
-    let temperature = sampling::temperature(&mut fields)?.unwrap_or(0.0);
-    let top_k = fields.optional_integer("top_k", MIN_TOP_K)?;
-    let top_p = sampling::top_p(&mut fields)?;
-    let min_p = fields.optional_number("min_p")?.unwrap_or(0.0);
-    let seed = fields.optional_integer("seed", 0)?;
-    let stop = sampling::stop(&mut fields)?;
-    fields.refuse_the_rest()?;
+described_as!(GenerationRequest => request::schema::<GenerationRequest>());
 
-    if instructions.is_empty() && input.is_empty() {
-        let reason = "`instructions` and `input` are both empty; at least one must have text";
-        return Err(ApiError::invalid_value("input", reason));
-    }
-    let top_k = match top_k {
-        None => None,
-        Some(count) => match u32::try_from(count).ok().filter(|count| *count <= MAX_TOP_K) {
-            Some(count) => NonZeroU32::new(count),
-            None => {
-                let reason = format!("`top_k` must be from 1 to {MAX_TOP_K}");
-                return Err(ApiError::invalid_value("top_k", reason));
+impl RequestBody for GenerationRequest {
+    const ABOUT: &'static str = "`instructions` and `input` may not both be empty.";
+
+    fn fields(fields: &mut Fields) -> ApiResult<Self> {
+        let model = fields.required("model", &Text, ABOUT_MODEL)?;
+        let instructions = fields.required(
+            "instructions",
+            &Text,
+            "The job, in your words; becomes the system turn. May be empty if `input` is not.",
+        )?;
+        let input = fields.required(
+            "input",
+            &Text,
+            "The material; becomes the user turn. May be empty if `instructions` is not.",
+        )?;
+        fields.check(|| match instructions.is_empty() && input.is_empty() {
+            true => {
+                let reason = "`instructions` and `input` are both empty; at least one must have text";
+                Err(ApiError::invalid_value("input", reason))
             }
-        },
-    };
-    if !(0.0..=1.0).contains(&min_p) {
-        return Err(ApiError::invalid_value("min_p", "`min_p` must be from 0 to 1"));
+            false => Ok(()),
+        })?;
+        let max_output_tokens = fields.required(
+            "max_output_tokens",
+            &MAX_OUTPUT_TOKENS,
+            "Cap on the length of the reply, in tokens; also caps the output cost. At most the model's context length, \
+             which `GET /v1/models` tells.",
+        )?;
+        let stream = fields.with_default(
+            "stream",
+            &Boolean,
+            false,
+            "Whether to send the text as it comes, as Server-Sent Events.",
+        )?;
+        let temperature = fields.with_default(
+            "temperature",
+            &TEMPERATURE,
+            0.0,
+            "At 0 the same request gives the same text; above, tokens are drawn.",
+        )?;
+        let top_k = fields.optional(
+            "top_k",
+            &TOP_K,
+            "Only this many of the likeliest tokens stay; left out, all do.",
+        )?;
+        let top_p = fields.with_default(
+            "top_p",
+            &TOP_P,
+            1.0,
+            "Only the likeliest tokens that together hold this share of the probability stay, of those that `top_k` left.",
+        )?;
+        let min_p = fields.with_default(
+            "min_p",
+            &MIN_P,
+            0.0,
+            "Only tokens at least this many times as likely as the likeliest stay, of those that `top_p` left.",
+        )?;
+        let seed = fields.optional(
+            "seed",
+            &SEED,
+            "The same request with the same seed draws the same text; without one, each request draws its own.",
+        )?;
+        let stop = fields.optional("stop", &Stop, Stop::ABOUT)?.unwrap_or_default();
+        let request = GenerateRequest {
+            model,
+            turns: Turn::instructions_and_input(instructions, input),
+            max_output_tokens: Some(max_output_tokens),
+            temperature,
+            top_k: top_k.and_then(|count| u32::try_from(count).ok()).and_then(NonZeroU32::new),
+            top_p,
+            min_p,
+            seed,
+            stop,
+        };
+        Ok(Self { request, stream })
     }
-    let request = GenerateRequest {
-        model,
-        turns: Turn::instructions_and_input(instructions, input),
-        max_output_tokens: Some(max_output_tokens),
-        temperature,
-        top_k,
-        top_p,
-        min_p: min_p as f32,
-        seed,
-        stop,
-    };
-    Ok(GenerationFields { request, stream })
+
+    fn example() -> Value {
+        json!({
+            "model": "smollm2-135m",
+            "instructions": "Answer in one short sentence.",
+            "input": "What is a ledger?",
+            "max_output_tokens": 64
+        })
+    }
+
+    fn rules() -> Map<String, Value> {
+        let has_text = |field: &str| json!({ "properties": { field: { "minLength": 1 } } });
+        Map::from_iter([("anyOf".to_owned(), json!([has_text("instructions"), has_text("input")]))])
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    fn parse(body: &[u8]) -> Result<GenerationRequest, ApiError> {
+        request::parse(body)
+    }
 
     fn refusal(body: &str) -> (&'static str, Option<String>, String) {
         let error = parse(body.as_bytes()).expect_err(body);
@@ -80,17 +133,17 @@ mod tests {
     const GOOD: &str = r#"{"model":"m","instructions":"i","input":"x","max_output_tokens":8}"#;
 
     fn with(field: &str, value: &str) -> String {
-        let mut object: serde_json::Map<String, serde_json::Value> = serde_json::from_str(GOOD).unwrap();
+        let mut object: Map<String, Value> = serde_json::from_str(GOOD).unwrap();
         object.insert(field.to_owned(), serde_json::from_str(value).unwrap());
-        serde_json::Value::Object(object).to_string()
+        Value::Object(object).to_string()
     }
 
     #[test]
     fn each_required_field_is_missed_by_name() {
         for field in ["model", "instructions", "input", "max_output_tokens"] {
-            let mut object: serde_json::Map<String, serde_json::Value> = serde_json::from_str(GOOD).unwrap();
+            let mut object: Map<String, Value> = serde_json::from_str(GOOD).unwrap();
             object.remove(field);
-            let absent = serde_json::Value::Object(object).to_string();
+            let absent = Value::Object(object).to_string();
             for body in [absent, with(field, "null")] {
                 let (code, named, _) = refusal(&body);
                 assert_eq!((code, named.as_deref()), ("missing_field", Some(field)));
@@ -150,7 +203,7 @@ mod tests {
         assert_eq!((plain.top_k, plain.top_p, plain.min_p), (None, 1.0, 0.0));
         let body = GOOD.replace(":8}", r#":8,"temperature":0.5,"top_k":1048576,"top_p":0.25,"min_p":1}"#);
         let narrow = parse(body.as_bytes()).unwrap().request;
-        assert_eq!((narrow.top_k, narrow.top_p, narrow.min_p), (NonZeroU32::new(MAX_TOP_K), 0.25, 1.0));
+        assert_eq!((narrow.top_k, narrow.top_p, narrow.min_p), (NonZeroU32::new(1 << 20), 0.25, 1.0));
     }
 
     #[test]

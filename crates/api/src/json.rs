@@ -4,8 +4,9 @@
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum Json {
+    #[default]
     Null,
     Bool(bool),
     /// Every integer that a field takes fits; larger ones are numbers.

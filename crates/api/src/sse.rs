@@ -11,7 +11,9 @@ use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
+use chancery_domain::HowEnded;
 use chancery_metering::{Beginning, Progress, Reply, Running};
+use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -26,7 +28,8 @@ pub(crate) trait EventFormat: Send + 'static {
     fn failed(&mut self, error: &ApiError, events: &mut Events);
 }
 
-/// Events on their way, as bytes.
+/// Events on their way, as bytes. Axum's `Sse` writes the same ones, but each in a buffer and a frame of its own; here those
+/// that leave together, such as a stream's last four, are one write.
 #[derive(Default)]
 pub(crate) struct Events(Vec<u8>);
 
@@ -37,6 +40,19 @@ impl Events {
         self.0.extend_from_slice(name.as_bytes());
         self.0.push(b'\n');
         self.unnamed(data);
+    }
+
+    /// An event that carries its name and its number, which tells a reader that none before it is missing.
+    pub(crate) fn numbered(&mut self, next_number: &mut u64, name: &str, content: impl serde::Serialize) {
+        #[derive(serde::Serialize)]
+        struct Numbered<'a, Content> {
+            r#type: &'a str,
+            sequence_number: u64,
+            #[serde(flatten)]
+            content: Content,
+        }
+        self.named(name, &Numbered { r#type: name, sequence_number: *next_number, content });
+        *next_number += 1;
     }
 
     pub(crate) fn unnamed(&mut self, data: &impl serde::Serialize) {
@@ -114,6 +130,28 @@ impl<Format: EventFormat> EventStream<Format> {
         }
         Some(events)
     }
+}
+
+/// Whether nothing cut a reply short. A hang-up, of which only a replay tells, did.
+pub(crate) fn is_complete(ended: HowEnded) -> bool {
+    match ended {
+        HowEnded::Complete | HowEnded::StopSequence => true,
+        HowEnded::MaxOutputTokens | HowEnded::ContextLength | HowEnded::Cancelled => false,
+    }
+}
+
+/// One event for `/openapi.json`. OpenAPI 3.1 does not say what the schema of an event stream describes; here, as in 3.2 and
+/// to those who check replies, it is one event: its name, and its data on one line.
+pub(crate) fn event_schema(name: &str, when: &str, data: &Value) -> Value {
+    json!({
+        "type": "object",
+        "description": when,
+        "properties": {
+            "event": { "type": "string", "enum": [name] },
+            "data": { "type": "string", "contentMediaType": "application/json", "contentSchema": data },
+        },
+        "required": ["event", "data"],
+    })
 }
 
 #[cfg(test)]

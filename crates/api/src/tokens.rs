@@ -3,9 +3,8 @@
 use crate::ApiState;
 use crate::body::JsonRequest;
 use crate::error::ApiError;
-use crate::generation_request;
+use crate::generation_request::GenerationRequest;
 use crate::openapi::errors::CountingRefusals;
-use crate::openapi::generation_body::GenerationRequest;
 use axum::Json;
 use axum::extract::State;
 
@@ -55,10 +54,10 @@ struct CostRange {
 )]
 pub(crate) async fn handle(
     State(state): State<ApiState>,
-    JsonRequest { caller, body }: JsonRequest,
+    JsonRequest { body, sent }: JsonRequest<GenerationRequest>,
 ) -> Result<Json<TokensReply>, ApiError> {
-    let request = generation_request::parse(&body)?.request;
-    let count = state.meter.count(caller, &request).await?;
+    let request = body.request;
+    let count = state.meter.count(sent.caller, &request).await?;
     Ok(Json(TokensReply {
         model: request.model,
         input_tokens: count.input_tokens,

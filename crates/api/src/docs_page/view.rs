@@ -3,7 +3,7 @@
 use super::prose::{self, Paragraph};
 use super::sample;
 use super::schema_text::{Document, Field};
-use crate::openai::description::NOT_OFFERED;
+use crate::openai::ABOUT_UNSUPPORTED;
 use crate::openapi::errors::ERRORS;
 use serde_json::Value;
 
@@ -165,7 +165,7 @@ fn operation(document: Document<'_>, path: &str, method: &str, described: &Value
 
 fn body(document: Document<'_>, schema: &Value) -> Body {
     let described = document.resolve(schema);
-    let is_refused = |field: &Field| described["properties"][&field.name]["description"] == NOT_OFFERED;
+    let is_refused = |field: &Field| described["properties"][&field.name]["description"] == ABOUT_UNSUPPORTED;
     let (refused, fields): (Vec<Field>, Vec<Field>) =
         document.fields(schema).into_iter().partition(is_refused);
     let top_level = refused.into_iter().map(|field| field.name);

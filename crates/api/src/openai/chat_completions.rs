@@ -1,8 +1,7 @@
 //! `POST /v1/chat/completions`: Chat Completions, text in and text out, whole or as a stream.
 
-use super::chat_events::ChatEvents;
-use super::chat_request::{self, ChatFields};
-use super::description::{ChatEvent, ChatRequest};
+use super::chat_events::{ChatEvent, ChatEvents};
+use super::chat_request::ChatRequest;
 use super::echoed::Metadata;
 use super::id_with_prefix;
 use crate::ApiState;
@@ -12,13 +11,10 @@ use crate::openapi::errors::OpenAiGeneratingRefusals;
 use crate::openapi::values::{EmptyList, RequestName};
 use crate::{idempotency, sse};
 use axum::extract::State;
-use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use chancery_domain::{HowEnded, RequestId};
-use chancery_metering::{Call, MeterError, Reply};
-
-pub(crate) const PATH: &str = "/v1/chat/completions";
+use chancery_metering::{MeterError, Reply};
 
 /// The completion.
 #[derive(serde::Serialize, utoipa::ToSchema)]
@@ -86,7 +82,7 @@ struct CompletionTokensDetails {
 /// What that API knows and is not offered here is refused by its name, never ignored.
 #[utoipa::path(
     post,
-    path = PATH,
+    path = "/v1/chat/completions",
     operation_id = "chat_completions",
     tag = "For OpenAI's clients",
     security(("key" = [])),
@@ -107,17 +103,14 @@ struct CompletionTokensDetails {
 )]
 pub(crate) async fn handle(
     State(state): State<ApiState>,
-    Extension(request_id): Extension<RequestId>,
-    headers: HeaderMap,
-    JsonRequest { caller, body }: JsonRequest,
+    JsonRequest { body, sent }: JsonRequest<ChatRequest>,
 ) -> Result<Response, ApiError> {
-    let ChatFields { request, cap_name, stream, metadata } = chat_request::parse(&body)?;
+    let ChatRequest { request, cap_name, stream, metadata } = body;
     let refused = |error: MeterError| {
         ApiError::from(error).calling("max_output_tokens", cap_name).calling("input", "messages")
     };
     let model = request.model.clone();
-    let idempotency = idempotency::read(&headers, PATH, &body)?;
-    let call = Call { caller, request_id, request, idempotency };
+    let call = sent.call(request)?;
     if let Some(options) = stream {
         let running = state.meter.stream(call).await.map_err(refused)?;
         return Ok(sse::respond(running, ChatEvents::new(model, options)));
@@ -153,30 +146,25 @@ pub(super) fn completion_id(id: &RequestId) -> String {
 }
 
 pub(super) fn finish_reason(ended: HowEnded) -> &'static str {
-    match ended {
-        HowEnded::Complete | HowEnded::StopSequence => "stop",
-        HowEnded::MaxOutputTokens | HowEnded::ContextLength | HowEnded::Cancelled => "length",
-    }
+    if sse::is_complete(ended) { "stop" } else { "length" }
 }
 
 impl Usage {
     /// Before anything is generated.
     pub(super) fn of_prompt(input_tokens: u32) -> Self {
-        Self {
-            prompt_tokens: input_tokens,
-            completion_tokens: 0,
-            total_tokens: input_tokens.into(),
-            prompt_tokens_details: PromptTokensDetails { cached_tokens: 0 },
-            completion_tokens_details: CompletionTokensDetails { reasoning_tokens: 0 },
-        }
+        Self::new(input_tokens, 0, 0)
     }
 
     pub(super) fn of(reply: &Reply) -> Self {
+        Self::new(reply.input_tokens, reply.output_tokens, reply.cached_tokens)
+    }
+
+    fn new(prompt_tokens: u32, completion_tokens: u32, cached_tokens: u32) -> Self {
         Self {
-            prompt_tokens: reply.input_tokens,
-            completion_tokens: reply.output_tokens,
-            total_tokens: u64::from(reply.input_tokens) + u64::from(reply.output_tokens),
-            prompt_tokens_details: PromptTokensDetails { cached_tokens: reply.cached_tokens },
+            prompt_tokens,
+            completion_tokens,
+            total_tokens: u64::from(prompt_tokens) + u64::from(completion_tokens),
+            prompt_tokens_details: PromptTokensDetails { cached_tokens },
             completion_tokens_details: CompletionTokensDetails { reasoning_tokens: 0 },
         }
     }

@@ -6,8 +6,10 @@ use super::chat_completions::{Usage, completion_id, finish_reason};
 use super::chat_request::StreamOptions;
 use super::errors;
 use crate::error::ApiError;
+use crate::openapi::described_as;
 use crate::sse::{EventFormat, Events};
 use chancery_metering::{Beginning, Reply};
+use serde_json::json;
 
 /// After it, nothing comes.
 const DONE: &str = "[DONE]";
@@ -97,3 +99,14 @@ impl EventFormat for ChatEvents {
         events.unnamed(&errors::chunk(error));
     }
 }
+
+/// One event for `/openapi.json`.
+pub(super) struct ChatEvent;
+
+described_as!(ChatEvent => json!({
+    "type": "object",
+    "description": "One event of the stream, without a name: a `chat.completion.chunk`, or an error in place of all that \
+                    would follow; the last is `[DONE]`.",
+    "properties": { "data": { "type": "string" } },
+    "required": ["data"],
+}));

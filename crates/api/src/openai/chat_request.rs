@@ -1,50 +1,53 @@
-//! The body of `POST /v1/chat/completions`, checked field by field.
+//! The body of `POST /v1/chat/completions`.
 
-use super::DEFAULT_TEMPERATURE;
 use super::echoed::{Echoed, Metadata};
 use super::messages::{self, CHAT};
-use super::unsupported::{self, Harmless, NotOffered};
-use crate::error::ApiError;
+use super::unsupported::{self, IgnoredParam, UnsupportedParam};
+use super::{
+    ABOUT_BODY, ABOUT_CAP, ABOUT_STREAM, ABOUT_TEMPERATURE, ABOUT_TOP_P, DEFAULT_TEMPERATURE,
+    MAX_OUTPUT_TOKENS, plain_request,
+};
+use crate::error::{ApiError, ApiResult};
 use crate::json::Json;
-use crate::request::fields::{Fields, wrong_type};
-use crate::request::sampling;
-use chancery_engine::Turn;
+use crate::openapi::described_as;
+use crate::request::sampling::{Stop, TEMPERATURE, TOP_P};
+use crate::request::{self, ABOUT_MODEL, Boolean, Fields, Kind, RequestBody, Text, wrong_type};
+use chancery_engine::MAX_TURNS;
 use chancery_metering::GenerateRequest;
+use serde_json::{Value, json};
 
-pub(super) const NOT_OFFERED: &[NotOffered] = &[
-    NotOffered("audio", Harmless::Nothing),
-    NotOffered("frequency_penalty", Harmless::Zero),
-    NotOffered("function_call", Harmless::Words(&["auto", "none"])),
-    NotOffered("functions", Harmless::Empty),
-    NotOffered("logit_bias", Harmless::Empty),
-    NotOffered("logprobs", Harmless::False),
-    NotOffered("modalities", Harmless::ListOf(&["text"])),
-    NotOffered("moderation", Harmless::Nothing),
-    NotOffered("n", Harmless::One),
-    NotOffered("prediction", Harmless::Nothing),
-    NotOffered("presence_penalty", Harmless::Zero),
-    NotOffered("prompt_cache_options", Harmless::Nothing),
-    NotOffered("prompt_cache_retention", Harmless::Words(&["in_memory"])),
-    NotOffered("reasoning_effort", Harmless::Words(&["none"])),
-    NotOffered("response_format", Harmless::Object(&[NotOffered("type", Harmless::Words(&["text"]))])),
-    NotOffered("service_tier", Harmless::Words(&["auto", "default"])),
-    NotOffered("store", Harmless::False),
-    NotOffered("tools", Harmless::Empty),
-    NotOffered("top_logprobs", Harmless::Zero),
-    NotOffered("verbosity", Harmless::Words(&["medium"])),
-    NotOffered("web_search_options", Harmless::Nothing),
+const UNSUPPORTED: &[UnsupportedParam] = &[
+    UnsupportedParam("audio", IgnoredParam::Nothing),
+    UnsupportedParam("frequency_penalty", IgnoredParam::Zero),
+    UnsupportedParam("function_call", IgnoredParam::Words(&["auto", "none"])),
+    UnsupportedParam("functions", IgnoredParam::Empty),
+    UnsupportedParam("logit_bias", IgnoredParam::Empty),
+    UnsupportedParam("logprobs", IgnoredParam::False),
+    UnsupportedParam("modalities", IgnoredParam::ListOf(&["text"])),
+    UnsupportedParam("moderation", IgnoredParam::Nothing),
+    UnsupportedParam("n", IgnoredParam::One),
+    UnsupportedParam("prediction", IgnoredParam::Nothing),
+    UnsupportedParam("presence_penalty", IgnoredParam::Zero),
+    UnsupportedParam("prompt_cache_options", IgnoredParam::Nothing),
+    UnsupportedParam("prompt_cache_retention", IgnoredParam::Words(&["in_memory"])),
+    UnsupportedParam("reasoning_effort", IgnoredParam::Words(&["none"])),
+    UnsupportedParam(
+        "response_format",
+        IgnoredParam::Object(&[UnsupportedParam("type", IgnoredParam::Words(&["text"]))]),
+    ),
+    UnsupportedParam("service_tier", IgnoredParam::Words(&["auto", "default"])),
+    UnsupportedParam("store", IgnoredParam::False),
+    UnsupportedParam("tools", IgnoredParam::Empty),
+    UnsupportedParam("top_logprobs", IgnoredParam::Zero),
+    UnsupportedParam("verbosity", IgnoredParam::Words(&["medium"])),
+    UnsupportedParam("web_search_options", IgnoredParam::Nothing),
 ];
 
-pub(super) const STREAM_OPTIONS_NOT_OFFERED: &[NotOffered] =
-    &[NotOffered("include_obfuscation", Harmless::False)];
+const UNSUPPORTED_STREAM_OPTIONS: &[UnsupportedParam] =
+    &[UnsupportedParam("include_obfuscation", IgnoredParam::False)];
 
-/// That family's seeds may be negative.
-pub(super) const MIN_SEED: i64 = i64::MIN;
-pub(super) const MAX_SEED: u64 = u64::MAX;
-
-/// A body that has the right form.
 #[derive(Debug)]
-pub(super) struct ChatFields {
+pub(crate) struct ChatRequest {
     pub request: GenerateRequest,
     /// The name under which the caller gave the cap, or would.
     pub cap_name: &'static str,
@@ -53,57 +56,55 @@ pub(super) struct ChatFields {
 }
 
 /// How a reply is wanted that is wanted as it comes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct StreamOptions {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StreamOptions {
     pub include_usage: bool,
     /// vLLM's option, which other servers of that family ask for: usage as far as it is known, before the end.
     pub continuous_usage_stats: bool,
 }
 
-pub(super) fn parse(body: &[u8]) -> Result<ChatFields, ApiError> {
-    let mut fields = Fields::parse(body)?;
-    let model = fields.required_string("model")?;
-    let turns = turns(&mut fields)?;
-    let (max_output_tokens, cap_name) = cap(&mut fields)?;
-    let stream = stream(&mut fields)?;
-    let temperature = sampling::temperature(&mut fields)?.unwrap_or(DEFAULT_TEMPERATURE);
-    let top_p = sampling::top_p(&mut fields)?;
-    let seed = seed(&mut fields)?;
-    let stop = sampling::stop(&mut fields)?;
-    let Echoed { metadata, .. } = Echoed::take(&mut fields)?;
-    // Without tools, every choice between them is kept.
-    fields.optional_bool("parallel_tool_calls")?;
-    unsupported::tool_choice(&mut fields)?;
-    unsupported::refuse(&mut fields, NOT_OFFERED)?;
-    fields.refuse_the_rest()?;
-    let request = GenerateRequest {
-        model,
-        turns,
-        max_output_tokens,
-        temperature,
-        top_k: None,
-        top_p,
-        min_p: 0.0,
-        seed,
-        stop,
-    };
-    Ok(ChatFields { request, cap_name, stream, metadata })
-}
+described_as!(ChatRequest => request::schema::<ChatRequest>());
 
-fn turns(fields: &mut Fields) -> Result<Vec<Turn>, ApiError> {
-    let turns = match fields.take(CHAT.list) {
-        Some(Json::Array(messages)) => CHAT.turns(messages)?,
-        Some(other) => return Err(wrong_type(CHAT.list, "an array of messages", &other)),
-        None => return Err(fields.missing(CHAT.list, "an array of messages")),
-    };
-    messages::refuse_without_text(CHAT.list, &turns)?;
-    Ok(turns)
+impl RequestBody for ChatRequest {
+    const ABOUT: &'static str = ABOUT_BODY;
+
+    fn fields(fields: &mut Fields) -> ApiResult<Self> {
+        let model = fields.required("model", &Text, ABOUT_MODEL)?;
+        let turns = fields.required(
+            "messages",
+            &CHAT,
+            format_args!("The conversation: up to {MAX_TURNS} messages, of which one at least has text."),
+        )?;
+        fields.check(|| messages::ensure_text("messages", &turns))?;
+        let (max_output_tokens, cap_name) = cap(fields)?;
+        let stream = stream(fields)?;
+        let temperature =
+            fields.with_default("temperature", &TEMPERATURE, DEFAULT_TEMPERATURE, ABOUT_TEMPERATURE)?;
+        let top_p = fields.with_default("top_p", &TOP_P, 1.0, ABOUT_TOP_P)?;
+        let seed =
+            fields.optional("seed", &Seed, "The same request with the same seed draws the same text.")?;
+        let stop = fields.optional("stop", &Stop, Stop::ABOUT)?.unwrap_or_default();
+        let Echoed { metadata, .. } = Echoed::fields(fields)?;
+        unsupported::tools(fields)?;
+        unsupported::ignore(fields, UNSUPPORTED)?;
+        let plain = plain_request(model, turns);
+        let request = GenerateRequest { max_output_tokens, temperature, top_p, seed, stop, ..plain };
+        Ok(Self { request, cap_name, stream, metadata })
+    }
+
+    fn example() -> Value {
+        json!({ "model": "smollm2-135m", "messages": [{ "role": "user", "content": "What is a ledger?" }] })
+    }
 }
 
 /// The cap has a name of today and one of before; both may be sent if they agree.
-fn cap(fields: &mut Fields) -> Result<(Option<u64>, &'static str), ApiError> {
-    let today = fields.optional_integer("max_completion_tokens", 1)?;
-    let before = fields.optional_integer("max_tokens", 1)?;
+fn cap(fields: &mut Fields) -> ApiResult<(Option<u64>, &'static str)> {
+    let today = fields.optional("max_completion_tokens", &MAX_OUTPUT_TOKENS, ABOUT_CAP)?;
+    let before = fields.optional(
+        "max_tokens",
+        &MAX_OUTPUT_TOKENS,
+        "The name of before for `max_completion_tokens`; where both are sent, they are the same.",
+    )?;
     match (today, before) {
         (None, Some(cap)) => Ok((Some(cap), "max_tokens")),
         (Some(cap), Some(other)) if cap != other => {
@@ -114,35 +115,66 @@ fn cap(fields: &mut Fields) -> Result<(Option<u64>, &'static str), ApiError> {
     }
 }
 
-fn stream(fields: &mut Fields) -> Result<Option<StreamOptions>, ApiError> {
-    let is_wanted = fields.optional_bool("stream")?.unwrap_or(false);
-    let options = fields.take("stream_options");
-    if options.is_some() && !is_wanted {
-        let reason = "`stream_options` goes with `stream: true`; leave it out";
-        return Err(ApiError::invalid_value("stream_options", reason));
-    }
-    let (mut include_usage, mut continuous_usage_stats) = (false, false);
-    if let Some(options) = options {
-        let mut options = Fields::of_object("stream_options", options)?;
-        include_usage = options.optional_bool("include_usage")?.unwrap_or(false);
-        let is_continuous = options.optional_bool("continuous_usage_stats")?.unwrap_or(false);
-        continuous_usage_stats = include_usage && is_continuous;
-        unsupported::refuse(&mut options, STREAM_OPTIONS_NOT_OFFERED)?;
-        options.refuse_the_rest()?;
-    }
-    Ok(is_wanted.then_some(StreamOptions { include_usage, continuous_usage_stats }))
+fn stream(fields: &mut Fields) -> ApiResult<Option<StreamOptions>> {
+    let is_streamed = fields.optional("stream", &Boolean, ABOUT_STREAM)?.unwrap_or(false);
+    let kind = StreamOptionsKind { is_streamed };
+    let options = fields.optional("stream_options", &kind, "Only with `stream: true`.")?;
+    Ok(is_streamed.then(|| options.unwrap_or_default()))
 }
 
-/// Any 64 bits, with a sign or without.
-fn seed(fields: &mut Fields) -> Result<Option<u64>, ApiError> {
-    match fields.take("seed") {
-        None => Ok(None),
-        Some(Json::Integer(seed)) => {
-            let bits = i64::try_from(seed).map(i64::cast_unsigned).or_else(|_| u64::try_from(seed));
-            let reason = "`seed` is out of range; it must be a 64-bit integer";
-            bits.map(Some).map_err(|_| ApiError::invalid_value("seed", reason))
+struct StreamOptionsKind {
+    is_streamed: bool,
+}
+
+impl StreamOptionsKind {
+    fn fields(fields: &mut Fields) -> ApiResult<StreamOptions> {
+        let include_usage =
+            fields.optional("include_usage", &Boolean, "Whether a last chunk tells the usage.")?;
+        let continuous_usage_stats = fields.optional(
+            "continuous_usage_stats",
+            &Boolean,
+            "With `include_usage`: whether the first chunk tells the prompt's tokens.",
+        )?;
+        unsupported::ignore(fields, UNSUPPORTED_STREAM_OPTIONS)?;
+        let include_usage = include_usage.unwrap_or(false);
+        let continuous_usage_stats = include_usage && continuous_usage_stats.unwrap_or(false);
+        Ok(StreamOptions { include_usage, continuous_usage_stats })
+    }
+}
+
+impl Kind for StreamOptionsKind {
+    type Value = StreamOptions;
+    const WANTED: &'static str = "an object";
+
+    fn read(&self, path: &str, value: Json) -> ApiResult<StreamOptions> {
+        if !self.is_streamed {
+            let reason = format!("`{path}` goes with `stream: true`; leave it out");
+            return Err(ApiError::invalid_value(path, reason));
         }
-        Some(other) => Err(wrong_type("seed", "an integer", &other)),
+        Fields::read(path, value, Self::fields)
+    }
+
+    fn schema(&self) -> Value {
+        Value::Object(Fields::schema(Self::fields))
+    }
+}
+
+/// Any 64 bits, with a sign or without: that family's seeds may be negative.
+struct Seed;
+
+impl Kind for Seed {
+    type Value = u64;
+    const WANTED: &'static str = "an integer";
+
+    fn read(&self, path: &str, value: Json) -> ApiResult<u64> {
+        let Json::Integer(seed) = value else { return Err(wrong_type(path, Self::WANTED, &value)) };
+        let bits = i64::try_from(seed).map(i64::cast_unsigned).or_else(|_| u64::try_from(seed));
+        let reason = || format!("`{path}` is out of range; it must be a 64-bit integer");
+        bits.map_err(|_| ApiError::invalid_value(path, reason()))
+    }
+
+    fn schema(&self) -> Value {
+        json!({ "type": "integer", "minimum": i64::MIN, "maximum": u64::MAX })
     }
 }
 
@@ -151,17 +183,21 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn parse(body: &[u8]) -> Result<ChatRequest, ApiError> {
+        request::parse(body)
+    }
+
     const GOOD: &str = r#"{"model":"m","messages":[{"role":"user","content":"x"}]}"#;
 
     fn with(field: &str, value: &str) -> String {
-        let mut object: serde_json::Map<String, serde_json::Value> = serde_json::from_str(GOOD).unwrap();
+        let mut object: serde_json::Map<String, Value> = serde_json::from_str(GOOD).unwrap();
         object.insert(field.to_owned(), serde_json::from_str(value).unwrap());
-        serde_json::Value::Object(object).to_string()
+        Value::Object(object).to_string()
     }
 
     #[test]
     fn left_out_the_temperature_is_one_and_there_is_no_cap() {
-        let ChatFields { request, stream, .. } = parse(GOOD.as_bytes()).unwrap();
+        let ChatRequest { request, stream, .. } = parse(GOOD.as_bytes()).unwrap();
         assert_eq!((request.temperature, request.top_p, request.max_output_tokens), (1.0, 1.0, None));
         assert_eq!((request.seed, request.stop.len(), stream), (None, 0, None));
     }

@@ -1,20 +1,21 @@
 //! Fields that change nothing about the text: identifiers and notes of the caller's own, which the reply repeats.
 
-use crate::error::ApiError;
+use crate::error::{ApiError, ApiResult};
 use crate::json::{Json, shorten};
-use crate::request::fields::{Fields, wrong_type};
+use crate::request::{Fields, Kind, Text, wrong_type};
+use serde_json::{Value, json};
 
 /// That family's own bounds.
-pub(super) const MAX_METADATA_ENTRIES: usize = 16;
-pub(super) const MAX_METADATA_NAME_CHARS: usize = 64;
-pub(super) const MAX_METADATA_VALUE_CHARS: usize = 512;
+const MAX_METADATA_ENTRIES: usize = 16;
+const MAX_METADATA_NAME_CHARS: usize = 64;
+const MAX_METADATA_VALUE_CHARS: usize = 512;
 
 /// In the order in which the caller sent it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Metadata(Vec<(String, String)>);
+pub(crate) struct Metadata(Vec<(String, String)>);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, utoipa::ToSchema)]
-pub(super) struct Echoed {
+pub(crate) struct Echoed {
     #[schema(value_type = Option<std::collections::HashMap<String, String>>, required)]
     pub metadata: Option<Metadata>,
     #[schema(required)]
@@ -26,41 +27,61 @@ pub(super) struct Echoed {
 }
 
 impl Echoed {
-    pub(super) fn take(fields: &mut Fields) -> Result<Self, ApiError> {
+    pub(super) fn fields(fields: &mut Fields) -> ApiResult<Self> {
+        const ABOUT: &str = "An identifier of your own; it changes nothing about the text.";
         Ok(Self {
-            metadata: metadata(fields)?,
-            user: fields.optional_string("user")?,
-            safety_identifier: fields.optional_string("safety_identifier")?,
-            prompt_cache_key: fields.optional_string("prompt_cache_key")?,
+            metadata: fields.optional(
+                "metadata",
+                &MetadataKind,
+                "Notes of your own; the reply repeats them.",
+            )?,
+            user: fields.optional("user", &Text, ABOUT)?,
+            safety_identifier: fields.optional("safety_identifier", &Text, ABOUT)?,
+            prompt_cache_key: fields.optional("prompt_cache_key", &Text, ABOUT)?,
         })
     }
 }
 
-fn metadata(fields: &mut Fields) -> Result<Option<Metadata>, ApiError> {
-    let entries = match fields.take("metadata") {
-        None => return Ok(None),
-        Some(Json::Object(entries)) => entries,
-        Some(other) => return Err(wrong_type("metadata", "an object", &other)),
-    };
-    if entries.len() > MAX_METADATA_ENTRIES {
-        let reason = format!("`metadata` takes up to {MAX_METADATA_ENTRIES} entries");
-        return Err(ApiError::invalid_value("metadata", reason));
-    }
-    let mut metadata = Vec::with_capacity(entries.len());
-    for (name, value) in entries {
-        let path = format!("metadata.{}", shorten(&name));
-        let Json::String(value) = value else { return Err(wrong_type(&path, "a string", &value)) };
-        if name.chars().count() > MAX_METADATA_NAME_CHARS || value.chars().count() > MAX_METADATA_VALUE_CHARS
-        {
-            let reason = format!(
-                "`{path}` is too long; a name takes up to {MAX_METADATA_NAME_CHARS} characters and its value up to \
-                 {MAX_METADATA_VALUE_CHARS}"
-            );
-            return Err(ApiError::invalid_value(&path, reason));
+struct MetadataKind;
+
+impl Kind for MetadataKind {
+    type Value = Metadata;
+    const WANTED: &'static str = "an object";
+
+    fn read(&self, path: &str, value: Json) -> ApiResult<Metadata> {
+        let entries = match value {
+            Json::Object(entries) => entries,
+            other => return Err(wrong_type(path, Self::WANTED, &other)),
+        };
+        if entries.len() > MAX_METADATA_ENTRIES {
+            let reason = format!("`{path}` takes up to {MAX_METADATA_ENTRIES} entries");
+            return Err(ApiError::invalid_value(path, reason));
         }
-        metadata.push((name, value));
+        let entries = entries.into_iter().map(|(name, value)| {
+            let path = format!("{path}.{}", shorten(&name));
+            let value = Text.read(&path, value)?;
+            let is_too_long = name.chars().count() > MAX_METADATA_NAME_CHARS
+                || value.chars().count() > MAX_METADATA_VALUE_CHARS;
+            if is_too_long {
+                let reason = format!(
+                    "`{path}` is too long; a name takes up to {MAX_METADATA_NAME_CHARS} characters and its value up to \
+                     {MAX_METADATA_VALUE_CHARS}"
+                );
+                return Err(ApiError::invalid_value(&path, reason));
+            }
+            Ok((name, value))
+        });
+        Ok(Metadata(entries.collect::<Result<_, _>>()?))
     }
-    Ok(Some(Metadata(metadata)))
+
+    fn schema(&self) -> Value {
+        json!({
+            "type": "object",
+            "maxProperties": MAX_METADATA_ENTRIES,
+            "propertyNames": { "maxLength": MAX_METADATA_NAME_CHARS },
+            "additionalProperties": { "type": "string", "maxLength": MAX_METADATA_VALUE_CHARS },
+        })
+    }
 }
 
 impl serde::Serialize for Metadata {
@@ -74,7 +95,7 @@ mod tests {
     use super::*;
 
     fn take(body: &str) -> Result<Echoed, ApiError> {
-        Echoed::take(&mut Fields::parse(body.as_bytes()).unwrap())
+        Fields::read("", Json::parse(body.as_bytes()).unwrap(), Echoed::fields)
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! `POST /v1/responses/input_tokens`: what the input of a response would count. Runs nothing and costs nothing.
 
-use super::description::InputTokensRequest;
-use super::responses_request;
+use super::responses_request::InputTokensRequest;
 use crate::ApiState;
 use crate::body::JsonRequest;
 use crate::error::ApiError;
@@ -30,9 +29,8 @@ pub(crate) struct InputTokens {
 )]
 pub(crate) async fn handle(
     State(state): State<ApiState>,
-    JsonRequest { caller, body }: JsonRequest,
+    JsonRequest { body: InputTokensRequest(request), sent }: JsonRequest<InputTokensRequest>,
 ) -> Result<Json<InputTokens>, ApiError> {
-    let request = responses_request::parse_for_counting(&body)?;
-    let count = state.meter.count(caller, &request).await?;
+    let count = state.meter.count(sent.caller, &request).await?;
     Ok(Json(InputTokens { object: "response.input_tokens", input_tokens: count.input_tokens }))
 }

@@ -1,73 +1,61 @@
 //! A list of messages as turns of a conversation. Both families write them alike: a role, and a text or a list of parts;
 //! they differ in what else may stand beside these.
 
-use super::unsupported::{self, Harmless, NotOffered};
-use crate::error::ApiError;
-use crate::json::{Json, shorten};
-use crate::request::fields::{Fields, wrong_type};
+use super::unsupported::{self, IgnoredParam, UnsupportedParam};
+use crate::error::{ApiError, ApiResult};
+use crate::json::Json;
+use crate::request::{Fields, Kind, Text, Word, wrong_type};
 use chancery_engine::{MAX_TURNS, Role, Turn};
+use serde_json::{Value, json};
 
-/// How one family writes its messages.
-pub(super) struct Dialect {
-    /// The field that the list stands in.
-    pub list: &'static str,
+/// How one family writes its messages. Where it takes text, a string may stand for the list: one message by the user.
+pub(super) struct Dialect<const TAKES_TEXT: bool> {
     /// The types of parts that are text.
-    pub text_parts: &'static [&'static str],
-    /// What may stand beside role and content, harmless values only.
-    pub beside: &'static [NotOffered],
+    part: Word,
+    /// What may stand beside role and content, asking for nothing.
+    beside: &'static [UnsupportedParam],
     /// Names that a reply of ours carries and that say nothing about the text: what a caller gets can be sent back.
-    pub identifiers: &'static [&'static str],
+    identifiers: &'static [&'static str],
 }
 
-pub(super) const CHAT: Dialect = Dialect {
-    list: "messages",
-    text_parts: &["text"],
+pub(super) const CHAT: Dialect<false> = Dialect {
+    part: Word { words: &["text"], demand: "send text, as" },
     beside: &[
-        NotOffered("name", Harmless::Nothing),
-        NotOffered("refusal", Harmless::Nothing),
-        NotOffered("tool_calls", Harmless::Empty),
-        NotOffered("tool_call_id", Harmless::Nothing),
-        NotOffered("function_call", Harmless::Nothing),
-        NotOffered("audio", Harmless::Nothing),
-        NotOffered("annotations", Harmless::Empty),
+        UnsupportedParam("name", IgnoredParam::Nothing),
+        UnsupportedParam("refusal", IgnoredParam::Nothing),
+        UnsupportedParam("tool_calls", IgnoredParam::Empty),
+        UnsupportedParam("tool_call_id", IgnoredParam::Nothing),
+        UnsupportedParam("function_call", IgnoredParam::Nothing),
+        UnsupportedParam("audio", IgnoredParam::Nothing),
+        UnsupportedParam("annotations", IgnoredParam::Empty),
     ],
     identifiers: &[],
 };
 
-pub(super) const RESPONSES: Dialect = Dialect {
-    list: "input",
-    text_parts: &["input_text", "output_text"],
+pub(super) const RESPONSES: Dialect<true> = Dialect {
+    part: Word { words: &["input_text", "output_text"], demand: "send text, as" },
     beside: &[
-        NotOffered("type", Harmless::Words(&["message"])),
-        NotOffered("phase", Harmless::Words(&["final_answer"])),
+        UnsupportedParam("type", IgnoredParam::Words(&["message"])),
+        UnsupportedParam("phase", IgnoredParam::Words(&["final_answer"])),
     ],
     identifiers: &["id", "status"],
 };
 
 /// `developer` is another name for `system`.
-pub(super) const ROLES: [&str; 4] = ["system", "developer", "user", "assistant"];
+const ROLE: Word = Word { words: &["system", "developer", "user", "assistant"], demand: "it must be" };
 
 /// What may stand beside a part's type and text.
-pub(super) const BESIDE_TEXT: &[NotOffered] = &[
-    NotOffered("annotations", Harmless::Empty),
-    NotOffered("logprobs", Harmless::Empty),
-    NotOffered("prompt_cache_breakpoint", Harmless::Nothing),
+const BESIDE_TEXT: &[UnsupportedParam] = &[
+    UnsupportedParam("annotations", IgnoredParam::Empty),
+    UnsupportedParam("logprobs", IgnoredParam::Empty),
+    UnsupportedParam("prompt_cache_breakpoint", IgnoredParam::Nothing),
 ];
 
 /// Parts of one message are lines of its text.
 const BETWEEN_PARTS: &str = "\n";
 
-impl Dialect {
-    pub(super) fn turns(&self, messages: Vec<Json>) -> Result<Vec<Turn>, ApiError> {
-        if messages.len() > MAX_TURNS {
-            let reason = format!("`{}` takes up to {MAX_TURNS} messages", self.list);
-            return Err(ApiError::invalid_value(self.list, reason));
-        }
-        let turn = |(place, message)| self.turn(&format!("{}[{place}]", self.list), message);
-        messages.into_iter().enumerate().map(turn).collect()
-    }
-
-    fn turn(&self, path: &str, message: Json) -> Result<Turn, ApiError> {
+impl<const TAKES_TEXT: bool> Dialect<TAKES_TEXT> {
+    fn turn(&self, path: &str, message: Json) -> ApiResult<Turn> {
         let is_reference = |(name, value): &(String, Json)| {
             name == "type" && *value == Json::String("item_reference".to_owned())
         };
@@ -78,70 +66,92 @@ impl Dialect {
             );
             return Err(ApiError::invalid_value(&field, reason));
         }
-        let mut fields = Fields::of_object(path, message)?;
-        // First, so that an item of another kind is refused for what it is and not for what it lacks.
-        unsupported::refuse(&mut fields, self.beside)?;
-        for name in self.identifiers {
-            match fields.take_unmentioned(name) {
-                None | Some(Json::String(_)) => {}
-                Some(other) => return Err(wrong_type(&fields.path_of(name), "a string", &other)),
-            }
-        }
-        let role = match fields.required_string("role")?.as_str() {
-            "system" | "developer" => Role::System,
-            "user" => Role::User,
-            "assistant" => Role::Assistant,
-            other => {
-                let path = fields.path_of("role");
-                let reason = format!(
-                    "`{path}` is {:?}, which is not offered here; it must be system, developer, user or assistant",
-                    shorten(other)
-                );
-                return Err(ApiError::invalid_value(&path, reason));
-            }
-        };
-        let path = fields.path_of("content");
-        let text = match fields.take("content") {
-            Some(Json::String(text)) => text,
-            Some(Json::Array(parts)) => self.text_of(&path, parts)?,
-            Some(other) => return Err(wrong_type(&path, "a string or an array of parts", &other)),
-            None => return Err(fields.missing("content", "a string or an array of parts")),
-        };
-        fields.refuse_the_rest()?;
-        Ok(Turn { role, text })
+        Fields::read(path, message, |fields| self.message(fields))
     }
 
-    fn text_of(&self, path: &str, parts: Vec<Json>) -> Result<String, ApiError> {
-        let mut text = String::new();
-        for (place, part) in parts.into_iter().enumerate() {
-            let mut fields = Fields::of_object(&format!("{path}[{place}]"), part)?;
-            let kind = fields.required_string("type")?;
-            if !self.text_parts.contains(&kind.as_str()) {
-                let path = fields.path_of("type");
-                let reason = format!(
-                    "`{path}` is {:?}, which is not offered here; send text, as {}",
-                    shorten(&kind),
-                    self.text_parts.join(" or ")
-                );
-                return Err(ApiError::invalid_value(&path, reason));
-            }
-            if place > 0 {
-                text.push_str(BETWEEN_PARTS);
-            }
-            text.push_str(&fields.required_string("text")?);
-            unsupported::refuse(&mut fields, BESIDE_TEXT)?;
-            fields.refuse_the_rest()?;
+    fn message(&self, fields: &mut Fields) -> ApiResult<Turn> {
+        // First, so that an item of another kind is denied for what it is and not for what it lacks.
+        unsupported::ignore(fields, self.beside)?;
+        for name in self.identifiers {
+            fields.unlisted(name, &Text, "")?;
         }
+        let role = match fields.required("role", &ROLE, "")? {
+            "user" => Role::User,
+            "assistant" => Role::Assistant,
+            _ => Role::System,
+        };
+        let text = fields.required("content", &Content(&self.part), "")?;
+        Ok(Turn { role, text })
+    }
+}
+
+impl<const TAKES_TEXT: bool> Kind for Dialect<TAKES_TEXT> {
+    type Value = Vec<Turn>;
+    const WANTED: &'static str =
+        if TAKES_TEXT { "a string or an array of messages" } else { "an array of messages" };
+
+    fn read(&self, path: &str, value: Json) -> ApiResult<Vec<Turn>> {
+        let messages = match value {
+            Json::Array(messages) => messages,
+            Json::String(text) if TAKES_TEXT => return Ok(vec![Turn::user(text)]),
+            other => return Err(wrong_type(path, Self::WANTED, &other)),
+        };
+        if messages.len() > MAX_TURNS {
+            let reason = format!("`{path}` takes up to {MAX_TURNS} messages");
+            return Err(ApiError::invalid_value(path, reason));
+        }
+        let turn = |(index, message)| self.turn(&format!("{path}[{index}]"), message);
+        messages.into_iter().enumerate().map(turn).collect()
+    }
+
+    fn schema(&self) -> Value {
+        let mut list = json!({ "type": "array", "items": Fields::schema(|fields| self.message(fields)) });
+        if TAKES_TEXT {
+            return json!({ "oneOf": [Text.schema(), list] });
+        }
+        list["minItems"] = json!(1);
+        list
+    }
+}
+
+struct Content<'a>(&'a Word);
+
+impl Content<'_> {
+    fn part(&self, fields: &mut Fields) -> ApiResult<String> {
+        fields.required("type", self.0, "")?;
+        let text = fields.required("text", &Text, "")?;
+        unsupported::ignore(fields, BESIDE_TEXT)?;
         Ok(text)
     }
 }
 
+impl Kind for Content<'_> {
+    type Value = String;
+    const WANTED: &'static str = "a string or an array of parts";
+
+    fn read(&self, path: &str, value: Json) -> ApiResult<String> {
+        let parts = match value {
+            Json::String(text) => return Ok(text),
+            Json::Array(parts) => parts.into_iter().enumerate(),
+            other => return Err(wrong_type(path, Self::WANTED, &other)),
+        };
+        let texts = parts
+            .map(|(index, part)| Fields::read(&format!("{path}[{index}]"), part, |fields| self.part(fields)));
+        Ok(texts.collect::<Result<Vec<_>, _>>()?.join(BETWEEN_PARTS))
+    }
+
+    fn schema(&self) -> Value {
+        let parts = json!({ "type": "array", "items": Fields::schema(|fields| self.part(fields)) });
+        json!({ "oneOf": [Text.schema(), parts] })
+    }
+}
+
 /// There must be something to answer.
-pub(super) fn refuse_without_text(list: &str, turns: &[Turn]) -> Result<(), ApiError> {
+pub(super) fn ensure_text(path: &str, turns: &[Turn]) -> ApiResult<()> {
     match turns.iter().any(|turn| !turn.text.is_empty()) {
         true => Ok(()),
         false => {
-            Err(ApiError::invalid_value(list, format!("`{list}` has no text; at least one message must")))
+            Err(ApiError::invalid_value(path, format!("`{path}` has no text; at least one message must")))
         }
     }
 }
@@ -150,62 +160,69 @@ pub(super) fn refuse_without_text(list: &str, turns: &[Turn]) -> Result<(), ApiE
 mod tests {
     use super::*;
 
-    fn turns(dialect: &Dialect, messages: &str) -> Result<Vec<Turn>, ApiError> {
-        let Ok(Json::Array(messages)) = Json::parse(messages.as_bytes()) else { panic!("{messages}") };
-        dialect.turns(messages)
+    fn chat(messages: &str) -> ApiResult<Vec<Turn>> {
+        CHAT.read("messages", Json::parse(messages.as_bytes()).unwrap())
+    }
+
+    fn responses(messages: &str) -> ApiResult<Vec<Turn>> {
+        RESPONSES.read("input", Json::parse(messages.as_bytes()).unwrap())
     }
 
     #[test]
     fn roles_and_texts_become_turns_in_their_order() {
         let expected =
             [Turn::system("a"), Turn::system("b"), Turn::user("c\nd"), Turn::assistant("e"), Turn::user("")];
-        let chat = r#"[{"role":"system","content":"a"},{"role":"developer","content":"b"},
+        let of_chat = r#"[{"role":"system","content":"a"},{"role":"developer","content":"b"},
             {"role":"user","content":[{"type":"text","text":"c"},{"type":"text","text":"d"}]},
             {"role":"assistant","content":"e","refusal":null,"annotations":[],"tool_calls":null},
             {"role":"user","content":[]}]"#;
-        assert_eq!(turns(&CHAT, chat).unwrap(), expected);
-        let responses = r#"[{"role":"system","content":"a"},{"type":"message","role":"developer","content":"b"},
+        assert_eq!(chat(of_chat).unwrap(), expected);
+        let of_responses = r#"[{"role":"system","content":"a"},{"type":"message","role":"developer","content":"b"},
             {"role":"user","content":[{"type":"input_text","text":"c"},{"type":"input_text","text":"d"}]},
             {"id":"msg_1","type":"message","role":"assistant","status":"completed","phase":null,
              "content":[{"type":"output_text","text":"e","annotations":[],"logprobs":[]}]},
             {"role":"user","content":""}]"#;
-        assert_eq!(turns(&RESPONSES, responses).unwrap(), expected);
+        assert_eq!(responses(of_responses).unwrap(), expected);
     }
 
     #[test]
     fn what_is_not_text_is_refused_by_its_place() {
-        for (dialect, messages, field) in [
-            (&CHAT, r#"[{"role":"user","content":"a"},{"role":"tool","content":"b"}]"#, "messages[1].role"),
-            (&CHAT, r#"[{"role":"user"}]"#, "messages[0].content"),
-            (&CHAT, r#"[{"role":"assistant","content":null,"tool_calls":[{}]}]"#, "messages[0].tool_calls"),
-            (&CHAT, r#"[{"role":"user","content":"a","name":"Ruth"}]"#, "messages[0].name"),
-            (&CHAT, r#"[{"role":"user","content":"a","nme":"Ruth"}]"#, "messages[0].nme"),
+        for (read, messages, field) in [
             (
-                &CHAT,
+                chat as fn(&str) -> ApiResult<Vec<Turn>>,
+                r#"[{"role":"user","content":"a"},{"role":"tool","content":"b"}]"#,
+                "messages[1].role",
+            ),
+            (chat, r#"[{"role":"user"}]"#, "messages[0].content"),
+            (chat, r#"[{"role":"assistant","content":null,"tool_calls":[{}]}]"#, "messages[0].tool_calls"),
+            (chat, r#"[{"role":"user","content":"a","name":"Ruth"}]"#, "messages[0].name"),
+            (chat, r#"[{"role":"user","content":"a","nme":"Ruth"}]"#, "messages[0].nme"),
+            (
+                chat,
                 r#"[{"role":"user","content":[{"type":"image_url","image_url":{}}]}]"#,
                 "messages[0].content[0].type",
             ),
             (
-                &CHAT,
+                chat,
                 r#"[{"role":"user","content":[{"type":"text","text":5}]}]"#,
                 "messages[0].content[0].text",
             ),
-            (&CHAT, r#"[{"role":"user","content":5}]"#, "messages[0].content"),
-            (&CHAT, r#"["hello"]"#, "messages[0]"),
-            (&RESPONSES, r#"[{"type":"function_call_output","call_id":"x","output":"y"}]"#, "input[0].type"),
-            (&RESPONSES, r#"[{"type":"item_reference","id":"x"}]"#, "input[0].type"),
+            (chat, r#"[{"role":"user","content":5}]"#, "messages[0].content"),
+            (chat, r#"["hello"]"#, "messages[0]"),
+            (responses, r#"[{"type":"function_call_output","call_id":"x","output":"y"}]"#, "input[0].type"),
+            (responses, r#"[{"type":"item_reference","id":"x"}]"#, "input[0].type"),
             (
-                &RESPONSES,
+                responses,
                 r#"[{"role":"user","content":[{"type":"input_file","file_id":"x"}]}]"#,
                 "input[0].content[0].type",
             ),
             (
-                &RESPONSES,
+                responses,
                 r#"[{"role":"user","content":[{"type":"input_text","text":"a","x":1}]}]"#,
                 "input[0].content[0].x",
             ),
         ] {
-            let error = turns(dialect, messages).expect_err(messages);
+            let error = read(messages).expect_err(messages);
             assert_eq!(error.field.as_deref(), Some(field), "{messages}");
             assert!(error.reason.contains(field), "{messages}: {}", error.reason);
         }
@@ -215,8 +232,8 @@ mod tests {
     fn a_conversation_past_the_longest_is_refused() {
         let message = r#"{"role":"user","content":"a"}"#;
         let of_length = |length: usize| format!("[{}]", vec![message; length].join(","));
-        assert!(turns(&CHAT, &of_length(MAX_TURNS)).is_ok());
-        let error = turns(&CHAT, &of_length(MAX_TURNS + 1)).unwrap_err();
+        assert!(chat(&of_length(MAX_TURNS)).is_ok());
+        let error = chat(&of_length(MAX_TURNS + 1)).unwrap_err();
         assert_eq!(error.field.as_deref(), Some("messages"));
     }
 }

@@ -6,8 +6,7 @@
 
 pub(crate) mod chat_completions;
 mod chat_events;
-mod chat_request;
-pub(crate) mod description;
+pub(crate) mod chat_request;
 mod echoed;
 mod errors;
 pub(crate) mod input_tokens;
@@ -15,17 +14,46 @@ mod messages;
 mod response_events;
 mod response_object;
 pub(crate) mod responses;
-mod responses_request;
+pub(crate) mod responses_request;
 mod unsupported;
 
 pub(crate) use errors::{
     Body as ErrorBody, body as error_body, code_of as error_code_of, is_of_family, type_of as error_type_of,
 };
+pub(crate) use unsupported::ABOUT_UNSUPPORTED;
 
+use crate::request::Integer;
 use chancery_domain::RequestId;
+use chancery_engine::Turn;
+use chancery_metering::GenerateRequest;
 
 /// Those paths' default, which is not that of `POST /v1/generate`: their callers are used to it.
 const DEFAULT_TEMPERATURE: f32 = 1.0;
+
+const MAX_OUTPUT_TOKENS: Integer = Integer { min: 1, max: None };
+
+/// What the schemas of both families' bodies say alike.
+const ABOUT_BODY: &str = "Fields that are not offered are taken only with a value that asks for nothing, and refused by name with any other.";
+const ABOUT_CAP: &str =
+    "Cap on the length of the reply, in tokens; left out, what the context leaves room for.";
+const ABOUT_STREAM: &str = "Whether to send the text as it comes, as Server-Sent Events.";
+const ABOUT_TEMPERATURE: &str = "At 0 the same request gives the same text.";
+const ABOUT_TOP_P: &str = "Only the likeliest tokens that together hold this share of the probability stay.";
+
+/// A request with nothing but what is counted in; the rest as where it is left out.
+fn plain_request(model: String, turns: Vec<Turn>) -> GenerateRequest {
+    GenerateRequest {
+        model,
+        turns,
+        max_output_tokens: None,
+        temperature: DEFAULT_TEMPERATURE,
+        top_k: None,
+        top_p: 1.0,
+        min_p: 0.0,
+        seed: None,
+        stop: Vec::new(),
+    }
+}
 
 /// A request's id under the name that a family of objects gives it. What follows the prefix is the same, so that what
 /// a caller has names the request in the log and the ledger too.

@@ -1,12 +1,14 @@
 //! The events of `POST /v1/responses` with `stream: true`. The last one carries the whole response with its usage, and
 //! leaves only after the usage row is on disk.
 
-use super::response_object::{Names, OutputMessage, OutputText, ResponseObject, Stage, is_complete};
+use super::response_object::{Names, OutputMessage, OutputText, ResponseObject, Stage};
 use super::responses_request::Repeated;
 use crate::error::ApiError;
-use crate::sse::{EventFormat, Events};
+use crate::openapi::described_as;
+use crate::sse::{self, EventFormat, Events};
 use chancery_domain::UnixMillis;
 use chancery_metering::{Beginning, Reply};
+use serde_json::{Value, json};
 
 pub(super) struct ResponseEvents {
     repeated: Repeated,
@@ -18,15 +20,6 @@ pub(super) struct ResponseEvents {
 struct Begun {
     names: Names,
     at: UnixMillis,
-}
-
-#[derive(serde::Serialize)]
-struct Event<'a, Content> {
-    r#type: &'a str,
-    /// Counts the events of a stream from 0, so that a reader can tell that none is missing.
-    sequence_number: u64,
-    #[serde(flatten)]
-    content: Content,
 }
 
 #[derive(serde::Serialize)]
@@ -66,9 +59,7 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn event(&mut self, name: &str, content: impl serde::Serialize) {
-        let sequence_number = *self.next_number;
-        *self.next_number += 1;
-        self.events.named(name, &Event { r#type: name, sequence_number, content });
+        self.events.numbered(self.next_number, name, content);
     }
 
     fn text(&mut self, name: &str, item_id: &str, text: TextOf<'_>) {
@@ -113,7 +104,7 @@ impl EventFormat for ResponseEvents {
         writer.text("response.content_part.done", &names.message, part);
         let item = OutputMessage::ended(names, reply);
         writer.event("response.output_item.done", OfItem { output_index: 0, item });
-        let name = if is_complete(reply.ended) { "response.completed" } else { "response.incomplete" };
+        let name = if sse::is_complete(reply.ended) { "response.completed" } else { "response.incomplete" };
         let response = ResponseObject::new(names, *at, &self.repeated, Stage::Ended(reply));
         writer.event(name, OfResponse { response });
     }
@@ -124,4 +115,37 @@ impl EventFormat for ResponseEvents {
         let response = ResponseObject::new(names, *at, &self.repeated, Stage::Failed(error));
         writer.event("response.failed", OfResponse { response });
     }
+}
+
+/// One event for `/openapi.json`.
+pub(super) struct ResponsesEvent;
+
+described_as!(ResponsesEvent => event_schemas());
+
+fn event_schemas() -> Value {
+    let events = [
+        ("response.created", "First: the request is admitted."),
+        ("response.in_progress", "The work has begun."),
+        ("response.output_item.added", "The message has begun."),
+        ("response.content_part.added", "Its text has begun."),
+        ("response.output_text.delta", "A piece of the text, as it comes; any number of them."),
+        ("response.output_text.done", "The whole text."),
+        ("response.content_part.done", "The text as a part of its message."),
+        ("response.output_item.done", "The whole message."),
+        ("response.completed", "Last, where the model ended the reply: the whole response with its usage."),
+        (
+            "response.incomplete",
+            "Last, where a limit cut the reply short: the whole response with its usage.",
+        ),
+        ("response.failed", "Last, where it failed after the stream had begun; nothing is billed."),
+    ];
+    let event = |(name, when)| {
+        let data = json!({
+            "type": "object",
+            "properties": { "type": { "type": "string", "enum": [name] }, "sequence_number": { "type": "integer", "minimum": 0 } },
+            "required": ["type", "sequence_number"],
+        });
+        sse::event_schema(name, when, &data)
+    };
+    json!({ "description": "One event of the stream.", "oneOf": events.map(event) })
 }

@@ -5,6 +5,7 @@ use super::id_with_prefix;
 use super::responses_request::Repeated;
 use crate::error::ApiError;
 use crate::openapi::values::EmptyList;
+use crate::sse::is_complete;
 use chancery_domain::{HowEnded, RequestId, UnixMillis};
 use chancery_metering::Reply;
 
@@ -183,29 +184,14 @@ impl<'a> ResponseObject<'a> {
     }
 }
 
-pub(super) fn is_complete(ended: HowEnded) -> bool {
-    match ended {
-        HowEnded::Complete | HowEnded::StopSequence => true,
-        HowEnded::MaxOutputTokens | HowEnded::ContextLength | HowEnded::Cancelled => false,
-    }
-}
-
 fn status(ended: HowEnded) -> &'static str {
-    match ended {
-        HowEnded::Complete | HowEnded::StopSequence => "completed",
-        HowEnded::MaxOutputTokens | HowEnded::ContextLength | HowEnded::Cancelled => "incomplete",
-    }
+    if is_complete(ended) { "completed" } else { "incomplete" }
 }
 
-/// Both caps, the caller's and the context's, are that family's `max_output_tokens`. So is a hang-up, of which only a
-/// replay tells: clients that know no other reason would take half a text for a whole one.
+/// Both caps, the caller's and the context's, are that family's `max_output_tokens`. So is a hang-up: clients that know no
+/// other reason would take half a text for a whole one.
 fn incomplete_details(ended: HowEnded) -> Option<IncompleteDetails> {
-    match ended {
-        HowEnded::Complete | HowEnded::StopSequence => None,
-        HowEnded::MaxOutputTokens | HowEnded::ContextLength | HowEnded::Cancelled => {
-            Some(IncompleteDetails { reason: "max_output_tokens" })
-        }
-    }
+    (!is_complete(ended)).then_some(IncompleteDetails { reason: "max_output_tokens" })
 }
 
 impl<'a> OutputMessage<'a> {
@@ -214,8 +200,7 @@ impl<'a> OutputMessage<'a> {
     }
 
     pub(super) fn ended(names: &'a Names, reply: &'a Reply) -> Self {
-        let status = if is_complete(reply.ended) { "completed" } else { "incomplete" };
-        Self::with(names, status, vec![OutputText::of(&reply.output_text)])
+        Self::with(names, status(reply.ended), vec![OutputText::of(&reply.output_text)])
     }
 
     fn with(names: &'a Names, status: &'static str, content: Vec<OutputText<'a>>) -> Self {
@@ -247,6 +232,8 @@ impl Usage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::openai::responses_request::ResponsesRequest;
+    use crate::request;
 
     #[test]
     fn how_a_reply_ended_is_told_by_the_statuses_that_clients_know() {
@@ -269,7 +256,7 @@ mod tests {
                 is_replay: false,
             };
             let body = br#"{"model":"m","input":"x"}"#;
-            let repeated = super::super::responses_request::parse(body).unwrap().repeated;
+            let ResponsesRequest { repeated, .. } = request::parse(body).unwrap();
             let names = Names::of(&reply.id);
             let object = ResponseObject::new(&names, reply.at, &repeated, Stage::Ended(&reply));
             assert_eq!((object.status, object.created_at), (status, 1_800_000_000));

@@ -1,9 +1,8 @@
 //! `POST /v1/responses`: the Responses API, text in and text out, whole or as a stream.
 
-use super::description::{ResponsesEvent, ResponsesRequest};
-use super::response_events::ResponseEvents;
+use super::response_events::{ResponseEvents, ResponsesEvent};
 use super::response_object::{Names, ResponseObject, Stage};
-use super::responses_request::{self, ResponseFields};
+use super::responses_request::ResponsesRequest;
 use crate::ApiState;
 use crate::body::JsonRequest;
 use crate::error::ApiError;
@@ -11,20 +10,15 @@ use crate::openapi::errors::OpenAiGeneratingRefusals;
 use crate::openapi::values::RequestName;
 use crate::{idempotency, sse};
 use axum::extract::State;
-use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use chancery_domain::RequestId;
-use chancery_metering::Call;
-
-pub(crate) const PATH: &str = "/v1/responses";
 
 /// The Responses API, for OpenAI's own clients: text in and text out, whole or as a stream.
 ///
 /// What that API knows and is not offered here is refused by its name, never ignored.
 #[utoipa::path(
     post,
-    path = PATH,
+    path = "/v1/responses",
     operation_id = "responses",
     tag = "For OpenAI's clients",
     security(("key" = [])),
@@ -45,13 +39,10 @@ pub(crate) const PATH: &str = "/v1/responses";
 )]
 pub(crate) async fn handle(
     State(state): State<ApiState>,
-    Extension(request_id): Extension<RequestId>,
-    headers: HeaderMap,
-    JsonRequest { caller, body }: JsonRequest,
+    JsonRequest { body, sent }: JsonRequest<ResponsesRequest>,
 ) -> Result<Response, ApiError> {
-    let ResponseFields { request, stream, repeated } = responses_request::parse(&body)?;
-    let idempotency = idempotency::read(&headers, PATH, &body)?;
-    let call = Call { caller, request_id, request, idempotency };
+    let ResponsesRequest { request, stream, repeated } = body;
+    let call = sent.call(request)?;
     if stream {
         let running = state.meter.stream(call).await?;
         return Ok(sse::respond(running, ResponseEvents::new(repeated)));

@@ -1,64 +1,74 @@
-//! The bodies of `POST /v1/responses` and `POST /v1/responses/input_tokens`, checked field by field.
+//! The bodies of `POST /v1/responses` and `POST /v1/responses/input_tokens`.
 
-use super::DEFAULT_TEMPERATURE;
 use super::echoed::Echoed;
 use super::messages::{self, RESPONSES};
-use super::unsupported::{self, Harmless, NotOffered};
-use crate::error::ApiError;
-use crate::json::Json;
-use crate::request::fields::{Fields, wrong_type};
-use crate::request::sampling;
-use chancery_engine::Turn;
+use super::unsupported::{self, IgnoredParam, ToolChoice, UnsupportedParam};
+use super::{
+    ABOUT_BODY, ABOUT_CAP, ABOUT_STREAM, ABOUT_TEMPERATURE, ABOUT_TOP_P, DEFAULT_TEMPERATURE,
+    MAX_OUTPUT_TOKENS, plain_request,
+};
+use crate::error::ApiResult;
+use crate::openapi::described_as;
+use crate::request::sampling::{TEMPERATURE, TOP_P};
+use crate::request::{self, ABOUT_MODEL, Boolean, Fields, RequestBody, Text};
+use chancery_engine::{MAX_TURNS, Turn};
 use chancery_metering::GenerateRequest;
+use serde_json::{Value, json};
 
-/// What both bodies may have, harmless values only.
-pub(super) const NOT_OFFERED: &[NotOffered] = &[
-    NotOffered("conversation", Harmless::Nothing),
-    NotOffered("previous_response_id", Harmless::Nothing),
-    NotOffered(
+/// What both bodies may have, asking for nothing.
+const UNSUPPORTED: &[UnsupportedParam] = &[
+    UnsupportedParam("conversation", IgnoredParam::Nothing),
+    UnsupportedParam("previous_response_id", IgnoredParam::Nothing),
+    UnsupportedParam(
         "reasoning",
-        Harmless::Object(&[
-            NotOffered("effort", Harmless::Words(&["none"])),
-            NotOffered("context", Harmless::Words(&["auto"])),
-            NotOffered("mode", Harmless::Words(&["standard"])),
-            NotOffered("summary", Harmless::Nothing),
-            NotOffered("generate_summary", Harmless::Nothing),
+        IgnoredParam::Object(&[
+            UnsupportedParam("effort", IgnoredParam::Words(&["none"])),
+            UnsupportedParam("context", IgnoredParam::Words(&["auto"])),
+            UnsupportedParam("mode", IgnoredParam::Words(&["standard"])),
+            UnsupportedParam("summary", IgnoredParam::Nothing),
+            UnsupportedParam("generate_summary", IgnoredParam::Nothing),
         ]),
     ),
-    NotOffered(
+    UnsupportedParam(
         "text",
-        Harmless::Object(&[
-            NotOffered("format", Harmless::Object(&[NotOffered("type", Harmless::Words(&["text"]))])),
-            NotOffered("verbosity", Harmless::Words(&["medium"])),
+        IgnoredParam::Object(&[
+            UnsupportedParam(
+                "format",
+                IgnoredParam::Object(&[UnsupportedParam("type", IgnoredParam::Words(&["text"]))]),
+            ),
+            UnsupportedParam("verbosity", IgnoredParam::Words(&["medium"])),
         ]),
     ),
-    NotOffered("tools", Harmless::Empty),
-    NotOffered("truncation", Harmless::Words(&["disabled"])),
+    UnsupportedParam("tools", IgnoredParam::Empty),
+    UnsupportedParam("truncation", IgnoredParam::Words(&["disabled"])),
 ];
 
-pub(super) const NOT_OFFERED_FOR_COUNTING: &[NotOffered] = &[NotOffered("personality", Harmless::Nothing)];
+const UNSUPPORTED_IN_COUNTING: &[UnsupportedParam] =
+    &[UnsupportedParam("personality", IgnoredParam::Nothing)];
 
-pub(super) const NOT_OFFERED_FOR_RUNNING: &[NotOffered] = &[
-    NotOffered("access_programs", Harmless::Nothing),
-    NotOffered("background", Harmless::False),
-    NotOffered("context_management", Harmless::Empty),
-    NotOffered("image", Harmless::Nothing),
+const UNSUPPORTED_IN_RUNNING: &[UnsupportedParam] = &[
+    UnsupportedParam("access_programs", IgnoredParam::Nothing),
+    UnsupportedParam("background", IgnoredParam::False),
+    UnsupportedParam("context_management", IgnoredParam::Empty),
+    UnsupportedParam("image", IgnoredParam::Nothing),
     // Nothing of either is there to be included or counted.
-    NotOffered("include", Harmless::ListOf(&["reasoning.encrypted_content"])),
-    NotOffered("max_tool_calls", Harmless::AnyCount),
-    NotOffered("moderation", Harmless::Nothing),
-    NotOffered("prompt", Harmless::Nothing),
-    NotOffered("prompt_cache_options", Harmless::Nothing),
-    NotOffered("prompt_cache_retention", Harmless::Words(&["in_memory", "in-memory"])),
-    NotOffered("service_tier", Harmless::Words(&["auto", "default"])),
-    NotOffered("store", Harmless::False),
-    NotOffered("stream_options", Harmless::Object(&[NotOffered("include_obfuscation", Harmless::False)])),
-    NotOffered("top_logprobs", Harmless::Zero),
+    UnsupportedParam("include", IgnoredParam::ListOf(&["reasoning.encrypted_content"])),
+    UnsupportedParam("max_tool_calls", IgnoredParam::AnyCount),
+    UnsupportedParam("moderation", IgnoredParam::Nothing),
+    UnsupportedParam("prompt", IgnoredParam::Nothing),
+    UnsupportedParam("prompt_cache_options", IgnoredParam::Nothing),
+    UnsupportedParam("prompt_cache_retention", IgnoredParam::Words(&["in_memory", "in-memory"])),
+    UnsupportedParam("service_tier", IgnoredParam::Words(&["auto", "default"])),
+    UnsupportedParam("store", IgnoredParam::False),
+    UnsupportedParam(
+        "stream_options",
+        IgnoredParam::Object(&[UnsupportedParam("include_obfuscation", IgnoredParam::False)]),
+    ),
+    UnsupportedParam("top_logprobs", IgnoredParam::Zero),
 ];
 
-/// A body that has the right form.
 #[derive(Debug)]
-pub(super) struct ResponseFields {
+pub(crate) struct ResponsesRequest {
     pub request: GenerateRequest,
     /// Whether the reply is wanted as it comes.
     pub stream: bool,
@@ -67,7 +77,7 @@ pub(super) struct ResponseFields {
 
 /// What the reply repeats of the request.
 #[derive(Clone, Debug)]
-pub(super) struct Repeated {
+pub(crate) struct Repeated {
     pub model: String,
     pub instructions: Option<String>,
     pub max_output_tokens: Option<u64>,
@@ -78,40 +88,39 @@ pub(super) struct Repeated {
     pub echoed: Echoed,
 }
 
+/// The request whose input is counted.
+#[derive(Debug)]
+pub(crate) struct InputTokensRequest(pub GenerateRequest);
+
 /// What both bodies have.
 struct Conversation {
     model: String,
     instructions: Option<String>,
     turns: Vec<Turn>,
-    tool_choice: &'static str,
-    parallel_tool_calls: bool,
+    tools: ToolChoice,
 }
 
-pub(super) fn parse(body: &[u8]) -> Result<ResponseFields, ApiError> {
-    let mut fields = Fields::parse(body)?;
-    let conversation = conversation(&mut fields)?;
-    let max_output_tokens = fields.optional_integer("max_output_tokens", 1)?;
-    let stream = fields.optional_bool("stream")?.unwrap_or(false);
-    let temperature = sampling::temperature(&mut fields)?.unwrap_or(DEFAULT_TEMPERATURE);
-    let top_p = sampling::top_p(&mut fields)?;
-    let echoed = Echoed::take(&mut fields)?;
-    unsupported::refuse(&mut fields, NOT_OFFERED_FOR_RUNNING)?;
-    fields.refuse_the_rest()?;
-    let Conversation { model, instructions, turns, tool_choice, parallel_tool_calls } = conversation;
-    Ok(ResponseFields {
-        request: GenerateRequest {
-            model: model.clone(),
-            turns,
-            max_output_tokens,
-            temperature,
-            top_k: None,
-            top_p,
-            min_p: 0.0,
-            seed: None,
-            stop: Vec::new(),
-        },
-        stream,
-        repeated: Repeated {
+described_as!(
+    ResponsesRequest => request::schema::<ResponsesRequest>(),
+    InputTokensRequest => request::schema::<InputTokensRequest>(),
+);
+
+impl RequestBody for ResponsesRequest {
+    const ABOUT: &'static str = ABOUT_BODY;
+
+    fn fields(fields: &mut Fields) -> ApiResult<Self> {
+        let Conversation { model, instructions, turns, tools } = conversation(fields)?;
+        let max_output_tokens = fields.optional("max_output_tokens", &MAX_OUTPUT_TOKENS, ABOUT_CAP)?;
+        let stream = fields.optional("stream", &Boolean, ABOUT_STREAM)?.unwrap_or(false);
+        let temperature =
+            fields.with_default("temperature", &TEMPERATURE, DEFAULT_TEMPERATURE, ABOUT_TEMPERATURE)?;
+        let top_p = fields.with_default("top_p", &TOP_P, 1.0, ABOUT_TOP_P)?;
+        let echoed = Echoed::fields(fields)?;
+        unsupported::ignore(fields, UNSUPPORTED_IN_RUNNING)?;
+        let request =
+            GenerateRequest { max_output_tokens, temperature, top_p, ..plain_request(model.clone(), turns) };
+        let ToolChoice { parallel_tool_calls, tool_choice } = tools;
+        let repeated = Repeated {
             model,
             instructions,
             max_output_tokens,
@@ -120,57 +129,62 @@ pub(super) fn parse(body: &[u8]) -> Result<ResponseFields, ApiError> {
             tool_choice,
             parallel_tool_calls,
             echoed,
-        },
-    })
-}
-
-/// The request whose input is counted.
-pub(super) fn parse_for_counting(body: &[u8]) -> Result<GenerateRequest, ApiError> {
-    let mut fields = Fields::parse(body)?;
-    let Conversation { model, turns, .. } = conversation(&mut fields)?;
-    unsupported::refuse(&mut fields, NOT_OFFERED_FOR_COUNTING)?;
-    fields.refuse_the_rest()?;
-    Ok(GenerateRequest {
-        model,
-        turns,
-        max_output_tokens: None,
-        temperature: DEFAULT_TEMPERATURE,
-        top_k: None,
-        top_p: 1.0,
-        min_p: 0.0,
-        seed: None,
-        stop: Vec::new(),
-    })
-}
-
-fn conversation(fields: &mut Fields) -> Result<Conversation, ApiError> {
-    let model = fields.required_string("model")?;
-    let instructions = fields.optional_string("instructions")?;
-    let mut turns: Vec<Turn> = instructions.iter().map(Turn::system).collect();
-    match fields.take(RESPONSES.list) {
-        Some(Json::String(text)) => turns.push(Turn::user(text)),
-        Some(Json::Array(items)) => turns.extend(RESPONSES.turns(items)?),
-        Some(other) => return Err(wrong_type(RESPONSES.list, "a string or an array of messages", &other)),
-        None => return Err(fields.missing(RESPONSES.list, "a string or an array of messages")),
+        };
+        Ok(Self { request, stream, repeated })
     }
-    messages::refuse_without_text(RESPONSES.list, &turns)?;
-    // Without tools, every choice between them is kept.
-    let parallel_tool_calls = fields.optional_bool("parallel_tool_calls")?.unwrap_or(true);
-    let tool_choice = unsupported::tool_choice(fields)?;
-    unsupported::refuse(fields, NOT_OFFERED)?;
-    Ok(Conversation { model, instructions, turns, tool_choice, parallel_tool_calls })
+
+    fn example() -> Value {
+        json!({ "model": "smollm2-135m", "instructions": "Answer in one short sentence.", "input": "What is a ledger?" })
+    }
+}
+
+impl RequestBody for InputTokensRequest {
+    const ABOUT: &'static str = ABOUT_BODY;
+
+    fn fields(fields: &mut Fields) -> ApiResult<Self> {
+        let Conversation { model, turns, .. } = conversation(fields)?;
+        unsupported::ignore(fields, UNSUPPORTED_IN_COUNTING)?;
+        Ok(Self(plain_request(model, turns)))
+    }
+
+    fn example() -> Value {
+        ResponsesRequest::example()
+    }
+}
+
+fn conversation(fields: &mut Fields) -> ApiResult<Conversation> {
+    let model = fields.required("model", &Text, ABOUT_MODEL)?;
+    let instructions = fields.optional("instructions", &Text, "Goes before the input, as a system turn.")?;
+    let mut turns: Vec<Turn> = instructions.iter().map(Turn::system).collect();
+    let about = format_args!(
+        "What to answer: a text, or up to {MAX_TURNS} messages. It may be empty if `instructions` is not."
+    );
+    turns.extend(fields.required("input", &RESPONSES, about)?);
+    fields.check(|| messages::ensure_text("input", &turns))?;
+    let tools = unsupported::tools(fields)?;
+    unsupported::ignore(fields, UNSUPPORTED)?;
+    Ok(Conversation { model, instructions, turns, tools })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ApiError;
     use proptest::prelude::*;
 
+    fn parse(body: &[u8]) -> Result<ResponsesRequest, ApiError> {
+        request::parse(body)
+    }
+
+    fn parse_for_counting(body: &[u8]) -> Result<GenerateRequest, ApiError> {
+        request::parse(body).map(|InputTokensRequest(request)| request)
+    }
+
     fn with(field: &str, value: &str) -> String {
-        let mut object: serde_json::Map<String, serde_json::Value> =
+        let mut object: serde_json::Map<String, Value> =
             serde_json::from_str(r#"{"model":"m","input":"x"}"#).unwrap();
         object.insert(field.to_owned(), serde_json::from_str(value).unwrap());
-        serde_json::Value::Object(object).to_string()
+        Value::Object(object).to_string()
     }
 
     #[test]
@@ -185,7 +199,7 @@ mod tests {
 
     #[test]
     fn left_out_the_temperature_is_one_and_there_is_no_cap() {
-        let ResponseFields { request, stream, .. } = parse(br#"{"model":"m","input":"x"}"#).unwrap();
+        let ResponsesRequest { request, stream, .. } = parse(br#"{"model":"m","input":"x"}"#).unwrap();
         assert_eq!((request.temperature, request.top_p, request.max_output_tokens), (1.0, 1.0, None));
         assert!(!stream);
         let request = parse(with("temperature", "0").as_bytes()).unwrap().request;

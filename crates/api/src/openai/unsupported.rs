@@ -1,14 +1,18 @@
-//! Parameters that are known and not offered. Each is taken only with a value that asks for nothing, and refused by its
-//! name with any other.
+//! Parameters that OpenAI's API has and this one does not support. Each is ignored with a value that asks for nothing, and
+//! is an error by its name with any other.
 
-use crate::error::ApiError;
+use crate::error::{ApiError, ApiResult};
 use crate::json::Json;
-use crate::request::fields::Fields;
+use crate::request::{Boolean, Fields, Kind};
+use serde_json::{Value, json};
+
+/// Said of every such parameter in the schemas.
+pub(crate) const ABOUT_UNSUPPORTED: &str = "Not offered: only a value that asks for nothing is taken.";
 
 /// A parameter and the values that ask for nothing.
-pub(super) struct NotOffered(pub &'static str, pub Harmless);
+pub(super) struct UnsupportedParam(pub &'static str, pub IgnoredParam);
 
-pub(super) enum Harmless {
+pub(super) enum IgnoredParam {
     /// Absent or null, as all of them may be.
     Nothing,
     False,
@@ -21,42 +25,45 @@ pub(super) enum Harmless {
     Words(&'static [&'static str]),
     /// An array of these words only.
     ListOf(&'static [&'static str]),
-    /// An object in which these fields, and no others, have harmless values.
-    Object(&'static [NotOffered]),
+    /// An object in which these fields, and no others, ask for nothing.
+    Object(&'static [UnsupportedParam]),
 }
 
-pub(super) fn refuse(fields: &mut Fields, table: &'static [NotOffered]) -> Result<(), ApiError> {
-    for NotOffered(name, harmless) in table {
-        let Some(value) = fields.take_unmentioned(name) else { continue };
-        harmless.check(&fields.path_of(name), value)?;
+pub(super) fn ignore(fields: &mut Fields, table: &'static [UnsupportedParam]) -> ApiResult<()> {
+    for UnsupportedParam(name, ignored) in table {
+        fields.unlisted(name, ignored, ABOUT_UNSUPPORTED)?;
     }
     Ok(())
 }
 
-/// What may be chosen of no tools.
-pub(super) const TOOL_CHOICES: &[&str] = &["auto", "none"];
-
-/// A choice between no tools: what was chosen, for the reply to repeat.
-pub(super) fn tool_choice(fields: &mut Fields) -> Result<&'static str, ApiError> {
-    match fields.take_unmentioned("tool_choice") {
-        None => Ok("auto"),
-        Some(value) => {
-            let chosen = TOOL_CHOICES.iter().find(|choice| value == Json::String((**choice).to_owned()));
-            Harmless::Words(TOOL_CHOICES).check("tool_choice", value)?;
-            Ok(chosen.unwrap_or(&"auto"))
-        }
-    }
+/// How tools are chosen, where there are none: every choice is accepted, for the reply to repeat.
+pub(super) struct ToolChoice {
+    pub parallel_tool_calls: bool,
+    pub tool_choice: &'static str,
 }
 
-impl Harmless {
-    fn check(&self, path: &str, value: Json) -> Result<(), ApiError> {
+pub(super) fn tools(fields: &mut Fields) -> ApiResult<ToolChoice> {
+    const CHOICES: &[&str] = &["auto", "none"];
+    let parallel_tool_calls =
+        fields.optional("parallel_tool_calls", &Boolean, "There are no tools, so it changes nothing.")?;
+    let chosen = fields.unlisted("tool_choice", &IgnoredParam::Words(CHOICES), ABOUT_UNSUPPORTED)?;
+    let is_chosen = |choice: &&&str| matches!(&chosen, Some(Json::String(word)) if word == **choice);
+    Ok(ToolChoice {
+        parallel_tool_calls: parallel_tool_calls.unwrap_or(true),
+        tool_choice: CHOICES.iter().find(is_chosen).unwrap_or(&"auto"),
+    })
+}
+
+impl Kind for IgnoredParam {
+    type Value = Json;
+    const WANTED: &'static str = "a value that asks for nothing";
+
+    fn read(&self, path: &str, value: Json) -> ApiResult<Json> {
         let is_word = |words: &[&str], value: &Json| matches!(value, Json::String(word) if words.contains(&word.as_str()));
-        let is_harmless = match self {
+        let is_ignored = match self {
             Self::Nothing => false,
             Self::False => value == Json::Bool(false),
-            Self::Zero => {
-                matches!(value, Json::Integer(0)) || matches!(value, Json::Number(number) if number == 0.0)
-            }
+            Self::Zero => matches!(value, Json::Integer(0)) || value == Json::Number(0.0),
             Self::One => matches!(value, Json::Integer(1)) || value == Json::Number(1.0),
             Self::AnyCount => matches!(value, Json::Integer(0..)),
             Self::Empty => match &value {
@@ -69,18 +76,33 @@ impl Harmless {
                 matches!(&value, Json::Array(items) if items.iter().all(|item| is_word(words, item)))
             }
             Self::Object(table) => {
-                let mut fields = Fields::of_object(path, value)?;
-                refuse(&mut fields, table)?;
-                return fields.refuse_the_rest();
+                Fields::read(path, value, |fields| ignore(fields, table))?;
+                return Ok(Json::Null);
             }
         };
-        match is_harmless {
-            true => Ok(()),
-            false => Err(ApiError::invalid_value(path, format!("`{path}` {}", self.what_is_taken()))),
+        match is_ignored {
+            true => Ok(value),
+            false => Err(ApiError::invalid_value(path, format!("`{path}` {}", self.what_is_ignored()))),
         }
     }
 
-    fn what_is_taken(&self) -> String {
+    fn schema(&self) -> Value {
+        match self {
+            Self::Nothing => json!({ "type": "null" }),
+            Self::False => json!({ "enum": [false] }),
+            Self::Zero => json!({ "enum": [0] }),
+            Self::One => json!({ "enum": [1] }),
+            Self::AnyCount => json!({ "type": "integer", "minimum": 0 }),
+            Self::Empty => json!({ "type": ["array", "object"], "maxItems": 0, "maxProperties": 0 }),
+            Self::Words(words) => json!({ "enum": words }),
+            Self::ListOf(words) => json!({ "type": "array", "items": { "enum": words } }),
+            Self::Object(table) => Value::Object(Fields::schema(|fields| ignore(fields, table))),
+        }
+    }
+}
+
+impl IgnoredParam {
+    fn what_is_ignored(&self) -> String {
         let listed = |words: &[&str]| {
             let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
             quoted.join(" or ")
@@ -102,20 +124,25 @@ impl Harmless {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::Text;
 
-    const TABLE: &[NotOffered] = &[
-        NotOffered("tools", Harmless::Empty),
-        NotOffered("n", Harmless::One),
-        NotOffered("store", Harmless::False),
-        NotOffered("modalities", Harmless::ListOf(&["text"])),
-        NotOffered("penalty", Harmless::Zero),
-        NotOffered("prompt", Harmless::Nothing),
-        NotOffered("text", Harmless::Object(&[NotOffered("type", Harmless::Words(&["text", "plain"]))])),
+    const TABLE: &[UnsupportedParam] = &[
+        UnsupportedParam("tools", IgnoredParam::Empty),
+        UnsupportedParam("n", IgnoredParam::One),
+        UnsupportedParam("store", IgnoredParam::False),
+        UnsupportedParam("modalities", IgnoredParam::ListOf(&["text"])),
+        UnsupportedParam("penalty", IgnoredParam::Zero),
+        UnsupportedParam("prompt", IgnoredParam::Nothing),
+        UnsupportedParam(
+            "text",
+            IgnoredParam::Object(&[UnsupportedParam("type", IgnoredParam::Words(&["text", "plain"]))]),
+        ),
     ];
 
     fn refusal(body: &str) -> Option<(Option<String>, String)> {
-        let mut fields = Fields::parse(body.as_bytes()).unwrap();
-        refuse(&mut fields, TABLE).err().map(|error| (error.field, error.reason))
+        let body = Json::parse(body.as_bytes()).unwrap();
+        let read = Fields::read("", body, |fields| ignore(fields, TABLE));
+        read.err().map(|error| (error.field, error.reason))
     }
 
     #[test]
@@ -132,13 +159,12 @@ mod tests {
 
     #[test]
     fn nobody_who_mistypes_is_pointed_to_what_is_not_offered() {
-        let mut fields = Fields::parse(br#"{"tool":[],"model":"m"}"#).unwrap();
-        fields.required_string("model").unwrap();
-        refuse(&mut fields, TABLE).unwrap();
-        assert_eq!(
-            fields.refuse_the_rest().unwrap_err().reason,
-            "there is no field `tool`; the known ones are model"
-        );
+        let body = Json::parse(br#"{"tool":[],"model":"m"}"#).unwrap();
+        let error = Fields::read("", body, |fields| {
+            fields.required("model", &Text, "")?;
+            ignore(fields, TABLE)
+        });
+        assert_eq!(error.unwrap_err().reason, "there is no field `tool`; the known ones are model");
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! The error table of the API: every status and code with when it comes, and which requests can meet it. The document,
 //! the page at `/docs` and the schema of error bodies are made from it; a test holds it against `error.rs`.
 
+use super::described_as;
 use crate::error::ErrorBody;
 use crate::openai;
 use axum::http::StatusCode;
 use serde_json::json;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use utoipa::openapi::example::ExampleBuilder;
 use utoipa::openapi::schema::{AllOfBuilder, ObjectBuilder, Type};
 use utoipa::openapi::{Components, ContentBuilder, Ref, RefOr, Response, ResponseBuilder, Schema};
@@ -151,20 +152,11 @@ pub(crate) const ERRORS: &[ErrorCode] = &[
 /// `code` in an error body: any of the table.
 pub(crate) struct AnyCode;
 
-impl ToSchema for AnyCode {}
-
-impl PartialSchema for AnyCode {
-    fn schema() -> RefOr<Schema> {
-        let mut codes: Vec<&str> = ERRORS.iter().map(|error| error.code).collect();
-        codes.sort_unstable();
-        codes.dedup();
-        ObjectBuilder::new()
-            .schema_type(Type::String)
-            .description(Some("What went wrong, for programs; new codes may come."))
-            .enum_values(Some(codes))
-            .into()
-    }
-}
+described_as!(AnyCode => json!({
+    "type": "string",
+    "enum": ERRORS.iter().map(|error| error.code).collect::<BTreeSet<_>>(),
+    "description": "What went wrong, for programs; new codes may come.",
+}));
 
 /// How a refusal is written.
 #[derive(Clone, Copy)]
@@ -299,7 +291,6 @@ fn response(shape: Shape, errors: &[&ErrorCode]) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
 
     /// Every `StatusCode::NAME, "code"` in `error.rs`, whatever stands between the two.
     fn written_in_the_code() -> BTreeSet<(u16, String)> {

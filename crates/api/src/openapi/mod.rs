@@ -1,19 +1,21 @@
 //! `GET /openapi.json`: the API described for programs, in OpenAPI 3.1. It is made from the code: endpoints and replies
-//! from the handlers (`utoipa`), bodies from the parser's own bounds, refusals from the error table. A route cannot be
+//! from the handlers (`utoipa`), bodies from the lists that parse them (`request`), refusals from the error table. A route cannot be
 //! added without being described, because `crate::routes` takes only described handlers.
 
 pub(crate) mod errors;
-pub(crate) mod generation_body;
-pub(crate) mod generation_stream;
 mod headers;
 pub(crate) mod values;
 
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use std::sync::LazyLock;
+use utoipa::openapi::extensions::Extensions;
+use utoipa::openapi::schema::{ObjectBuilder, SchemaType};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::tag::TagBuilder;
-use utoipa::openapi::{Components, InfoBuilder, LicenseBuilder, OpenApi, PathItem, ServerBuilder};
+use utoipa::openapi::{
+    Components, InfoBuilder, LicenseBuilder, OpenApi, PathItem, RefOr, Schema, ServerBuilder,
+};
 
 pub(crate) const EXAMPLE_REQUEST_ID: &str = "req_01kxa6y0rc4t3c8v1m5q9e2f7z";
 pub(crate) const PATH: &str = "/openapi.json";
@@ -44,6 +46,29 @@ pub fn document() -> serde_json::Value {
     let described = complete(crate::routes().into_openapi());
     // Strings and fixed shapes always serialize.
     serde_json::to_value(described).unwrap_or_default()
+}
+
+/// Gives types the schemas that the document shows for them, under their own names.
+macro_rules! described_as {
+    ($($name:ident => $schema:expr),+ $(,)?) => {
+        $(
+            impl utoipa::ToSchema for $name {}
+
+            impl utoipa::PartialSchema for $name {
+                fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+                    $crate::openapi::schema_of_value($schema)
+                }
+            }
+        )+
+    };
+}
+pub(crate) use described_as;
+
+/// A schema as it stands: `utoipa` keeps what it has no word for.
+pub(crate) fn schema_of_value(schema: serde_json::Value) -> RefOr<Schema> {
+    let serde_json::Value::Object(keywords) = schema else { return ObjectBuilder::new().into() };
+    let any_type = ObjectBuilder::new().schema_type(SchemaType::AnyValue);
+    any_type.extensions(Some(Extensions::from_iter(keywords))).into()
 }
 
 /// Adds what no handler says: about the API as a whole, and what is the same for all replies.

@@ -1,159 +1,188 @@
-//! The named fields of a request object, each taken once and checked for its type. What is left over at the end is
-//! unknown, and is refused with the nearest known name.
+//! The named fields of a JSON object, read or described. What is left over after reading is unknown, and is an error that
+//! names the nearest known field.
 
-use crate::error::ApiError;
-use crate::json::{Json, LARGEST_EXACT, shorten};
+use super::kinds::Kind;
+use crate::error::{ApiError, ApiResult};
+use crate::json::{Json, shorten};
+use serde_json::{Map, Value, json};
+use std::fmt::Display;
+
+type Name = &'static str;
 
 pub(crate) struct Fields {
     /// Where the object stands in the body: nothing, or a path that ends with a dot.
     within: String,
-    left: Vec<(String, Json)>,
-    asked_for: Vec<&'static str>,
+    mode: Mode,
+    /// The names that an unknown one is compared with.
+    known: Vec<Name>,
+}
+
+enum Mode {
+    /// The entries that were not read yet.
+    Read(Vec<(String, Json)>),
+    Describe {
+        properties: Map<String, Value>,
+        required: Vec<Name>,
+    },
 }
 
 impl Fields {
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, ApiError> {
-        if std::str::from_utf8(bytes).is_err() {
-            return Err(ApiError::malformed("the body is not valid UTF-8"));
-        }
-        match Json::parse(bytes) {
-            Ok(Json::Object(left)) => Ok(Self { within: String::new(), left, asked_for: Vec::new() }),
-            Ok(other) => Err(ApiError::malformed(format!(
-                "the body must be a JSON object, and it is {}",
-                other.kind()
-            ))),
-            Err(error) => Err(ApiError::malformed(format!("the body is not valid JSON: {error}"))),
-        }
+    /// Reads the fields that `list` lists from the object that stands at `path`, and denies all others.
+    pub fn read<T>(path: &str, value: Json, list: impl FnOnce(&mut Self) -> ApiResult<T>) -> ApiResult<T> {
+        let Json::Object(entries) = value else { return Err(wrong_type(path, "an object", &value)) };
+        let within = if path.is_empty() { String::new() } else { format!("{path}.") };
+        let mut fields = Self { within, mode: Mode::Read(entries), known: Vec::new() };
+        let read = list(&mut fields)?;
+        fields.deny_the_rest()?;
+        Ok(read)
     }
 
-    /// The fields of an object that stands at `path` in the body.
-    pub(crate) fn of_object(path: &str, value: Json) -> Result<Self, ApiError> {
-        match value {
-            Json::Object(left) => Ok(Self { within: format!("{path}."), left, asked_for: Vec::new() }),
-            other => Err(wrong_type(path, "an object", &other)),
+    /// The schema of an object that has the fields that `list` lists.
+    pub fn schema<T>(list: impl FnOnce(&mut Self) -> ApiResult<T>) -> Map<String, Value> {
+        let mode = Mode::Describe { properties: Map::new(), required: Vec::new() };
+        let mut fields = Self { within: String::new(), mode, known: Vec::new() };
+        // There is no value that could be wrong; tests hold every list to describing all of its fields.
+        let _ = list(&mut fields);
+        let Mode::Describe { properties, required } = fields.mode else { return Map::new() };
+        let mut schema = Map::from_iter([
+            ("type".to_owned(), json!("object")),
+            ("properties".to_owned(), Value::Object(properties)),
+            ("additionalProperties".to_owned(), json!(false)),
+        ]);
+        if !required.is_empty() {
+            schema.insert("required".to_owned(), json!(required));
         }
+        schema
     }
 
-    /// What a field is called in a refusal.
-    pub(crate) fn path_of(&self, name: &str) -> String {
-        format!("{}{name}", self.within)
+    pub fn required<K: Kind>(&mut self, name: Name, kind: &K, about: impl Display) -> ApiResult<K::Value> {
+        self.known.push(name);
+        match &mut self.mode {
+            Mode::Describe { properties, required } => {
+                properties.insert(name.to_owned(), described(kind.schema(), about));
+                required.push(name);
+                Ok(K::Value::default())
+            }
+            Mode::Read(_) => self.take(name, kind)?.ok_or_else(|| self.missing(name, K::WANTED)),
+        }
     }
 
     /// None where the field is absent or null.
-    pub(crate) fn take(&mut self, name: &'static str) -> Option<Json> {
-        self.asked_for.push(name);
-        self.take_unmentioned(name)
+    pub fn optional<K: Kind>(
+        &mut self,
+        name: Name,
+        kind: &K,
+        about: impl Display,
+    ) -> ApiResult<Option<K::Value>> {
+        self.known.push(name);
+        self.unlisted(name, kind, about)
     }
 
-    /// The same for a name that nobody is to be pointed to.
-    pub(crate) fn take_unmentioned(&mut self, name: &str) -> Option<Json> {
-        let place = self.left.iter().position(|(known, _)| known == name)?;
-        Some(self.left.swap_remove(place).1).filter(|value| *value != Json::Null)
+    /// An optional field whose schema tells what it is where it is left out.
+    pub fn with_default<K: Kind<Value: Copy + Into<Value>>>(
+        &mut self,
+        name: Name,
+        kind: &K,
+        default: K::Value,
+        about: impl Display,
+    ) -> ApiResult<K::Value> {
+        let value = self.optional(name, kind, about)?;
+        if let Mode::Describe { properties, .. } = &mut self.mode {
+            properties[name]["default"] = whole(default.into());
+        }
+        Ok(value.unwrap_or(default))
     }
 
-    pub(crate) fn required_string(&mut self, name: &'static str) -> Result<String, ApiError> {
-        match self.take(name) {
-            Some(Json::String(text)) => Ok(text),
-            Some(other) => Err(wrong_type(&self.path_of(name), "a string", &other)),
-            None => Err(self.missing(name, "a string")),
+    /// An optional field that nobody who mistypes another is pointed to.
+    pub fn unlisted<K: Kind>(
+        &mut self,
+        name: Name,
+        kind: &K,
+        about: impl Display,
+    ) -> ApiResult<Option<K::Value>> {
+        if let Mode::Describe { properties, .. } = &mut self.mode {
+            properties.insert(name.to_owned(), described(or_null(kind.schema()), about));
+        }
+        self.take(name, kind)
+    }
+
+    /// A rule over several fields. Without a body there is nothing to check.
+    pub fn check(&self, rule: impl FnOnce() -> ApiResult<()>) -> ApiResult<()> {
+        match self.mode {
+            Mode::Read(_) => rule(),
+            Mode::Describe { .. } => Ok(()),
         }
     }
 
-    pub(crate) fn optional_string(&mut self, name: &'static str) -> Result<Option<String>, ApiError> {
-        match self.take(name) {
-            None => Ok(None),
-            Some(Json::String(text)) => Ok(Some(text)),
-            Some(other) => Err(wrong_type(&self.path_of(name), "a string", &other)),
+    fn take<K: Kind>(&mut self, name: &str, kind: &K) -> ApiResult<Option<K::Value>> {
+        let Mode::Read(left) = &mut self.mode else { return Ok(None) };
+        let Some(index) = left.iter().position(|(sent, _)| sent == name) else { return Ok(None) };
+        match left.swap_remove(index).1 {
+            Json::Null => Ok(None),
+            value => kind.read(&format!("{}{name}", self.within), value).map(Some),
         }
     }
 
     /// A field that is missing under its own name may be there under a similar one.
-    pub(crate) fn missing(&self, name: &'static str, what: &str) -> ApiError {
-        let similar = self.left.iter().find(|(sent, _)| chancery_domain::nearest(sent, [name]).is_some());
-        ApiError::missing_field(&self.path_of(name), what, similar.map(|(sent, _)| shorten(sent)).as_deref())
+    fn missing(&self, name: Name, wanted: &str) -> ApiError {
+        let is_similar = |(sent, _): &&(String, Json)| chancery_domain::nearest(sent, [name]).is_some();
+        let similar = self.left().iter().find(is_similar).map(|(sent, _)| shorten(sent));
+        ApiError::missing_field(&format!("{}{name}", self.within), wanted, similar.as_deref())
     }
 
-    /// At least `min`; the upper bound is the caller's to check, since it depends on the model.
-    pub(crate) fn required_integer(&mut self, name: &'static str, min: u64) -> Result<u64, ApiError> {
-        let value = self.take(name).ok_or_else(|| self.missing(name, "an integer"))?;
-        integer(&self.path_of(name), &value, min)
-    }
-
-    pub(crate) fn optional_integer(&mut self, name: &'static str, min: u64) -> Result<Option<u64>, ApiError> {
-        self.take(name).map(|value| integer(&self.path_of(name), &value, min)).transpose()
-    }
-
-    pub(crate) fn optional_bool(&mut self, name: &'static str) -> Result<Option<bool>, ApiError> {
-        match self.take(name) {
-            None => Ok(None),
-            Some(Json::Bool(value)) => Ok(Some(value)),
-            Some(other) => Err(wrong_type(&self.path_of(name), "a boolean", &other)),
-        }
-    }
-
-    pub(crate) fn optional_number(&mut self, name: &'static str) -> Result<Option<f64>, ApiError> {
-        match self.take(name) {
-            None => Ok(None),
-            Some(Json::Integer(value)) => Ok(Some(value as f64)),
-            Some(Json::Number(value)) => Ok(Some(value)),
-            Some(other) => Err(wrong_type(&self.path_of(name), "a number", &other)),
-        }
-    }
-
-    /// A string counts as an array of one.
-    pub(crate) fn optional_strings(&mut self, name: &'static str) -> Result<Vec<String>, ApiError> {
-        match self.take(name) {
-            None => Ok(Vec::new()),
-            Some(Json::String(text)) => Ok(vec![text]),
-            Some(Json::Array(items)) => items
-                .into_iter()
-                .map(|item| match item {
-                    Json::String(text) => Ok(text),
-                    other => Err(wrong_type(&self.path_of(name), "an array of strings", &other)),
-                })
-                .collect(),
-            Some(other) => Err(wrong_type(&self.path_of(name), "an array of strings", &other)),
-        }
-    }
-
-    /// To be called when everything known has been taken.
-    pub(crate) fn refuse_the_rest(self) -> Result<(), ApiError> {
-        let Some((unknown, _)) = self.left.first() else { return Ok(()) };
-        let shown = self.path_of(&shorten(unknown));
-        let hint = match chancery_domain::nearest(&shorten(unknown), self.asked_for.iter().copied()) {
+    fn deny_the_rest(&self) -> ApiResult<()> {
+        let Some((unknown, _)) = self.left().first() else { return Ok(()) };
+        let unknown = shorten(unknown);
+        let hint = match chancery_domain::nearest(&unknown, self.known.iter().copied()) {
             Some(near) => format!("did you mean `{near}`?"),
-            None if self.asked_for.is_empty() => "leave it out".to_owned(),
-            None => format!("the known ones are {}", self.asked_for.join(", ")),
+            None if self.known.is_empty() => "leave it out".to_owned(),
+            None => format!("the known ones are {}", self.known.join(", ")),
         };
-        Err(ApiError::malformed(format!("there is no field `{shown}`; {hint}")).at_field(shown))
+        let path = format!("{}{unknown}", self.within);
+        Err(ApiError::malformed(format!("there is no field `{path}`; {hint}")).at_field(path))
+    }
+
+    fn left(&self) -> &[(String, Json)] {
+        match &self.mode {
+            Mode::Read(left) => left,
+            Mode::Describe { .. } => &[],
+        }
     }
 }
 
-pub(crate) fn wrong_type(name: &str, wanted: &str, got: &Json) -> ApiError {
-    ApiError::malformed(format!("`{name}` must be {wanted}, and it is {}", got.kind())).at_field(name)
+pub(crate) fn wrong_type(path: &str, wanted: &str, found: &Json) -> ApiError {
+    ApiError::malformed(format!("`{path}` must be {wanted}, and it is {}", found.kind())).at_field(path)
 }
 
-/// JSON does not tell `64` from `64.0`, so a whole number is an integer however it is written.
-fn integer(name: &str, value: &Json, min: u64) -> Result<u64, ApiError> {
-    let out_of_range = || {
-        ApiError::invalid_value(
-            name,
-            format!("`{name}` is out of range; it must be from {min} to {}", u64::MAX),
-        )
-    };
-    match value {
-        Json::Integer(value) => {
-            u64::try_from(*value).ok().filter(|value| *value >= min).ok_or_else(out_of_range)
-        }
-        Json::Number(value) if value.fract() == 0.0 => {
-            // Nothing here is larger.
-            let exact = (0.0..=LARGEST_EXACT).contains(value).then_some(*value as u64);
-            exact.filter(|value| *value >= min).ok_or_else(out_of_range)
-        }
-        Json::Number(_) => {
-            Err(ApiError::malformed(format!("`{name}` must be an integer, and it has a fraction"))
-                .at_field(name))
-        }
-        other => Err(wrong_type(name, "an integer", other)),
+fn described(mut schema: Value, about: impl Display) -> Value {
+    let about = about.to_string();
+    if !about.is_empty() {
+        schema["description"] = json!(about);
+    }
+    schema
+}
+
+/// Null is the same as leaving the field out.
+fn or_null(mut schema: Value) -> Value {
+    if let Some(Value::Array(choices)) = schema.get_mut("oneOf") {
+        choices.push(json!({ "type": "null" }));
+    } else if let Some(Value::Array(values)) = schema.get_mut("enum") {
+        values.push(Value::Null);
+    } else if schema["type"] != "null" {
+        let mut types = match schema["type"].take() {
+            Value::Array(types) => types,
+            one => vec![one],
+        };
+        types.push(json!("null"));
+        schema["type"] = Value::Array(types);
+    }
+    schema
+}
+
+/// A whole number is written without a point.
+pub(super) fn whole(number: Value) -> Value {
+    match number.as_f64() {
+        Some(value) if value.fract() == 0.0 && value.abs() < f64::from(i32::MAX) => json!(value as i32),
+        _ => number,
     }
 }
