@@ -133,17 +133,17 @@ mod tests {
     const GOOD: &str = r#"{"model":"m","instructions":"i","input":"x","max_output_tokens":8}"#;
 
     fn with(field: &str, value: &str) -> String {
-        let mut object: serde_json::Map<String, serde_json::Value> = serde_json::from_str(GOOD).unwrap();
+        let mut object: Map<String, Value> = serde_json::from_str(GOOD).unwrap();
         object.insert(field.to_owned(), serde_json::from_str(value).unwrap());
-        serde_json::Value::Object(object).to_string()
+        Value::Object(object).to_string()
     }
 
     #[test]
     fn each_required_field_is_missed_by_name() {
         for field in ["model", "instructions", "input", "max_output_tokens"] {
-            let mut object: serde_json::Map<String, serde_json::Value> = serde_json::from_str(GOOD).unwrap();
+            let mut object: Map<String, Value> = serde_json::from_str(GOOD).unwrap();
             object.remove(field);
-            let absent = serde_json::Value::Object(object).to_string();
+            let absent = Value::Object(object).to_string();
             for body in [absent, with(field, "null")] {
                 let (code, named, _) = refusal(&body);
                 assert_eq!((code, named.as_deref()), ("missing_field", Some(field)));

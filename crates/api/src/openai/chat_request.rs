@@ -190,9 +190,9 @@ mod tests {
     const GOOD: &str = r#"{"model":"m","messages":[{"role":"user","content":"x"}]}"#;
 
     fn with(field: &str, value: &str) -> String {
-        let mut object: serde_json::Map<String, serde_json::Value> = serde_json::from_str(GOOD).unwrap();
+        let mut object: serde_json::Map<String, Value> = serde_json::from_str(GOOD).unwrap();
         object.insert(field.to_owned(), serde_json::from_str(value).unwrap());
-        serde_json::Value::Object(object).to_string()
+        Value::Object(object).to_string()
     }
 
     #[test]

@@ -181,10 +181,10 @@ mod tests {
     }
 
     fn with(field: &str, value: &str) -> String {
-        let mut object: serde_json::Map<String, serde_json::Value> =
+        let mut object: serde_json::Map<String, Value> =
             serde_json::from_str(r#"{"model":"m","input":"x"}"#).unwrap();
         object.insert(field.to_owned(), serde_json::from_str(value).unwrap());
-        serde_json::Value::Object(object).to_string()
+        Value::Object(object).to_string()
     }
 
     #[test]

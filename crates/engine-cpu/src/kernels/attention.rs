@@ -49,7 +49,8 @@ impl Kernels {
     /// `heads × head_len` values, ready to be multiplied.
     ///
     /// # Panics
-    /// When there are fewer queries than rows, or a span's pages do not reach its last row.
+    /// When there are fewer queries than rows, a span's pages do not reach its last row, or the spans are not in the order of
+    /// their rows, each row in one of them at most: tasks write their rows at the same time, without a lock.
     pub fn attend(
         &self,
         shape: AttentionShape,
@@ -66,9 +67,11 @@ impl Kernels {
             "a query for every row"
         );
         assert!(shape.head_len.is_multiple_of(WIDTH) && shape.head_len <= MAX_HEAD_LEN, "head length");
-        let mut tasks = 0;
+        let (mut tasks, mut next_row) = (0, 0);
         for span in spans {
-            assert!(span.first_row + span.rows <= rows, "rows of the span");
+            assert!(span.first_row >= next_row, "spans in order, each row in one of them");
+            assert!(span.first_row <= rows && span.rows <= rows - span.first_row, "rows of the span");
+            next_row = span.first_row + span.rows;
             let reach = span.pages.len() * PAGE_TOKENS;
             assert!(span.first_position + span.rows <= reach, "pages up to the last row");
             tasks += span.rows.div_ceil(ROWS_PER_TASK) * shape.kv_heads;
@@ -214,7 +217,8 @@ fn attend_part<L: Lanes>(lanes: L, (part, work): (&Part<'_>, &mut Work)) {
         let total = lanes.splat(work.totals[query]);
         let (chunks, _) = work.results[query * head_len..][..head_len].as_chunks();
         for (index, chunk) in chunks.iter().enumerate() {
-            // SAFETY: the row is one of the output's, as `attend` has checked; no other part has this row and head.
+            // SAFETY: the row is one of the output's and in one span only, as `attend` has checked, so no other part has
+            // this row and head.
             let out = unsafe { &mut *part.out.add(target + index * WIDTH).cast::<[f32; WIDTH]>() };
             lanes.store(lanes.divide(lanes.load(chunk), total), out);
         }
@@ -531,6 +535,40 @@ mod tests {
             }
         }
         result
+    }
+
+    #[test]
+    fn spans_that_share_a_row_or_end_beyond_all_rows_panic() {
+        let shape = KvShape { layers: 2, kv_heads: SHAPE.kv_heads, head_len: SHAPE.head_len };
+        let mut cache = KvCache::new(shape, 10).unwrap();
+        let mut ledger = PageLedger::new(10, 0);
+        let mut table = ledger.promise(10, Lane::Any).unwrap();
+        ledger.grow(&mut table, TOKENS);
+        for token in 0..8 {
+            let place = cache.place(table.pages(), token);
+            // SAFETY: nobody else has the cache.
+            unsafe { cache.write(Portable, place, LAYER, &keys(token), &values(token)) };
+        }
+        let width = SHAPE.heads * SHAPE.head_len;
+        let queries = vec![0.0; 8 * width];
+        let kernels =
+            Kernels::new(InstructionSet::Portable(Portable), Arithmetic::Fixed, Pool::start(1).unwrap());
+        let panics = |rows: &[(usize, usize)]| {
+            let span = |&(first_row, rows)| Span { first_row, rows, first_position: 0, pages: table.pages() };
+            let spans: Vec<Span<'_>> = rows.iter().map(span).collect();
+            let mut out = vec![0.0; queries.len()];
+            let queries = Rows { values: &queries, stride: width };
+            let attend = || kernels.attend(SHAPE, &cache, LAYER, &spans, queries, &mut out);
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(attend)).is_err()
+        };
+        for disjoint in [&[(0, 8)][..], &[(0, 3), (3, 5)], &[(1, 2), (5, 3)], &[(2, 0), (2, 4)], &[]] {
+            assert!(!panics(disjoint), "{disjoint:?}");
+        }
+        let wrong =
+            [&[(0, 3), (2, 2)][..], &[(0, 8), (0, 8)], &[(4, 4), (0, 4)], &[(0, 9)], &[(usize::MAX, 2)]];
+        for spans in wrong {
+            assert!(panics(spans), "{spans:?}");
+        }
     }
 
     #[test]
