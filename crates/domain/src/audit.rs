@@ -458,7 +458,7 @@ mod tests {
             with(EventOrigin { ip: None, ..origin.clone() }),
             with(EventOrigin { ip: Some("192.0.2.8".parse().unwrap()), ..origin.clone() }),
             with(EventOrigin { at: UnixMillis(origin.at.0 + 1), ..origin.clone() }),
-            with(EventOrigin { request_id: RequestId::from_stored("req_2".to_owned()), ..origin.clone() }),
+            with(EventOrigin { request_id: RequestId::from_stored("req_2".to_owned()), ..origin }),
         ]);
     }
 

@@ -64,8 +64,8 @@ impl Meter {
             };
             request.release().await;
             match unbilled {
-                Unbilled::Replay(reply) => Ok(replayed(reply, reporter)),
-                Unbilled::NothingGenerated(reply) => Ok(reply),
+                Unbilled::Replay(reply) => Ok(replayed(*reply, reporter)),
+                Unbilled::NothingGenerated(reply) => Ok(*reply),
                 Unbilled::Failed(error) => Err(error),
             }
         };

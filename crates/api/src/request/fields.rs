@@ -5,6 +5,7 @@ use super::kinds::Kind;
 use crate::error::{ApiError, ApiResult};
 use crate::json::{Json, shorten};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::fmt::Display;
 
 type Name = &'static str;
@@ -44,6 +45,9 @@ impl Fields {
         // There is no value that could be wrong; tests hold every list to describing all of its fields.
         let _ = list(&mut fields);
         let Mode::Describe { properties, required } = fields.mode else { return Map::new() };
+        // By name, as the rest of the document has them. A `Map` keeps that order or the order of insertion, by a feature that
+        // cedar turns on.
+        let properties = properties.into_iter().collect::<BTreeMap<_, _>>().into_iter().collect();
         let mut schema = Map::from_iter([
             ("type".to_owned(), json!("object")),
             ("properties".to_owned(), Value::Object(properties)),

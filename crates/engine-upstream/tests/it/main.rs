@@ -1,10 +1,6 @@
 //! The upstream engine against servers that keep to nothing: each promise of `run.rs` and `pool.rs`.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panicking, in what it shares with others too"
-)]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in what it shares with others too")]
 
 mod counting;
 mod faults;

@@ -87,7 +87,7 @@ impl OpenRequest {
         if reply.ended == HowEnded::Cancelled && reply.output_tokens == 0 {
             self.counted_tokens = Some(0);
             self.work = Work::None;
-            return Err(Unbilled::NothingGenerated(reply));
+            return Err(Unbilled::NothingGenerated(Box::new(reply)));
         }
         // From here on a row may be written, so that the tokens count whether or not it is known to be.
         self.counted_tokens = Some(u64::from(input_tokens) + u64::from(reply.output_tokens));

@@ -47,9 +47,9 @@ pub(super) enum Work {
 /// Why a request is released instead of settled.
 pub(crate) enum Unbilled {
     /// The reply to an earlier request with the same idempotency key.
-    Replay(Reply),
+    Replay(Box<Reply>),
     /// The caller hung up before the first token.
-    NothingGenerated(Reply),
+    NothingGenerated(Box<Reply>),
     Failed(MeterError),
 }
 

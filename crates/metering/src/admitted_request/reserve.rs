@@ -105,7 +105,7 @@ impl OpenRequest {
             Claimed::Yes => Ok(()),
             Claimed::HeldBy(holder) => {
                 self.in_store.claim = None;
-                Err(Unbilled::Replay(replay(holder, *fingerprint)?))
+                Err(Unbilled::Replay(Box::new(replay(holder, *fingerprint)?)))
             }
         }
     }

@@ -1,8 +1,8 @@
 //! What can be done with accounts and keys, each a step of a transaction that locks what it changes, so that the line in the
 //! history tells what truly was before.
 
-use crate::accounts::accounts::lock;
 use crate::accounts::history::{self, About, add_event};
+use crate::accounts::lookup::lock;
 use crate::accounts::{key_changes, limits};
 use crate::db::error_codes::is_unique_violation;
 use crate::db::{Conn, TxError, query};

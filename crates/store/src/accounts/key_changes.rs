@@ -1,9 +1,9 @@
 //! What can be done with keys, each a step of a transaction that locks what it changes, so that the line in the history tells
 //! what truly was before. Whoever locks a key and an account takes the key first.
 
-use crate::accounts::accounts::{self, lock_for_read};
 use crate::accounts::history::{self, About, add_event};
 use crate::accounts::keys::{self, check_label};
+use crate::accounts::lookup::{self, lock_for_read};
 use crate::db::error_codes::is_unique_violation;
 use crate::db::{Conn, TxError, query};
 use crate::{AccountDone, AccountEventId, AccountSubject, NewKey, StoreError};
@@ -80,7 +80,7 @@ pub(crate) async fn attach(
     query(ATTACH).bind(key.id.0).bind(to.id.0).execute(conn).await?;
     let from: Option<Account> = match key.account {
         None => None,
-        Some(from) => Some(query(accounts::WITH_ID).bind(from.0).fetch_one(conn).await?),
+        Some(from) => Some(query(lookup::WITH_ID).bind(from.0).fetch_one(conn).await?),
     };
     if from.is_some() {
         add_event(conn, asked, About::key(&key), history::key_gone(&key, &to.name)).await?;

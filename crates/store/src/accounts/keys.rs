@@ -1,6 +1,6 @@
 //! API keys: how one is read, listed and locked. How they are changed is in `key_changes`.
 
-use crate::accounts::accounts::read_account;
+use crate::accounts::lookup::read_account;
 use crate::db::{Conn, Dialect, FromRow, HasDb, Row, TxError, corrupt, query};
 use crate::{KeyOwner, Keys, StoreError};
 use chancery_domain::{AccountId, Key, KeyHash, KeyId, KeyPrefix, KeyState, UnixMillis};

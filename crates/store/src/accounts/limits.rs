@@ -1,8 +1,8 @@
 //! The limits of an account: per minute, and the cap on what it spends in a month. How they are enforced is not here: see
 //! `spending` for the cap; the limits per minute are not the store's.
 
-use crate::accounts::accounts::lock;
 use crate::accounts::history::{self, About, add_event};
+use crate::accounts::lookup::lock;
 use crate::db::{Conn, TxError, query};
 use crate::{AccountDone, AccountSubject, CapChange, LimitsChange};
 use chancery_domain::{Account, AccountId, Asked};

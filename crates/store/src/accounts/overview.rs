@@ -1,7 +1,7 @@
 //! Billing accounts and keys for those who manage them: what the pages read, each right after its decision and as it was at
 //! one moment. Sums come from those by day, never from the ledger's rows. The changes themselves are in `changes`.
 
-use crate::accounts::{accounts, changes, history};
+use crate::accounts::{changes, history, lookup};
 use crate::audit::step::HasAudit;
 use crate::db::{Conn, FromRow, Row, Statement, TxError, query, values};
 use crate::{
@@ -77,7 +77,7 @@ async fn page(conn: &mut Conn<'_>, page: AccountQuery) -> Result<AccountPage, Tx
 }
 
 async fn record(conn: &mut Conn<'_>, id: AccountId, month: Month) -> Result<Option<AccountRecord>, TxError> {
-    let account: Option<Account> = query(accounts::WITH_ID).bind(id.0).fetch_optional(conn).await?;
+    let account: Option<Account> = query(lookup::WITH_ID).bind(id.0).fetch_optional(conn).await?;
     let Some(account) = account else { return Ok(None) };
     Ok(Some(AccountRecord {
         account,

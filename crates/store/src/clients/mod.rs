@@ -1,13 +1,13 @@
 //! Client records: entries, versions, search, lists, views, imports and exports.
 
 pub(crate) mod changes;
-pub(crate) mod clients;
 pub(crate) mod entries;
 pub(crate) mod export;
 pub(crate) mod import;
 pub(crate) mod list;
 pub(crate) mod rows;
 pub(crate) mod search;
+pub(crate) mod steps;
 pub(crate) mod types;
 pub(crate) mod versions;
 pub(crate) mod views;

@@ -94,6 +94,10 @@ pub(crate) struct Corrupt {
 }
 
 /// The error of a value that no version of this program writes.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "callers hand over an error or a text that they are done with"
+)]
 pub(crate) fn corrupt(what: &'static str, why: impl ToString) -> sqlx::Error {
     sqlx::Error::Decode(Box::new(Corrupt { what, why: why.to_string() }))
 }

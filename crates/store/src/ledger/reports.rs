@@ -1,7 +1,7 @@
 //! What was used in a month, with denials and peaks, for the page about usage. It is read from sums by day, by an index that
 //! begins with the account or the day, and never from the ledger's rows: what a month costs to read is told by that month alone.
 
-use crate::accounts::{accounts, activity};
+use crate::accounts::{activity, lookup};
 use crate::audit::step::HasAudit;
 use crate::db::{Conn, FromRow, Query, Row, Statement, TxError, query, values};
 use crate::ledger::day_sums::{SumsBy, push_sums, usage_sums};
@@ -72,7 +72,7 @@ async fn report(conn: &mut Conn<'_>, asked: UsageMonth) -> Result<UsageReport, T
     let chosen: Option<Account> = match account {
         None => None,
         Some(id) => {
-            let found = query(accounts::WITH_ID).bind(id.0).fetch_optional(conn).await?;
+            let found = query(lookup::WITH_ID).bind(id.0).fetch_optional(conn).await?;
             Some(found.ok_or(StoreError::NoSuchAccountId(id))?)
         }
     };

@@ -12,8 +12,6 @@ pub trait TestDatabase: Send + Sync + Sized + 'static {
     /// Thirty-two bytes, as SQL.
     const SOME_HASH: &str;
 
-    /// The migration that made the first schema, and the table that tells of it.
-
     fn create() -> impl Future<Output = Self> + Send;
 
     fn url_text(&self) -> String;

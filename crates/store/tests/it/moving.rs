@@ -5,7 +5,7 @@ use crate::databases::{PostgresDatabase, SqliteFile, TestDatabase, on_a_fresh};
 use crate::firm::{create, listed, sound_audit, words};
 use crate::moving_firm::{Chance, Made, random_firm};
 use crate::samples::{NOON, account, key, payer, row, whole_ledger};
-use chancery_domain::{Nanos, OsRandomness, Randomness, RequestId, UnixMillis, UsageRow};
+use chancery_domain::{OsRandomness, Randomness, RequestId, UnixMillis, UsageRow};
 use chancery_store::{
     Accounts, Health, Invoices, Keys, Ledger, LimitsKept, Months, MoveSource, MoveStep, MoveTarget,
     MovedTable, PostgresStore, ServingLock, StoreError, UsageBy, UsageQuery,

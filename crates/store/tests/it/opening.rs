@@ -1,15 +1,14 @@
 //! Conformance: opening, migrating, sharing and closing a database.
 
-use crate::billing::{all, issue, issue_new, listed, month, noon_of, read_invoice};
+use crate::billing::issue;
 use crate::databases::TestDatabase;
 use crate::samples::{NOON, account, key, name, new_account, new_key, payer, row, whole_ledger};
-use chancery_domain::{AccountId, ChainHash, ChainHead, KeyPrefix, UsageRow, WriterId};
+use chancery_domain::{KeyPrefix, WriterId};
 use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{
     AccountDeed, Accounts, Health, IdempotencyKeys, Invoices, Keys, Leases, Ledger, LimitsChange, Spending,
     Store, StoreError, UsageBy, UsageQuery,
 };
-use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
 pub async fn reopening_keeps_everything<D: TestDatabase>(database: Arc<D>) {
