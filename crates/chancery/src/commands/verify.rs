@@ -8,8 +8,8 @@ use chancery_domain::{ChainHead, Clock, SystemClock, WriterId, grouped};
 use chancery_metering::{LimitStoreUrl, open_limiter};
 use chancery_store::Store;
 use chancery_verify::{
-    AuditVerification, Findings, InvoiceVerification, LedgerVerification, LimitVerification, VerifyError,
-    verify_audit, verify_invoices, verify_ledger, verify_limits,
+    AuditVerification, Findings, InvoiceVerification, LedgerVerification, LimitVerification, verify_audit,
+    verify_invoices, verify_ledger, verify_limits,
 };
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -154,7 +154,7 @@ async fn check_limits(config: &Config, store: &dyn Store) -> Option<LimitVerific
     }
     let checked = async {
         let limiter = open_limiter(&config.limit_store, Arc::new(SystemClock)).await?;
-        Ok::<_, VerifyError>(verify_limits(store, limiter.as_ref(), SystemClock.now()).await?)
+        verify_limits(store, limiter.as_ref(), SystemClock.now()).await
     };
     Some(checked.await.unwrap_or_else(|error| LimitVerification {
         accounts: 0,

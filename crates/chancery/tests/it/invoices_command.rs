@@ -1,6 +1,6 @@
 //! `chancery invoice`, and what `chancery verify` finds where somebody has changed an invoice behind its back.
 
-use crate::server::{Firm, clean_command, file_mode};
+use crate::server::{Firm, file_mode};
 use chancery_domain::{
     HowEnded, Nanos, Prices, RequestId, SeededRandomness, TokenPrice, UnixMillis, UsageRow,
 };

@@ -1,10 +1,6 @@
 //! The metering protocol on real databases, with an engine that fails, stalls and ends when told to.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panicking, in what it shares with others too"
-)]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in what it shares with others too")]
 
 mod activity;
 mod admission;
