@@ -253,6 +253,7 @@ fn sum(shares: &[OwnerShare]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::db::Dialect;
     use crate::{Health, SqliteStore};
 
     /// The steps of SQLite's plan: each with its number, that of the step it belongs to, and what it does.
@@ -264,7 +265,7 @@ mod tests {
     ) -> Vec<(i64, i64, String)> {
         let part = Part { skipped: 25, wanted: 25 };
         let part = select_part(filter, order, part, way);
-        let explain = Statement::new(&format!("EXPLAIN QUERY PLAN {}", part.sql())).build();
+        let explain = Statement::new(&format!("EXPLAIN QUERY PLAN {}", part.sql(Dialect::Sqlite))).build();
         let steps: Vec<PlanStep> = store.db.fetch_all(explain).await.unwrap();
         steps.into_iter().map(|step| step.0).collect()
     }

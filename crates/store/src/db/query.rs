@@ -1,6 +1,6 @@
 //! A statement with its parameters. It can be run more than once, because a busy or deadlocked database asks for that.
 
-use super::conn::Conn;
+use super::conn::{Conn, Dialect};
 use super::row::{FromRow, Row};
 use sqlx::postgres::PgArguments;
 use sqlx::sqlite::SqliteArguments;
@@ -9,13 +9,18 @@ use std::borrow::Cow;
 
 /// A fixed text. A text that is put together at run time is a `Statement`.
 pub(crate) fn query<'q>(sql: &'static str) -> Query<'q> {
-    Query { sql: SqlStr::from_static(sql), values: Vec::new(), is_persistent: true }
+    Query { text: Text::Fixed(sql), values: Vec::new(), is_persistent: true }
 }
 
 pub(crate) struct Query<'q> {
-    sql: SqlStr,
+    text: Text,
     values: Vec<Value<'q>>,
     is_persistent: bool,
+}
+
+enum Text {
+    Fixed(&'static str),
+    Built { sqlite: SqlStr, postgres: SqlStr },
 }
 
 /// A NULL keeps its type, which PostgreSQL needs to know.
@@ -27,8 +32,10 @@ pub(crate) enum Value<'q> {
 }
 
 impl<'q> Query<'q> {
-    pub(super) fn built(sql: String, values: Vec<Value<'q>>) -> Self {
-        Self { sql: AssertSqlSafe(sql).into_sql_str(), values, is_persistent: true }
+    pub(super) fn built(sqlite: String, postgres: String, values: Vec<Value<'q>>) -> Self {
+        let (sqlite, postgres) =
+            (AssertSqlSafe(sqlite).into_sql_str(), AssertSqlSafe(postgres).into_sql_str());
+        Self { text: Text::Built { sqlite, postgres }, values, is_persistent: true }
     }
 
     pub(crate) fn bind(mut self, value: impl Into<Value<'q>>) -> Self {
@@ -46,12 +53,12 @@ impl<'q> Query<'q> {
     pub(crate) async fn execute(&self, conn: &mut Conn<'_>) -> Result<u64, sqlx::Error> {
         match conn {
             Conn::Sqlite(conn) => {
-                let query = sqlx::query_with(self.sql.clone(), self.sqlite_arguments()?);
+                let query = sqlx::query_with(self.sql_for(Dialect::Sqlite), self.sqlite_arguments()?);
                 let done = query.persistent(self.is_persistent).execute(&mut **conn).await?;
                 Ok(done.rows_affected())
             }
             Conn::Postgres(conn) => {
-                let query = sqlx::query_with(self.sql.clone(), self.postgres_arguments()?);
+                let query = sqlx::query_with(self.sql_for(Dialect::Postgres), self.postgres_arguments()?);
                 let done = query.persistent(self.is_persistent).execute(&mut **conn).await?;
                 Ok(done.rows_affected())
             }
@@ -61,12 +68,12 @@ impl<'q> Query<'q> {
     pub(crate) async fn rows(&self, conn: &mut Conn<'_>) -> Result<Vec<Row>, sqlx::Error> {
         match conn {
             Conn::Sqlite(conn) => {
-                let query = sqlx::query_with(self.sql.clone(), self.sqlite_arguments()?);
+                let query = sqlx::query_with(self.sql_for(Dialect::Sqlite), self.sqlite_arguments()?);
                 let rows = query.persistent(self.is_persistent).fetch_all(&mut **conn).await?;
                 Ok(rows.into_iter().map(Row::Sqlite).collect())
             }
             Conn::Postgres(conn) => {
-                let query = sqlx::query_with(self.sql.clone(), self.postgres_arguments()?);
+                let query = sqlx::query_with(self.sql_for(Dialect::Postgres), self.postgres_arguments()?);
                 let rows = query.persistent(self.is_persistent).fetch_all(&mut **conn).await?;
                 Ok(rows.into_iter().map(Row::Postgres).collect())
             }
@@ -83,12 +90,12 @@ impl<'q> Query<'q> {
     ) -> Result<Option<T>, sqlx::Error> {
         let row = match conn {
             Conn::Sqlite(conn) => {
-                let query = sqlx::query_with(self.sql.clone(), self.sqlite_arguments()?);
+                let query = sqlx::query_with(self.sql_for(Dialect::Sqlite), self.sqlite_arguments()?);
                 let row = query.persistent(self.is_persistent).fetch_optional(&mut **conn).await?;
                 row.map(Row::Sqlite)
             }
             Conn::Postgres(conn) => {
-                let query = sqlx::query_with(self.sql.clone(), self.postgres_arguments()?);
+                let query = sqlx::query_with(self.sql_for(Dialect::Postgres), self.postgres_arguments()?);
                 let row = query.persistent(self.is_persistent).fetch_optional(&mut **conn).await?;
                 row.map(Row::Postgres)
             }
@@ -101,8 +108,16 @@ impl<'q> Query<'q> {
     }
 
     #[cfg(test)]
-    pub(crate) fn sql(&self) -> &str {
-        self.sql.as_str()
+    pub(crate) fn sql(&self, dialect: Dialect) -> String {
+        self.sql_for(dialect).as_str().to_owned()
+    }
+
+    fn sql_for(&self, dialect: Dialect) -> SqlStr {
+        match (&self.text, dialect) {
+            (Text::Fixed(sql), _) => SqlStr::from_static(sql),
+            (Text::Built { sqlite, .. }, Dialect::Sqlite) => sqlite.clone(),
+            (Text::Built { postgres, .. }, Dialect::Postgres) => postgres.clone(),
+        }
     }
 
     fn sqlite_arguments(&self) -> Result<SqliteArguments, sqlx::Error> {

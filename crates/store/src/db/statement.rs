@@ -4,39 +4,44 @@ use super::query::{Query, Value};
 use std::fmt::Write as _;
 
 pub(crate) struct Statement<'q> {
-    sql: String,
+    /// With bare parameters (`?`). SQLite knows `$1` too, but as a name that is looked up in a list for every parameter of every
+    /// run, which costs more than the rows themselves once there are thousands.
+    sqlite: String,
+    /// With numbered parameters, the only ones that PostgreSQL has.
+    postgres: String,
     values: Vec<Value<'q>>,
 }
 
 impl<'q> Statement<'q> {
     pub(crate) fn new(sql: &str) -> Self {
-        Self { sql: sql.to_owned(), values: Vec::new() }
+        Self { sqlite: sql.to_owned(), postgres: sql.to_owned(), values: Vec::new() }
     }
 
     pub(crate) fn push(&mut self, sql: &str) -> &mut Self {
-        self.sql.push_str(sql);
+        self.sqlite.push_str(sql);
+        self.postgres.push_str(sql);
         self
     }
 
     /// Adds a parameter.
     pub(crate) fn push_bind(&mut self, value: impl Into<Value<'q>>) -> &mut Self {
         self.values.push(value.into());
+        self.sqlite.push('?');
         // Writing to a `String` cannot fail.
-        let _ = write!(self.sql, "${}", self.values.len());
+        let _ = write!(self.postgres, "${}", self.values.len());
         self
     }
 
     /// Adds a parameter for each value, in parentheses.
     pub(crate) fn push_list<V: Into<Value<'q>>>(&mut self, values: impl IntoIterator<Item = V>) -> &mut Self {
-        self.sql.push('(');
+        self.push("(");
         for (index, value) in values.into_iter().enumerate() {
             if index > 0 {
-                self.sql.push_str(", ");
+                self.push(", ");
             }
             self.push_bind(value);
         }
-        self.sql.push(')');
-        self
+        self.push(")")
     }
 
     /// Adds `VALUES` with a row of parameters for each item.
@@ -45,10 +50,10 @@ impl<'q> Statement<'q> {
         items: impl IntoIterator<Item = T>,
         mut columns: impl FnMut(T) -> [Value<'q>; N],
     ) -> &mut Self {
-        self.sql.push_str("VALUES ");
+        self.push("VALUES ");
         for (index, item) in items.into_iter().enumerate() {
             if index > 0 {
-                self.sql.push_str(", ");
+                self.push(", ");
             }
             self.push_list(columns(item));
         }
@@ -56,21 +61,25 @@ impl<'q> Statement<'q> {
     }
 
     pub(crate) fn build(self) -> Query<'q> {
-        Query::built(self.sql, self.values)
+        Query::built(self.sqlite, self.postgres, self.values)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::db::Dialect;
 
     #[test]
     fn parameters_are_numbered_in_the_order_in_which_they_are_pushed() {
         let mut statement = Statement::new("SELECT 1 FROM t WHERE a = ");
         statement.push_bind(1_i64).push(" AND b IN ").push_list([2_i64, 3]);
-        assert_eq!(statement.build().sql(), "SELECT 1 FROM t WHERE a = $1 AND b IN ($2, $3)");
+        let query = statement.build();
+        assert_eq!(query.sql(Dialect::Sqlite), "SELECT 1 FROM t WHERE a = ? AND b IN (?, ?)");
+        assert_eq!(query.sql(Dialect::Postgres), "SELECT 1 FROM t WHERE a = $1 AND b IN ($2, $3)");
         let mut insert = Statement::new("INSERT INTO t (a, b) ");
         insert.push_values([1_i64, 2], |number| [number.into(), "x".into()]);
-        assert_eq!(insert.build().sql(), "INSERT INTO t (a, b) VALUES ($1, $2), ($3, $4)");
+        let query = insert.build();
+        assert_eq!(query.sql(Dialect::Postgres), "INSERT INTO t (a, b) VALUES ($1, $2), ($3, $4)");
     }
 }

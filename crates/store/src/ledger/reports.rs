@@ -134,6 +134,7 @@ impl<S: HasAudit> UsageReports for S {
 mod tests {
     use super::*;
     use crate::SqliteStore;
+    use crate::db::Dialect;
     use crate::db::HasDb;
     use crate::ledger::day_sums;
 
@@ -176,7 +177,7 @@ mod tests {
             (sums(of_one, UsageBy::Model), searches_of_one),
         ];
         for (read, expected) in cases {
-            let sql = read.sql();
+            let sql = read.sql(Dialect::Postgres);
             let mut explain = Statement::new(&format!("EXPLAIN QUERY PLAN {sql}")).build();
             for _ in 0..sql.matches('$').count() {
                 explain = explain.bind(1_i64);
