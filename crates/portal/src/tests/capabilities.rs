@@ -3,8 +3,8 @@
 use super::firm::Firm;
 use axum::http::StatusCode;
 
-/// For the record itself one decision; for the bar five questions about the firm, and three about this client. Read off the code, it was 12 for
-/// everybody before each was asked once.
+/// For the record itself one decision; for the bar five questions about the firm, and three about this client.
+/// Read off the code, it was 12 for everybody before each was asked once.
 const EVALUATIONS_OF_A_RECORD_PAGE: u64 = 9;
 
 #[tokio::test]

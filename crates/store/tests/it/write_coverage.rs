@@ -214,7 +214,7 @@ fn every_write_takes_a_permit_and_is_audited_or_is_a_system_write_with_a_reason(
     for (name, Method { takes_permit, body }) in &methods {
         let is_listed = |names: &[&str]| names.contains(&name.as_str());
         let is_audited = body.contains(".audited()");
-        let writes = [".execute(", ".run(", ".run_long(", ".write_returning(", "patiently!("];
+        let writes = [".execute(", ".run(", ".run_long(", ".write_returning("];
         if *takes_permit || is_listed(EVENTS) {
             assert!(!is_listed(&system) && !is_listed(READS), "{name} takes a permit");
             assert!(is_audited || is_listed(CONTINUED), "{name} writes no row of the audit: {body}");
