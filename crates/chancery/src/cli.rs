@@ -1,7 +1,7 @@
 //! The command line as its users see it. Every command has an example in its help.
 //! Long because every option of every command is declared here, with its help: one place to read what can be typed.
 
-use crate::client_file::Format;
+use chancery_client_files::Format;
 use chancery_domain::{
     AccountName, AmountError, CREDIT_REASON, ClientId, ContactEmail, Day, EmailAddress, InvoiceNumber,
     InvoiceState, Month, Nanos, PostalAddress, Role, TextError,

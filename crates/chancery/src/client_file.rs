@@ -1,36 +1,28 @@
-//! Takes in a file, or standard input: bytes within their bound, as text.
+//! The file that `chancery client import` or `export` is given: its format, and its text if it is not too large.
 
-use super::MAX_FILE_BYTES;
 use anyhow::{Context, bail};
+use chancery_client_files::Format;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// How clients are written in a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
-    /// JSON Lines: one client a line
-    Jsonl,
-    /// Comma-separated values: one entry a row
-    Csv,
-}
+/// The largest file that can be imported: it is held in memory and written in one transaction.
+const MAX_FILE_BYTES: u64 = 256 << 20;
 
-impl Format {
-    /// What the file's name says, unless it is said outright.
-    pub fn of(path: &Path, said: Option<Self>) -> anyhow::Result<Self> {
-        let ending = path.extension().and_then(|ending| ending.to_str()).map(str::to_ascii_lowercase);
-        match (said, ending.as_deref()) {
-            (Some(said), _) => Ok(said),
-            (None, Some("jsonl" | "ndjson")) => Ok(Self::Jsonl),
-            (None, Some("csv")) => Ok(Self::Csv),
-            (None, _) if is_standard(path) => {
-                bail!("a name of `-` does not say the format; add `--format jsonl` or `--format csv`")
-            }
-            (None, _) => bail!(
-                "{} ends neither in .jsonl nor in .csv; name it so, or add `--format jsonl` or `--format csv`",
-                path.display()
-            ),
+/// The format given with `--format`, or else that of the file's extension.
+pub fn format_of(path: &Path, given: Option<Format>) -> anyhow::Result<Format> {
+    let extension = path.extension().and_then(|extension| extension.to_str()).map(str::to_ascii_lowercase);
+    match (given, extension.as_deref()) {
+        (Some(given), _) => Ok(given),
+        (None, Some("jsonl" | "ndjson")) => Ok(Format::Jsonl),
+        (None, Some("csv")) => Ok(Format::Csv),
+        (None, _) if is_standard(path) => {
+            bail!("a name of `-` does not say the format; add `--format jsonl` or `--format csv`")
         }
+        (None, _) => bail!(
+            "{} ends neither in .jsonl nor in .csv; name it so, or add `--format jsonl` or `--format csv`",
+            path.display()
+        ),
     }
 }
 

@@ -10,7 +10,7 @@ pub fn write_csv_line<'a>(out: &mut impl Write, cells: impl IntoIterator<Item = 
 }
 
 /// With cells as they are: for lines in which figures may be negative. Whatever people wrote goes through `csv_cell` first.
-pub(crate) fn write_csv_cells<'a>(
+pub fn write_csv_cells<'a>(
     out: &mut impl Write,
     cells: impl IntoIterator<Item = Cow<'a, str>>,
 ) -> io::Result<()> {

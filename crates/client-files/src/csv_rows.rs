@@ -4,13 +4,10 @@
 use super::jsonl::{no_such_field, too_many};
 use super::problems::Problems;
 use super::rows::{CLIENT_FIELDS, Cell, ClientRow, ENTRY_COLUMNS, ENTRY_FIELDS, EntryRow};
-use super::{MAX_CLIENTS, MAX_ENTRIES};
+use super::{MAX_CLIENTS, MAX_ENTRIES, ROWS_PER_PROGRESS};
 use chancery_domain::from_csv_cell;
 use std::collections::BTreeMap;
 use std::io::Read;
-
-/// How often the progress is told.
-const ROWS_PER_PROGRESS: u64 = 256;
 
 /// Added after the file: where it does not come out as the last row, a quote before it was never closed and has taken it in.
 const END: &str = "the end of the file";

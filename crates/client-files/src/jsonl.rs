@@ -3,11 +3,8 @@
 use super::json::Json;
 use super::problems::Problems;
 use super::rows::{CLIENT_FIELDS, Cell, ClientRow, ENTRY_FIELDS, EntryRow};
-use super::{MAX_CLIENTS, MAX_ENTRIES};
+use super::{MAX_CLIENTS, MAX_ENTRIES, ROWS_PER_PROGRESS};
 use chancery_domain::nearest;
-
-/// How often the progress is told.
-const ROWS_PER_PROGRESS: u64 = 256;
 
 const ENTRIES: &str = "entries";
 

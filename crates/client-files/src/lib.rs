@@ -1,34 +1,45 @@
-//! Files of clients, JSON Lines or CSV, read in three steps that tell everything that is wrong before anything is written:
+//! Client files, JSON Lines or CSV: clients with all their entries. The portal and the command line write the same files
+//! (`write`). They are read back in two steps:
 //!
-//! 1. `source` takes the bytes in, within their bound, as text;
-//! 2. `jsonl` or `csv_rows` takes it apart into clients and entries with unchecked cells;
-//! 3. `checked` makes clients of them, within the domain's bounds and with people of the firm.
+//! 1. `jsonl` or `csv_rows` parses the text into clients and entries with unchecked cells;
+//! 2. `checked` validates them: every value within the domain's bounds, every person one of the firm.
 //!
-//! What is wrong is collected by `problems`, with the row and the field. What is written is `chancery client import`'s part.
+//! `problems` collects all errors with their row and field, so that a file is accepted whole or not at all.
 
 mod checked;
+mod csv_line;
 mod csv_rows;
 mod json;
 mod jsonl;
 mod people;
 mod problems;
 mod rows;
-mod source;
 #[cfg(test)]
 mod tests;
+mod write;
 
 pub use checked::CheckedClient;
+pub use csv_line::{write_csv_cells, write_csv_line};
 pub use people::PeopleByAddress;
 pub use problems::Problems;
-pub use source::{Format, is_standard, read_source};
 
 use chancery_domain::UnixMillis;
 
-/// The largest file that is taken: it is held in memory, and imported in one step.
-const MAX_FILE_BYTES: u64 = 256 << 20;
 /// The most clients and entries of one file.
 const MAX_CLIENTS: usize = 200_000;
 const MAX_ENTRIES: usize = 1_000_000;
+/// Rows between two calls of `progress`.
+const ROWS_PER_PROGRESS: u64 = 256;
+
+/// How clients are written in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+pub enum Format {
+    /// JSON Lines: one client a line
+    Jsonl,
+    /// Comma-separated values: one entry a row
+    Csv,
+}
 
 /// What a file says.
 #[derive(Debug, Default)]

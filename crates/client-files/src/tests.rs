@@ -4,7 +4,6 @@ use super::*;
 use chancery_domain::{
     Client, ClientId, ClientName, ContactFacts, Day, Entry, EntryId, EntryKind, PersonId, PersonRef, Version,
 };
-use chancery_portal::{write_csv_client, write_csv_head, write_jsonl_client};
 use chancery_store::{NewClient, NewEntry};
 use proptest::prelude::*;
 use std::fmt::Debug;
@@ -232,9 +231,7 @@ fn exported(clients: &[CheckedClient], format: Format) -> String {
         PersonRef { id, email: parsed(address) }
     };
     let mut out = Vec::new();
-    if format == Format::Csv {
-        write_csv_head(&mut out).unwrap();
-    }
+    format.write_head(&mut out).unwrap();
     for (CheckedClient { owner, new }, id) in clients.iter().zip(1001..) {
         let client = Client {
             id: ClientId(id),
@@ -261,10 +258,7 @@ fn exported(clients: &[CheckedClient], format: Format) -> String {
         // Records have the newest first.
         let mut entries: Vec<Entry> = new.entries.iter().zip(1..).map(entry).collect();
         entries.reverse();
-        match format {
-            Format::Jsonl => write_jsonl_client(&mut out, &client, &entries).unwrap(),
-            Format::Csv => write_csv_client(&mut out, &client, &entries).unwrap(),
-        }
+        format.write_client(&mut out, &client, &entries).unwrap();
     }
     String::from_utf8(out).unwrap()
 }

@@ -1,29 +1,32 @@
-//! Clients as exports have them, JSON Lines or CSV, whole and with all their entries: what `chancery client import` reads
-//! back without loss, but for the numbers, which are the firm's own. The portal's files and the command line's are the same.
+//! Writes clients with all their entries. `read_clients` reads them back without loss, except for their numbers, which the
+//! firm assigns itself.
 
+use crate::Format;
 use crate::csv_line::write_csv_line;
+use crate::rows::{CLIENT_FIELDS, ENTRY_COLUMNS};
 use chancery_domain::{Client, Entry};
 use std::io::{self, Write};
 
-/// Of a CSV file: first the client's columns, then the entry's, one entry a row.
-pub const CSV_COLUMNS: [&str; 16] = [
-    "id",
-    "name",
-    "owner",
-    "contact",
-    "email",
-    "telephone",
-    "address",
-    "since",
-    "archived",
-    "kind",
-    "title",
-    "text",
-    "at",
-    "author",
-    "open",
-    "entry_archived",
-];
+impl Format {
+    /// The start of a file: in CSV the names of the columns, in JSON Lines nothing.
+    pub fn write_head(self, out: &mut impl Write) -> io::Result<()> {
+        match self {
+            Self::Jsonl => Ok(()),
+            Self::Csv => write_csv_line(out, CLIENT_FIELDS.into_iter().chain(ENTRY_COLUMNS)),
+        }
+    }
+
+    pub fn write_client(self, out: &mut impl Write, client: &Client, entries: &[Entry]) -> io::Result<()> {
+        let line = ClientLine::new(client, entries);
+        match self {
+            Self::Jsonl => {
+                serde_json::to_writer(&mut *out, &line)?;
+                out.write_all(b"\n")
+            }
+            Self::Csv => line.write_csv(out),
+        }
+    }
+}
 
 #[derive(serde::Serialize)]
 struct ClientLine<'a> {
@@ -75,36 +78,24 @@ impl<'a> ClientLine<'a> {
             entries: entries.iter().rev().map(entry).collect(),
         }
     }
-}
 
-/// One line: the client and its entries.
-pub fn write_jsonl_client(out: &mut impl Write, client: &Client, entries: &[Entry]) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, &ClientLine::new(client, entries))?;
-    out.write_all(b"\n")
-}
-
-/// The names of the columns, the first line of a CSV file.
-pub fn write_csv_head(out: &mut impl Write) -> io::Result<()> {
-    write_csv_line(out, CSV_COLUMNS)
-}
-
-/// A line for each entry, and one for a client that has none. The client's facts stand in its first line alone; the others
-/// repeat who it is.
-pub fn write_csv_client(out: &mut impl Write, client: &Client, entries: &[Entry]) -> io::Result<()> {
-    let line = ClientLine::new(client, entries);
-    let id = line.id.to_string();
-    let since = line.since.as_deref().unwrap_or_default();
-    let archived = line.archived.to_string();
-    let facts = [line.contact, line.email, line.telephone, line.address, since, &archived];
-    if line.entries.is_empty() {
-        let cells = [&id, line.name, line.owner].into_iter().chain(facts).chain([""; 7]);
-        return write_csv_line(out, cells);
+    /// A row for each entry, and one for a client without entries. Only the first row has the client's details; the others
+    /// repeat its number, name and owner.
+    fn write_csv(&self, out: &mut impl Write) -> io::Result<()> {
+        let id = self.id.to_string();
+        let since = self.since.as_deref().unwrap_or_default();
+        let archived = self.archived.to_string();
+        let identity = [id.as_str(), self.name, self.owner];
+        let details = [self.contact, self.email, self.telephone, self.address, since, &archived];
+        if self.entries.is_empty() {
+            return write_csv_line(out, identity.into_iter().chain(details).chain([""; 7]));
+        }
+        for (index, entry) in self.entries.iter().enumerate() {
+            let details = if index == 0 { details } else { [""; 6] };
+            let (open, archived) = (entry.open.to_string(), entry.archived.to_string());
+            let cells = [entry.kind, entry.title, entry.text, &entry.at, entry.author, &open, &archived];
+            write_csv_line(out, identity.into_iter().chain(details).chain(cells))?;
+        }
+        Ok(())
     }
-    for (place, entry) in line.entries.iter().enumerate() {
-        let facts = if place == 0 { facts } else { [""; 6] };
-        let (open, archived) = (entry.open.to_string(), entry.archived.to_string());
-        let told = [entry.kind, entry.title, entry.text, &entry.at, entry.author, &open, &archived];
-        write_csv_line(out, [&id, line.name, line.owner].into_iter().chain(facts).chain(told))?;
-    }
-    Ok(())
 }

@@ -3,9 +3,7 @@
 mod accounts;
 mod audit;
 mod authz;
-mod client_lines;
 mod clients;
-mod csv_line;
 mod drafting;
 mod error;
 mod file_reply;
@@ -25,8 +23,6 @@ mod upkeep;
 mod usage;
 mod when;
 
-pub use client_lines::{write_csv_client, write_csv_head, write_jsonl_client};
-pub use csv_line::write_csv_line;
 pub use drafting::api::DraftingError;
 pub use drafting::settings::{DRAFTING_ACCOUNT, DraftingSettings};
 pub use settings::{IdentitySettings, PortalSettings, PublicApi, SecondFactor};

@@ -2,9 +2,9 @@
 //! entry is of the last day. A firm that has any client already is left alone.
 
 use super::people::Ground;
-use crate::client_file::{ClientFile, Format, PeopleByAddress, read_clients};
 use crate::commands::import_clients;
 use anyhow::bail;
+use chancery_client_files::{ClientFile, Format, PeopleByAddress, read_clients};
 use chancery_domain::{Day, EmailAddress, PersonId, UnixMillis};
 
 const CLIENTS: &str = include_str!("../../demo/clients.jsonl");

@@ -3,13 +3,13 @@
 
 use super::filters::Filters;
 use super::words;
-use crate::csv_line::write_csv_line;
 use crate::error::PageError;
 use crate::file_reply::{Chunk, file_reply};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::{Query, State};
 use axum::response::Response;
+use chancery_client_files::write_csv_line;
 use chancery_domain::{Day, PersonRef, Role};
 use chancery_policy::{Permit, ReadAudit, TheFirm};
 use chancery_store::{AUDIT_ROWS_PER_PAGE, AuditLine, AuditQuery, AuditTurn};

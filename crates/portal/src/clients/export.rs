@@ -2,7 +2,6 @@
 //! as a file. It is read some clients at a time while it is sent, and the policy is asked about each of them.
 
 use crate::authz::permits::MAX_RETRIES;
-use crate::client_lines::{write_csv_client, write_csv_head, write_jsonl_client};
 use crate::error::PageError;
 use crate::file_reply::{Chunk, file_reply};
 use crate::sign_in::session::SignedIn;
@@ -10,6 +9,7 @@ use crate::state::Portal;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
+use chancery_client_files::Format;
 use chancery_domain::{ClientId, Day};
 use chancery_policy::{ClientInQuestion, ExportClient, ListClients, Permit, TheFirm};
 use chancery_store::{ClientRecord, Ownership};
@@ -22,14 +22,8 @@ use std::sync::Arc;
 /// Clients that are in memory at one time, with all that is written about them.
 const CLIENTS_AT_ONCE: u32 = 20;
 
-#[derive(Clone, Copy, Debug)]
-enum Format {
-    JsonLines,
-    Csv,
-}
-
 pub(crate) async fn jsonl(State(portal): State<Arc<Portal>>, who: SignedIn) -> Result<Response, PageError> {
-    export(portal, who, Format::JsonLines).await
+    export(portal, who, Format::Jsonl).await
 }
 
 pub(crate) async fn csv(State(portal): State<Arc<Portal>>, who: SignedIn) -> Result<Response, PageError> {
@@ -40,13 +34,11 @@ async fn export(portal: Arc<Portal>, who: SignedIn, format: Format) -> Result<Re
     let listing = portal.permit::<ListClients>(&who, TheFirm).await?;
     let day = Day::of(portal.clock.now());
     let (kind, name) = match format {
-        Format::JsonLines => ("application/x-ndjson", format!("clients-{day}.jsonl")),
+        Format::Jsonl => ("application/x-ndjson", format!("clients-{day}.jsonl")),
         Format::Csv => ("text/csv; charset=utf-8; header=present", format!("clients-{day}.csv")),
     };
     let mut head = Vec::new();
-    if let Format::Csv = format {
-        write_csv_head(&mut head)?;
-    }
+    format.write_head(&mut head)?;
     let (first, rest) = Rest { portal, who, listing, format, after: None }.read().await?;
     head.extend(first);
     let rest = stream::try_unfold(rest, |rest| async {
@@ -75,7 +67,10 @@ impl Rest {
         let found = portal.store.ownerships(&listing, None, after, CLIENTS_AT_ONCE).await?;
         let is_last = found.len() < CLIENTS_AT_ONCE as usize;
         let after = found.last().map(|ownership| ownership.client);
-        let chunk = format.write(&portal.records(&who, found).await?)?;
+        let mut chunk = Chunk::new();
+        for ClientRecord { client, entries, .. } in portal.records(&who, found).await? {
+            format.write_client(&mut chunk, &client, &entries)?;
+        }
         Ok((chunk, (!is_last).then_some(Self { portal, who, listing, format, after })))
     }
 }
@@ -126,19 +121,6 @@ impl Portal {
                 Err(ErrorPage::unavailable(format!("client {client} changed hands again and again")).into())
             }
         }
-    }
-}
-
-impl Format {
-    fn write(self, records: &[ClientRecord]) -> io::Result<Chunk> {
-        let mut chunk = Vec::new();
-        for ClientRecord { client, entries, .. } in records {
-            match self {
-                Self::JsonLines => write_jsonl_client(&mut chunk, client, entries)?,
-                Self::Csv => write_csv_client(&mut chunk, client, entries)?,
-            }
-        }
-        Ok(chunk)
     }
 }
 

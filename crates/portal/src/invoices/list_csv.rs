@@ -4,13 +4,13 @@
 use super::list_query::{self, is_of_drafts};
 use super::list_rows::kind_name;
 use super::standing::Standing;
-use crate::csv_line::{write_csv_cells, write_csv_line};
 use crate::error::PageError;
 use crate::file_reply::{Chunk, file_reply};
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::{RawQuery, State};
 use axum::response::Response;
+use chancery_client_files::{write_csv_cells, write_csv_line};
 use chancery_domain::{Currency, Day, InvoiceKind, csv_cell};
 use chancery_policy::{Permit, ReadInvoices, TheFirm};
 use chancery_store::{INVOICES_PER_PAGE, InvoicePage, InvoiceQuery, ListedInvoice, UnbilledMonth};

@@ -2,13 +2,13 @@
 //! which only its maker may read.
 
 use crate::cli::ExportClients as Options;
-use crate::client_file::{Format, is_standard};
+use crate::client_file::{format_of, is_standard};
 use crate::operator::Operator;
 use crate::output::counting_progress;
 use anyhow::{Context, bail};
+use chancery_client_files::Format;
 use chancery_domain::{ClientId, grouped};
 use chancery_policy::{ClientInQuestion, ExportClient, ListClients, TheFirm};
-use chancery_portal::{write_csv_client, write_csv_head, write_jsonl_client};
 use chancery_store::{ClientRecord, Ownership, Store};
 use std::collections::BTreeMap;
 use std::io::{BufWriter, Write};
@@ -26,7 +26,7 @@ struct Written {
 }
 
 pub async fn run(store: &dyn Store, options: &Options) -> anyhow::Result<()> {
-    let (path, format) = (&options.file, Format::of(&options.file, options.format)?);
+    let (path, format) = (&options.file, format_of(&options.file, options.format)?);
     let written = if is_standard(path) {
         let mut out = BufWriter::new(std::io::stdout());
         let written = write_all(store, format, &mut out).await?;
@@ -71,19 +71,14 @@ async fn write_all(store: &dyn Store, format: Format, out: &mut impl Write) -> a
     let progress = counting_progress("clients exported:");
     let mut written = Written::default();
     let mut last = None;
-    if format == Format::Csv {
-        write_csv_head(out)?;
-    }
+    format.write_head(out)?;
     loop {
         let page = store.ownerships(&whose, None, last, CLIENTS_AT_ONCE).await?;
         let Some(end) = page.last() else { break };
         last = Some(end.client);
         for record in records(store, &operator, &page).await? {
             let ClientRecord { client, entries, .. } = &record;
-            match format {
-                Format::Jsonl => write_jsonl_client(out, client, entries)?,
-                Format::Csv => write_csv_client(out, client, entries)?,
-            }
+            format.write_client(out, client, entries)?;
             written.clients += 1;
             written.entries += entries.len() as u64;
         }

@@ -2,12 +2,11 @@
 
 use super::import_alone::{Size, alone_if_large};
 use crate::cli::ImportClients;
-use crate::client_file::{
-    CheckedClient, ClientFile, Format, PeopleByAddress, is_standard, read_clients, read_source,
-};
+use crate::client_file::{format_of, is_standard, read_source};
 use crate::operator::Operator;
 use crate::output::{byte_progress, print_json, row_progress, say};
 use anyhow::bail;
+use chancery_client_files::{CheckedClient, ClientFile, PeopleByAddress, read_clients};
 use chancery_domain::{ClientId, Clock, Person, SystemClock, grouped};
 use chancery_policy::NewClientFor;
 use chancery_store::{DatabaseUrl, Store};
@@ -24,7 +23,7 @@ struct Summary {
 }
 
 pub async fn run(store: &dyn Store, database: &DatabaseUrl, options: &ImportClients) -> anyhow::Result<()> {
-    let format = Format::of(&options.file, options.format)?;
+    let format = format_of(&options.file, options.format)?;
     let text = read_source(&options.file)?;
     let people = people(store).await?;
     let progress = byte_progress(text.len() as u64, "reading");
