@@ -3,6 +3,7 @@
 
 use crate::cli::ExportClients as Options;
 use crate::client_file::{format_of, is_standard};
+use crate::new_file;
 use crate::operator::Operator;
 use crate::output::counting_progress;
 use anyhow::{Context, bail};
@@ -47,21 +48,11 @@ async fn write_file(
     path: &Path,
     may_replace: bool,
 ) -> anyhow::Result<Written> {
-    if path.exists() && !may_replace {
-        bail!("{} is there already; choose another name, or replace it with `--force`", path.display());
-    }
-    let cannot_be_written = || format!("{} cannot be written", path.display());
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // Beside its final place, readable for its maker alone, and gone if this fails.
-    let scratch = tempfile::NamedTempFile::new_in(folder).with_context(cannot_be_written)?;
-    let mut out = BufWriter::new(scratch);
+    let mut out = BufWriter::new(new_file::create(path, may_replace)?);
     let written = write_all(store, format, &mut out).await?;
-    let scratch = out.into_inner().map_err(|error| error.into_error()).with_context(cannot_be_written)?;
-    scratch.as_file().sync_all().with_context(cannot_be_written)?;
-    match may_replace {
-        true => scratch.persist(path).with_context(cannot_be_written)?,
-        false => scratch.persist_noclobber(path).with_context(cannot_be_written)?,
-    };
+    let file = out.into_inner().map_err(|error| error.into_error());
+    let file = file.with_context(|| new_file::cannot_be_written(path))?;
+    new_file::persist(file, path, may_replace)?;
     Ok(written)
 }
 
