@@ -9,14 +9,14 @@ use std::sync::LazyLock;
 
 static POLICY: LazyLock<Policy> = LazyLock::new(|| Policy::load().unwrap());
 
-async fn change(store: &(impl Store + ?Sized), change: AccountDeed) -> AccountSubject {
+async fn change(store: &Store, change: AccountDeed) -> AccountSubject {
     let at = SystemClock.now();
     let asking = Asking { by: Asker::Operator, at, request_id: RequestId::new(at, &OsRandomness) };
     let permit = POLICY.decide::<ManageAccounts>(&asking, TheFirm).unwrap();
-    store.do_with_account(permit, change).await.unwrap().subject
+    store.accounts.do_with_account(permit, change).await.unwrap().subject
 }
 
-pub async fn create_account(store: &(impl Store + ?Sized), name: &str, limits: RateLimits) -> AccountId {
+pub async fn create_account(store: &Store, name: &str, limits: RateLimits) -> AccountId {
     let new = NewAccount { name: name.parse().unwrap(), limits, created_at: SystemClock.now() };
     match change(store, AccountDeed::Make(new)).await {
         AccountSubject::Account(account) => account.id,
@@ -24,7 +24,7 @@ pub async fn create_account(store: &(impl Store + ?Sized), name: &str, limits: R
     }
 }
 
-pub async fn create_key(store: &(impl Store + ?Sized), account: AccountId, label: &str) -> (KeyId, ApiKey) {
+pub async fn create_key(store: &Store, account: AccountId, label: &str) -> (KeyId, ApiKey) {
     let key = ApiKey::generate(&OsRandomness);
     let new = NewKey {
         prefix: key.prefix(),

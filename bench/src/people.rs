@@ -9,7 +9,7 @@ pub struct SignedIn {
     pub cookie: String,
 }
 
-pub async fn arrive(store: &dyn Store, email: &str, role: Role) -> Person {
+pub async fn arrive(store: &Store, email: &str, role: Role) -> Person {
     let identity = Identity { issuer: "http://127.0.0.1:8082".to_owned(), subject: email.to_owned() };
     let arrival = Arrival {
         identity,
@@ -17,10 +17,10 @@ pub async fn arrive(store: &dyn Store, email: &str, role: Role) -> Person {
         role,
         origin: EventOrigin::local(SystemClock.now(), &OsRandomness),
     };
-    store.arrive(arrival).await.unwrap()
+    store.people.arrive(arrival).await.unwrap()
 }
 
-pub async fn sign_in(store: &dyn Store, person: &Person) -> SignedIn {
+pub async fn sign_in(store: &Store, person: &Person) -> SignedIn {
     let token = SecretToken::generate(&OsRandomness);
     let new = NewSession {
         token: token.hash(),
@@ -30,6 +30,6 @@ pub async fn sign_in(store: &dyn Store, person: &Person) -> SignedIn {
         browser: "Benchmark".to_owned(),
         replaces: None,
     };
-    store.start_session(new).await.unwrap();
+    store.sessions.start_session(new).await.unwrap();
     SignedIn { cookie: format!("session={}", token.reveal()) }
 }

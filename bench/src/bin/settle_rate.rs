@@ -12,7 +12,7 @@ use chancery_domain::{
     AccountId, Clock, HowEnded, KeyId, Nanos, OsRandomness, Prices, Randomness, RateLimits, RequestId,
     SystemClock, TokenPrice, UsageRow,
 };
-use chancery_store::{DatabaseUrl, PostgresStore, SqliteStore, Store};
+use chancery_store::{DatabaseUrl, Store};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,42 +21,35 @@ const MEASURED: Duration = Duration::from_secs(3);
 
 #[tokio::main]
 async fn main() {
-    let text = std::env::args().nth(1).unwrap();
-    let url: DatabaseUrl = text.parse().unwrap();
-    if url.is_shared() {
-        let store = Arc::new(PostgresStore::open(&url).await.unwrap());
-        measure(Arc::clone(&store), || store.ledger_commits()).await;
-    } else {
-        let store = Arc::new(SqliteStore::open(text.trim_start_matches("sqlite:").as_ref()).await.unwrap());
-        measure(Arc::clone(&store), || store.ledger_commits()).await;
-    }
+    let url: DatabaseUrl = std::env::args().nth(1).unwrap().parse().unwrap();
+    measure(Arc::new(Store::open(&url).await.unwrap())).await;
 }
 
-async fn measure<S: Store>(store: Arc<S>, commits: impl Fn() -> u64) {
+async fn measure(store: Arc<Store>) {
     let limits = RateLimits { requests_per_min: 1, tokens_per_min: 1 };
-    let account = create_account(&*store, &format!("Measured {}", OsRandomness.next_u64()), limits).await;
-    let (key, api_key) = create_key(&*store, account, "").await;
+    let account = create_account(&store, &format!("Measured {}", OsRandomness.next_u64()), limits).await;
+    let (key, api_key) = create_key(&store, account, "").await;
     let mut crowds: Vec<usize> = std::env::args().skip(2).map(|callers| callers.parse().unwrap()).collect();
     if crowds.is_empty() {
         crowds = vec![1, 16, 256];
     }
     for callers in crowds {
-        let commits_before = commits();
+        let commits_before = store.ledger_commits();
         let settled = work(callers, {
             let store = Arc::clone(&store);
             let id = key;
             move || {
                 let store = Arc::clone(&store);
-                async move { store.settle(row(account, id).into()).await.unwrap() }
+                async move { store.ledger.settle(row(account, id).into()).await.unwrap() }
             }
         })
         .await;
-        let committed = commits() - commits_before;
+        let committed = store.ledger_commits() - commits_before;
         let looked_up = work(callers, {
             let (store, prefix) = (Arc::clone(&store), api_key.prefix());
             move || {
                 let (store, prefix) = (Arc::clone(&store), prefix.clone());
-                async move { drop(store.key_with_prefix(&prefix).await.unwrap().unwrap()) }
+                async move { drop(store.keys.key_with_prefix(&prefix).await.unwrap().unwrap()) }
             }
         })
         .await;

@@ -7,7 +7,7 @@ use crate::{Provider, refused};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{Clock, EmailAddress, LocalPath, Randomness, SecretToken, UnixMillis};
-use chancery_store::{NewProviderAccount, NewProviderSession, ProviderAccount, Store, StoreError};
+use chancery_store::{NewProviderAccount, NewProviderSession, ProviderAccount, ProviderStore, StoreError};
 use chancery_web::{Cookie, ErrorPage, SentCookie, sent_cookie, sent_cookies};
 
 pub(crate) const SESSION_COOKIE: Cookie = Cookie { name: "auth_session", path: "/" };
@@ -26,7 +26,7 @@ pub(crate) async fn signed_in(
     refuse_two_sessions(headers)?;
     let Some(token) = session_token(headers) else { return Ok(None) };
     let now = provider.clock.now();
-    let session = provider.store.provider_session(token.hash(), SESSION_TIMES, now).await;
+    let session = provider.store.provider_sessions.provider_session(token.hash(), SESSION_TIMES, now).await;
     let session = session.map_err(|error| refused(&error))?;
     Ok(session
         .map(|session| SignedInAccount { account: session.account, authenticated_at: session.started_at }))
@@ -102,7 +102,7 @@ pub(crate) async fn begin_session(
         password_version: account.password_version,
         at: provider.clock.now(),
     };
-    provider.store.start_provider_session(new).await.map_err(|error| refused(&error))?;
+    provider.store.provider_sessions.start_provider_session(new).await.map_err(|error| refused(&error))?;
     SESSION_COOKIE
         .set(token.reveal(), None)
         .ok_or_else(|| ErrorPage::internal("a session's token does not fit a header"))
@@ -111,7 +111,12 @@ pub(crate) async fn begin_session(
 /// Ends it on the server, and where the browser sent several, all of them; the reply takes the cookie back.
 pub(crate) async fn end_session(provider: &Provider, headers: &HeaderMap) -> Result<(), ErrorPage> {
     for token in sent_cookies(headers, SESSION_COOKIE.name).filter_map(SecretToken::parse) {
-        provider.store.end_provider_session(token.hash()).await.map_err(|error| refused(&error))?;
+        provider
+            .store
+            .provider_sessions
+            .end_provider_session(token.hash())
+            .await
+            .map_err(|error| refused(&error))?;
     }
     Ok(())
 }
@@ -129,7 +134,7 @@ pub enum AddAccountError {
 
 /// Makes an account without a letter: whoever calls this vouches for the mailbox.
 pub async fn add_account(
-    store: &dyn Store,
+    store: &ProviderStore,
     randomness: &dyn Randomness,
     clock: &dyn Clock,
     email: &EmailAddress,
@@ -143,7 +148,7 @@ pub async fn add_account(
         password_hash,
         at: clock.now(),
     };
-    Ok(store.create_provider_account(new).await?)
+    Ok(store.provider_accounts.create_provider_account(new).await?)
 }
 
 #[cfg(test)]

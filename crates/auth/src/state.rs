@@ -2,7 +2,7 @@
 
 use chancery_domain::{Clock, CompanyDomain, Randomness, SecretToken};
 use chancery_mail::Mailer;
-use chancery_store::Store;
+use chancery_store::ProviderStore;
 use chancery_web::TrustedProxies;
 use std::fmt;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ fn origin(uri: &str) -> Option<String> {
 
 pub struct Provider {
     pub settings: ProviderSettings,
-    pub store: Arc<dyn Store>,
+    pub store: Arc<ProviderStore>,
     pub mailer: Arc<Mailer>,
     pub clock: Arc<dyn Clock>,
     pub randomness: Arc<dyn Randomness>,
@@ -80,7 +80,7 @@ pub struct Provider {
 impl Provider {
     pub fn new(
         settings: ProviderSettings,
-        store: Arc<dyn Store>,
+        store: Arc<ProviderStore>,
         mailer: Arc<Mailer>,
         clock: Arc<dyn Clock>,
         randomness: Arc<dyn Randomness>,

@@ -20,10 +20,10 @@ pub async fn keep_tidy(provider: Arc<Provider>) {
 
 async fn tidy(provider: &Provider) -> Result<(), StoreError> {
     let (store, now) = (&provider.store, provider.clock.now());
-    while store.forget_ended_provider_sessions(SESSION_TIMES, now, TIDYING_BATCH).await?
+    while store.provider_sessions.forget_ended_provider_sessions(SESSION_TIMES, now, TIDYING_BATCH).await?
         >= u64::from(TIDYING_BATCH)
     {}
-    while store.forget_old_proofs(now, TIDYING_BATCH).await? >= u64::from(TIDYING_BATCH) {}
-    while store.delete_expired_throttles(now, TIDYING_BATCH).await? >= u64::from(TIDYING_BATCH) {}
+    while store.proofs.forget_old_proofs(now, TIDYING_BATCH).await? >= u64::from(TIDYING_BATCH) {}
+    while store.throttles.delete_expired_throttles(now, TIDYING_BATCH).await? >= u64::from(TIDYING_BATCH) {}
     protocol_upkeep(provider).await
 }

@@ -3,7 +3,7 @@
 use anyhow::bail;
 use chancery_domain::{Asker, Clock, OsRandomness, RequestId, SystemClock};
 use chancery_policy::{Act, Asking, Permit, Policy};
-use chancery_store::Store;
+use chancery_store::AdminStore;
 
 /// One command's questions; they go on record under one id.
 pub struct Operator {
@@ -19,12 +19,12 @@ impl Operator {
     }
 
     /// A refusal is written down before it is told.
-    pub async fn ask<A: Act>(&self, store: &dyn Store, about: A::About) -> anyhow::Result<Permit<A>> {
+    pub async fn ask<A: Act>(&self, store: &AdminStore, about: A::About) -> anyhow::Result<Permit<A>> {
         match self.policy.decide(&self.asking, about) {
             Ok(permit) => Ok(permit),
             Err(denial) => {
                 let action = denial.asked().action;
-                store.note_denial(denial).await?;
+                store.audit.note_denial(denial).await?;
                 bail!("policies/portal.cedar does not allow the command line {action}")
             }
         }

@@ -4,7 +4,7 @@
 use crate::MeterError;
 use crate::limits::{KEY_MEMORY, KEYS_REMEMBERED};
 use chancery_domain::{AccountId, AccountState, ApiKey, Clock, KeyId, KeyPrefix, KeyState, RateLimits};
-use chancery_store::{KeyOwner, Store};
+use chancery_store::{KeyOwner, MeteringStore};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -31,7 +31,7 @@ pub(crate) enum KnownKey {
 }
 
 pub struct Authenticator {
-    store: Arc<dyn Store>,
+    store: Arc<MeteringStore>,
     clock: Arc<dyn Clock>,
     remembered: Mutex<HashMap<KeyPrefix, Remembered>>,
 }
@@ -44,7 +44,7 @@ struct Remembered {
 }
 
 impl Authenticator {
-    pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(store: Arc<MeteringStore>, clock: Arc<dyn Clock>) -> Self {
         Self { store, clock, remembered: Mutex::default() }
     }
 
@@ -79,7 +79,7 @@ impl Authenticator {
         if let Some(owner) = self.recall(prefix, asked_at) {
             return Ok(Some(owner));
         }
-        let Some(owner) = self.store.key_with_prefix(prefix).await? else { return Ok(None) };
+        let Some(owner) = self.store.keys.key_with_prefix(prefix).await? else { return Ok(None) };
         let owner = Arc::new(owner);
         self.remember(prefix.clone(), Remembered { owner: Arc::clone(&owner), asked_at });
         Ok(Some(owner))

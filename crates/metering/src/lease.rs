@@ -22,7 +22,8 @@ pub(crate) async fn with_lease_renewal<T>(
     let renewal = async {
         tokio::time::sleep(first_pause.unwrap_or_default()).await;
         loop {
-            let renewed = panic_as_error(async { Ok(meter.store.renew_lease(meter.clock.now()).await?) });
+            let renewed =
+                panic_as_error(async { Ok(meter.store.leases.renew_lease(meter.clock.now()).await?) });
             if let Err(error) = renewed.await {
                 tracing::warn!(%error, "others may take this process for dead");
             }

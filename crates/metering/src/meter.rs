@@ -8,7 +8,7 @@ use crate::spending::SpendingCaps;
 use crate::unrecorded::Unrecorded;
 use crate::{Authenticator, Caller, Count, GenerateRequest, Limiter, MeterError, Models};
 use chancery_domain::{Clock, Randomness, RateLimitStatus, RequestId, UnixMillis};
-use chancery_store::{Store, StoreError, UsageQuery, UsageSum};
+use chancery_store::{MeteringStore, StoreError, UsageQuery, UsageSum};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 pub struct Meter {
     pub(crate) models: Models,
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) store: Arc<MeteringStore>,
     authenticator: Authenticator,
     pub(crate) limiter: Arc<dyn Limiter>,
     pub(crate) spending: SpendingCaps,
@@ -39,7 +39,7 @@ pub struct Meter {
 impl Meter {
     pub fn new(
         models: Models,
-        store: Arc<dyn Store>,
+        store: Arc<MeteringStore>,
         limiter: Arc<dyn Limiter>,
         clock: Arc<dyn Clock>,
         randomness: Arc<dyn Randomness>,
@@ -136,7 +136,7 @@ impl Meter {
 
     /// The account's own usage.
     pub async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageSum>, MeterError> {
-        Ok(self.store.usage(query).await?)
+        Ok(self.store.ledger.usage(query).await?)
     }
 
     /// From now on nothing new is taken.

@@ -7,23 +7,23 @@ use crate::lease::expiry;
 use crate::limits::{REPLY_MEMORY, RESERVATION_MEMORY};
 use crate::{Call, Idempotency, MeterError, Reply};
 use chancery_domain::{Clock, Fingerprint, UsageRow};
-use chancery_store::{Claim, Claimed, FinishedReply, KeptReply, KeyHolder, Store};
+use chancery_store::{Claim, Claimed, FinishedReply, KeptReply, KeyHolder, MeteringStore};
 use std::sync::Arc;
 
 pub(crate) struct Replays {
-    store: Arc<dyn Store>,
+    store: Arc<MeteringStore>,
     clock: Arc<dyn Clock>,
 }
 
 impl Replays {
-    pub(crate) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(store: Arc<MeteringStore>, clock: Arc<dyn Clock>) -> Self {
         Self { store, clock }
     }
 
     /// The stored reply, where the request was run before. It takes nothing of any limit and bills nothing.
     pub(crate) async fn reply_to(&self, call: &Call) -> Result<Option<Reply>, MeterError> {
         let Some(Idempotency { key, fingerprint }) = &call.idempotency else { return Ok(None) };
-        let holder = self.store.key_holder(call.caller.account, key, self.clock.now()).await?;
+        let holder = self.store.idempotency.key_holder(call.caller.account, key, self.clock.now()).await?;
         holder.map(|holder| replay(holder, *fingerprint)).transpose()
     }
 
@@ -32,7 +32,7 @@ impl Replays {
     pub(crate) async fn claim_again(&self, claim: &Claim) -> Result<(), MeterError> {
         let now = self.clock.now();
         let claim = Claim { now, expires_at: expiry(now, RESERVATION_MEMORY), ..claim.clone() };
-        match self.store.claim_key(&claim).await? {
+        match self.store.idempotency.claim_key(&claim).await? {
             Claimed::Yes => Ok(()),
             Claimed::HeldBy(_) => Err(MeterError::IdempotencyInFlight),
         }

@@ -6,11 +6,11 @@ use crate::error::{CapReached, MeterError};
 use crate::lease::expiry;
 use crate::limits::RESERVATION_MEMORY;
 use chancery_domain::{AccountId, Clock, Month, Nanos, RequestId, UnixMillis};
-use chancery_store::{Reserved, SpendingReservation, Store};
+use chancery_store::{MeteringStore, Reserved, SpendingReservation};
 use std::sync::Arc;
 
 pub(crate) struct SpendingCaps {
-    store: Arc<dyn Store>,
+    store: Arc<MeteringStore>,
     clock: Arc<dyn Clock>,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Expense<'a> {
 }
 
 impl SpendingCaps {
-    pub(crate) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(store: Arc<MeteringStore>, clock: Arc<dyn Clock>) -> Self {
         Self { store, clock }
     }
 
@@ -40,7 +40,7 @@ impl SpendingCaps {
             now,
             expires_at: expiry(now, RESERVATION_MEMORY),
         };
-        match self.store.reserve_spending(reservation).await? {
+        match self.store.spending.reserve_spending(reservation).await? {
             Reserved::Yes => Ok(true),
             Reserved::NotNeeded => Ok(false),
             Reserved::Refused { cap, spent, set_aside } => Err(MeterError::SpendingCapReached(CapReached {

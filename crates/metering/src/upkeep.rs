@@ -23,9 +23,9 @@ impl Meter {
     /// Makes what room is missing and removes all there is to remove, in steps short enough to keep nobody waiting.
     pub async fn tidy_up(&self) -> Result<(), StoreError> {
         let (store, now, full) = (self.store.as_ref(), self.clock().now(), u64::from(UPKEEP_BATCH));
-        let months = store.make_months_ready(now).await;
-        while store.forget_dead(now, UPKEEP_BATCH).await? == full {}
-        while store.forget_expired_keys(now, UPKEEP_BATCH).await? == full {}
+        let months = store.partitions.make_months_ready(now).await;
+        while store.leases.forget_dead(now, UPKEEP_BATCH).await? == full {}
+        while store.idempotency.forget_expired_keys(now, UPKEEP_BATCH).await? == full {}
         months
     }
 

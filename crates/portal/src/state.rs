@@ -7,7 +7,7 @@ use crate::sign_in::throttle::SignInsBegun;
 use chancery_domain::{Clock, Randomness};
 use chancery_mail::Mailer;
 use chancery_policy::Policy;
-use chancery_store::Store;
+use chancery_store::PortalStore;
 use std::sync::Arc;
 
 /// Why a portal cannot be made; the text names the key of the configuration.
@@ -21,7 +21,7 @@ pub enum PortalError {
 
 pub struct Portal {
     pub settings: PortalSettings,
-    pub store: Arc<dyn Store>,
+    pub store: Arc<PortalStore>,
     pub mailer: Arc<Mailer>,
     pub policy: Arc<Policy>,
     pub clock: Arc<dyn Clock>,
@@ -36,7 +36,7 @@ impl Portal {
     /// Neither the identity provider nor the generation API is asked for anything yet; they may be down, or start later.
     pub fn new(
         settings: PortalSettings,
-        store: Arc<dyn Store>,
+        store: Arc<PortalStore>,
         mailer: Arc<Mailer>,
         policy: Arc<Policy>,
         clock: Arc<dyn Clock>,

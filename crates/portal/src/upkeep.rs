@@ -30,10 +30,13 @@ pub(crate) async fn tidy(portal: &Portal) -> Result<u64, StoreError> {
     let mut forgotten = 0;
     for _ in 0..MAX_STEPS {
         let now = portal.clock.now();
-        let sessions =
-            portal.store.forget_ended_sessions(portal.settings.session_times, now, STEP_ROWS).await?;
-        let sign_ins = portal.store.forget_old_sign_ins(now, STEP_ROWS, MAX_SIGN_INS).await?;
-        let throttles = portal.store.delete_expired_throttles(now, STEP_ROWS).await?;
+        let sessions = portal
+            .store
+            .sessions
+            .forget_ended_sessions(portal.settings.session_times, now, STEP_ROWS)
+            .await?;
+        let sign_ins = portal.store.sign_ins.forget_old_sign_ins(now, STEP_ROWS, MAX_SIGN_INS).await?;
+        let throttles = portal.store.throttles.delete_expired_throttles(now, STEP_ROWS).await?;
         let step = sessions + sign_ins + throttles;
         forgotten += step;
         if step < u64::from(STEP_ROWS) {

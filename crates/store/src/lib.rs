@@ -1,4 +1,4 @@
-//! Where accounts, keys and the ledger are kept: SQLite for one machine, PostgreSQL for many, behind the same traits.
+//! Where accounts, keys and the ledger are kept: SQLite for one machine, PostgreSQL for many, behind the same handles.
 //! Each method is one atomic step named after what happens; no transaction and no SQL leaves this crate.
 
 mod accounts;
@@ -10,56 +10,50 @@ mod error;
 mod idempotency;
 mod leases;
 mod ledger;
+mod open_postgres;
+mod open_sqlite;
 mod people;
-mod postgres_store;
 mod provider;
 mod secrets;
-mod sqlite_store;
+mod session_revoker;
+mod store;
+mod stores;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod throttles;
-mod traits;
 mod transfer;
 
 pub use accounts::types::{
-    ACCOUNTS_PER_PAGE, AccountChoice, AccountDeed, AccountDesk, AccountDone, AccountEvent, AccountEventId,
-    AccountOverview, AccountPage, AccountQuery, AccountRecord, AccountSubject, Accounts, BillingChange,
-    BillingContact, CapChange, KeyOwner, KeyUse, Keys, LimitsChange, MAX_ACCOUNT_EVENTS,
-    MAX_ACCOUNTS_OFFERED, MAX_KEYS_LISTED, NewAccount, NewKey, Reserved, Spending, SpendingReservation,
+    ACCOUNTS_PER_PAGE, AccountChoice, AccountDeed, AccountDone, AccountEvent, AccountEventId,
+    AccountOverview, AccountPage, AccountQuery, AccountRecord, AccountSubject, BillingChange, BillingContact,
+    CapChange, KeyOwner, KeyUse, LimitsChange, MAX_ACCOUNT_EVENTS, MAX_ACCOUNTS_OFFERED, MAX_KEYS_LISTED,
+    NewAccount, NewKey, Reserved, SpendingReservation,
 };
-pub use audit::types::{
-    AUDIT_ROWS_PER_PAGE, Audit, AuditLine, AuditPlace, AuditQuery, AuditTurn, ChainedAuditRow,
-};
+pub use audit::types::{AUDIT_ROWS_PER_PAGE, AuditLine, AuditPlace, AuditQuery, AuditTurn, ChainedAuditRow};
 pub use billing::types::{
-    CreditOrder, INVOICES_PER_PAGE, InvoicePage, InvoiceQuery, InvoiceRecord, InvoiceSums, Invoices,
-    IssueOrder, Issued, ListedInvoice, MonthToBill, PaymentDeed, Render, UnbilledMonth,
+    CreditOrder, INVOICES_PER_PAGE, InvoicePage, InvoiceQuery, InvoiceRecord, InvoiceSums, IssueOrder,
+    Issued, ListedInvoice, MonthToBill, PaymentDeed, Render, UnbilledMonth,
 };
 pub use clients::entries::MAX_ENTRIES_PER_CLIENT;
 pub use clients::types::{
     CLIENTS_PER_PAGE, Changed, ClientChange, ClientLine, ClientOrder, ClientPage, ClientQuery, ClientRecord,
-    ClientRecords, ClientVersion, ENTRIES_PER_PAGE, EntriesWanted, EntryChange, EntryCounts, EntryPlace,
-    EntryVersion, Look, MAX_LOOKS, MAX_VERSIONS_AT_ONCE, NewClient, NewEntry, Ownership, VersionsWanted,
+    ClientVersion, ENTRIES_PER_PAGE, EntriesWanted, EntryChange, EntryCounts, EntryPlace, EntryVersion, Look,
+    MAX_LOOKS, MAX_VERSIONS_AT_ONCE, NewClient, NewEntry, Ownership, VersionsWanted,
 };
-pub use db::health::Health;
 pub use error::StoreError;
-pub use idempotency::types::{Claim, Claimed, FinishedReply, IdempotencyKeys, KeptKey, KeyHolder};
-pub use leases::types::Leases;
+pub use idempotency::types::{Claim, Claimed, FinishedReply, KeptKey, KeyHolder};
 pub use ledger::types::{
-    ACTIVITY_LINES_AT_ONCE, AccountUsage, ChainedRow, KeptReply, KeyUsage, Ledger, MAX_USAGE_LINES, Months,
-    PeakDay, RefusedDay, RefusedOnDay, Settlement, UsageMonth, UsageReport, UsageReports,
+    ACTIVITY_LINES_AT_ONCE, AccountUsage, ChainedRow, KeptReply, KeyUsage, MAX_USAGE_LINES, PeakDay,
+    RefusedDay, RefusedOnDay, Settlement, UsageMonth, UsageReport,
 };
 pub use people::types::{
-    Arrival, CodeSending, CodeTry, HalfSignIn, MailedCode, NewSession, People, RemovedPerson, Sessions,
-    SignIn, SignIns, SignedIn, TeamMember,
+    Arrival, CodeSending, CodeTry, HalfSignIn, MailedCode, NewSession, RemovedPerson, SignIn, SignedIn,
+    TeamMember,
 };
 pub use provider::types::{
-    CodePresented, Consent, ConsentQuestion, Grant, Grants, MailboxProof, MailboxProofs, NewCode,
-    NewProviderAccount, NewProviderSession, PasswordHash, ProofPurpose, ProviderAccount, ProviderAccounts,
-    ProviderSession, ProviderSessions, Redeemed, SigningKey, SigningKeys,
+    CodePresented, Consent, ConsentQuestion, Grant, MailboxProof, NewCode, NewProviderAccount,
+    NewProviderSession, PasswordHash, ProofPurpose, ProviderAccount, ProviderSession, Redeemed, SigningKey,
 };
-pub use secrets::types::SharedSecrets;
-pub use throttles::types::Throttles;
-pub use traits::Store;
 
 pub use accounts::keys::{KeyLabelError, MAX_KEY_LABEL_CHARS, key_label};
 pub use db::serving_lock::{LimitsKept, ServingLock, ServingWatch};
@@ -68,8 +62,6 @@ pub use leases::lease::LEASE;
 pub use ledger::usage::{DayUsage, UsageBy, UsageByError, UsageGroup, UsageQuery, UsageSum, UsageTotals};
 pub use people::sessions::MAX_SESSIONS_PER_PERSON;
 pub use people::sign_ins::MAX_SIGN_INS;
-pub use postgres_store::PostgresStore;
-pub use sqlite_store::SqliteStore;
 pub use transfer::{MoveSource, MoveStep, MoveTarget, MovedTable, Steps};
 
 /// Under the names that the portal still imports from here.
@@ -80,23 +72,30 @@ pub use chancery_domain::{
     MAX_WRONG_CODES_PER_MAILBOX as MAX_CODE_TRIES_PER_MAILBOX, WRONG_CODE_MEMORY as CODE_TRIES_MEMORY,
 };
 
-use std::sync::Arc;
-
-/// Opens the database that the URL names and brings its schema up to this program's; a newer one is refused. Needs a
-/// tokio runtime, for it starts the task that writes the ledger. Call `Health::close` before the runtime ends.
-pub async fn open(url: &DatabaseUrl) -> Result<Arc<dyn Store>, StoreError> {
-    Ok(match &url.0 {
-        db::url::Place::Sqlite(file) => Arc::new(SqliteStore::open(file).await?),
-        db::url::Place::Postgres(_) => Arc::new(PostgresStore::open(url).await?),
-    })
-}
-
-/// Like `open`, but makes nothing: where there is no database of Chancery's, that is `NoDatabase`. For commands that only
-/// look, so that one that is started in the wrong folder does not leave an empty database there and report that nothing
-/// was ever used. An older schema is still brought up to date.
-pub async fn open_existing(url: &DatabaseUrl) -> Result<Arc<dyn Store>, StoreError> {
-    Ok(match &url.0 {
-        db::url::Place::Sqlite(file) => Arc::new(SqliteStore::open_existing(file).await?),
-        db::url::Place::Postgres(_) => Arc::new(PostgresStore::open_existing(url).await?),
-    })
-}
+pub use accounts::activity::Activity;
+pub use accounts::keys::KeyLookup;
+pub use accounts::lookup::AccountLookup;
+pub use accounts::overview::Accounts;
+pub use accounts::spending::Spending;
+pub use audit::log::{AuditChains, AuditLog};
+pub use billing::invoices::{Invoices, IssuedInvoices};
+pub use clients::import::ClientImports;
+pub use clients::steps::Clients;
+pub use idempotency::keys::{IdempotencyKeys, StoredReplies};
+pub use leases::orphans::Leases;
+pub use ledger::chains::{Ledger, LedgerChains};
+pub use ledger::months::LedgerPartitions;
+pub use ledger::reports::UsageReports;
+pub use people::roles::People;
+pub use people::sessions::Sessions;
+pub use people::sign_ins::SignIns;
+pub use provider::accounts::ProviderAccounts;
+pub use provider::grants::Grants;
+pub use provider::proofs::MailboxProofs;
+pub use provider::sessions::ProviderSessions;
+pub use provider::signing_keys::SigningKeys;
+pub use secrets::shared::SharedSecrets;
+pub use session_revoker::SessionRevoker;
+pub use store::{Health, Store};
+pub use stores::{AdminStore, MeteringStore, PortalStore, ProviderStore, VerifyStore};
+pub use throttles::counts::Throttles;

@@ -12,17 +12,6 @@ pub const REQUEST_ID: &str = "req_setup";
 static POLICY: LazyLock<Policy> =
     LazyLock::new(|| Policy::load().unwrap_or_else(|error| panic!("the policy cannot be loaded: {error}")));
 
-#[async_trait::async_trait]
-pub trait OperatorChanges {
-    async fn change_account(&self, at: UnixMillis, change: AccountDeed) -> Result<AccountDone, StoreError>;
-    async fn create_account(&self, new: NewAccount) -> Result<Account, StoreError>;
-    async fn set_limits(&self, account: &AccountName, change: LimitsChange) -> Result<Account, StoreError>;
-    async fn close_account(&self, account: &AccountName, at: UnixMillis) -> Result<Account, StoreError>;
-    async fn create_key(&self, new: NewKey) -> Result<Key, StoreError>;
-    async fn attach_key(&self, key: &KeyPrefix, account: AccountId) -> Result<Key, StoreError>;
-    async fn revoke_key(&self, key: &KeyPrefix, at: UnixMillis) -> Result<Key, StoreError>;
-}
-
 fn changed_account(done: AccountDone) -> Account {
     match done.subject {
         AccountSubject::Account(account) => account,
@@ -37,41 +26,48 @@ fn changed_key(done: AccountDone) -> Key {
     }
 }
 
-#[async_trait::async_trait]
-impl<S: Store + ?Sized> OperatorChanges for S {
-    async fn change_account(&self, at: UnixMillis, change: AccountDeed) -> Result<AccountDone, StoreError> {
+impl Store {
+    pub async fn change_account(
+        &self,
+        at: UnixMillis,
+        change: AccountDeed,
+    ) -> Result<AccountDone, StoreError> {
         let request_id = RequestId::from_stored(REQUEST_ID.to_owned());
         let decision =
             POLICY.decide::<ManageAccounts>(&Asking { by: Asker::Operator, at, request_id }, TheFirm);
         let permit = decision.unwrap_or_else(|_| panic!("the operator may not manage accounts"));
-        self.do_with_account(permit, change).await
+        self.accounts.do_with_account(permit, change).await
     }
 
-    async fn create_account(&self, new: NewAccount) -> Result<Account, StoreError> {
+    pub async fn create_account(&self, new: NewAccount) -> Result<Account, StoreError> {
         self.change_account(new.created_at, AccountDeed::Make(new)).await.map(changed_account)
     }
 
-    async fn set_limits(&self, account: &AccountName, change: LimitsChange) -> Result<Account, StoreError> {
-        let account = self.account_named(account).await?.id;
+    pub async fn set_limits(
+        &self,
+        account: &AccountName,
+        change: LimitsChange,
+    ) -> Result<Account, StoreError> {
+        let account = self.account_lookup.account_named(account).await?.id;
         let change = AccountDeed::SetLimits { account, change };
         self.change_account(UnixMillis(0), change).await.map(changed_account)
     }
 
-    async fn close_account(&self, account: &AccountName, at: UnixMillis) -> Result<Account, StoreError> {
-        let account = self.account_named(account).await?.id;
+    pub async fn close_account(&self, account: &AccountName, at: UnixMillis) -> Result<Account, StoreError> {
+        let account = self.account_lookup.account_named(account).await?.id;
         self.change_account(at, AccountDeed::Close(account)).await.map(changed_account)
     }
 
-    async fn create_key(&self, new: NewKey) -> Result<Key, StoreError> {
+    pub async fn create_key(&self, new: NewKey) -> Result<Key, StoreError> {
         self.change_account(new.created_at, AccountDeed::MakeKey(new)).await.map(changed_key)
     }
 
-    async fn attach_key(&self, key: &KeyPrefix, account: AccountId) -> Result<Key, StoreError> {
+    pub async fn attach_key(&self, key: &KeyPrefix, account: AccountId) -> Result<Key, StoreError> {
         let change = AccountDeed::AttachKey { key: key.clone(), account };
         self.change_account(UnixMillis(0), change).await.map(changed_key)
     }
 
-    async fn revoke_key(&self, key: &KeyPrefix, at: UnixMillis) -> Result<Key, StoreError> {
+    pub async fn revoke_key(&self, key: &KeyPrefix, at: UnixMillis) -> Result<Key, StoreError> {
         self.change_account(at, AccountDeed::RevokeKey(key.clone())).await.map(changed_key)
     }
 }

@@ -3,7 +3,7 @@
 use crate::chain::{ChainedTable, EndFlaw, Flaw, walk};
 use crate::{Findings, VerifyError};
 use chancery_domain::{AuditRow, ChainHash, ChainHead, WriterId};
-use chancery_store::{ChainedAuditRow, Store, StoreError};
+use chancery_store::{ChainedAuditRow, StoreError, VerifyStore};
 
 /// Rows that are read at once.
 const PAGE_ROWS: u32 = 2_000;
@@ -20,7 +20,7 @@ pub struct AuditVerification {
 
 /// `progress` is told the number of rows read so far.
 pub async fn verify_audit(
-    store: &dyn Store,
+    store: &VerifyStore,
     progress: impl FnMut(u64),
 ) -> Result<AuditVerification, VerifyError> {
     let mut findings = Findings::at_most(MAX_FINDINGS_TOLD);
@@ -28,7 +28,7 @@ pub async fn verify_audit(
     Ok(AuditVerification { rows: walked.rows, chains: walked.chains, findings })
 }
 
-struct AuditTable<'a>(&'a dyn Store);
+struct AuditTable<'a>(&'a VerifyStore);
 
 impl ChainedTable for AuditTable<'_> {
     type Link = ChainedAuditRow;
@@ -39,7 +39,7 @@ impl ChainedTable for AuditTable<'_> {
     }
 
     async fn writer_after(&self, writer: Option<WriterId>) -> Result<Option<WriterId>, StoreError> {
-        self.0.audit_writer_after(writer).await
+        self.0.audit_chains.audit_writer_after(writer).await
     }
 
     async fn links_after(
@@ -47,11 +47,11 @@ impl ChainedTable for AuditTable<'_> {
         writer: WriterId,
         last: Option<&ChainedAuditRow>,
     ) -> Result<Vec<ChainedAuditRow>, StoreError> {
-        self.0.audit_rows(writer, last.map_or(0, |last| last.place + 1), PAGE_ROWS).await
+        self.0.audit_chains.audit_rows(writer, last.map_or(0, |last| last.place + 1), PAGE_ROWS).await
     }
 
     async fn head(&self, writer: WriterId) -> Result<Option<ChainHead>, StoreError> {
-        self.0.audit_chain_head(writer).await
+        self.0.audit_chains.audit_chain_head(writer).await
     }
 
     fn describe(writer: WriterId, flaw: Flaw<'_, ChainedAuditRow>) -> String {

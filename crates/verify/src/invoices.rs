@@ -20,7 +20,7 @@ mod timeline;
 
 use crate::{Findings, VerifyError};
 use chancery_domain::{AccountId, InvoiceKind, InvoiceNumber, InvoiceState, Month};
-use chancery_store::{InvoiceRecord, Store, StoreError};
+use chancery_store::{InvoiceRecord, StoreError, VerifyStore};
 use documents::{gone, name, read};
 use figures::figure_differences;
 use sha2::{Digest, Sha256};
@@ -54,17 +54,17 @@ struct Unchecked {
 
 /// `progress` is told the number of documents read so far.
 pub async fn verify_invoices(
-    store: &dyn Store,
+    store: &VerifyStore,
     mut progress: impl FnMut(u64),
 ) -> Result<InvoiceVerification, VerifyError> {
     let (mut documents, mut findings) = (0, Findings::at_most(MAX_FINDINGS_TOLD));
-    let before = store.last_invoice_numbers().await?;
+    let before = store.issued_invoices.last_invoice_numbers().await?;
     let mut unchecked: BTreeMap<InvoiceNumber, Unchecked> = BTreeMap::new();
     let mut notes: Vec<(InvoiceNumber, InvoiceNumber)> = Vec::new();
     let mut last_serials: BTreeMap<i16, u32> = BTreeMap::new();
     let mut after = None;
     loop {
-        let page = store.issued_invoices(after, PAGE_ROWS).await?;
+        let page = store.issued_invoices.issued_invoices(after, PAGE_ROWS).await?;
         let Some(end) = page.last() else { break };
         after = Some(end.invoice.number);
         for record in page {
@@ -116,7 +116,7 @@ async fn confirmed(
     Ok(findings)
 }
 
-async fn figures_now(store: &dyn Store, number: InvoiceNumber) -> Result<Vec<String>, StoreError> {
+async fn figures_now(store: &VerifyStore, number: InvoiceNumber) -> Result<Vec<String>, StoreError> {
     match read(store, number).await? {
         Some(record) => figure_differences(store, &record).await,
         None => Ok(gone(number)),
@@ -125,11 +125,11 @@ async fn figures_now(store: &dyn Store, number: InvoiceNumber) -> Result<Vec<Str
 
 /// How a month is billed by another invoice than it is said to be, of those that may have to do with it.
 async fn month_differences(
-    store: &dyn Store,
+    store: &VerifyStore,
     (account, month): (AccountId, Month),
     numbers: &[InvoiceNumber],
 ) -> Result<Vec<String>, StoreError> {
-    let now = store.billed_months(Some((account, month.previous())), 1).await?;
+    let now = store.issued_invoices.billed_months(Some((account, month.previous())), 1).await?;
     let said = now.into_iter().find(|(a, m, _)| (*a, *m) == (account, month)).map(|(_, _, number)| number);
     let candidates: BTreeSet<InvoiceNumber> = numbers.iter().copied().chain(said).collect();
     let mut findings = Vec::new();
@@ -156,10 +156,10 @@ async fn month_differences(
 
 async fn check_whether_given(
     findings: &mut Findings,
-    store: &dyn Store,
+    store: &VerifyStore,
     numbers: impl Iterator<Item = &InvoiceNumber>,
 ) -> Result<(), StoreError> {
-    let given = store.last_invoice_numbers().await?;
+    let given = store.issued_invoices.last_invoice_numbers().await?;
     for number in numbers {
         let year = number.year;
         let last = given.iter().find(|last| last.year == year).map_or(0, |last| last.serial);
@@ -186,11 +186,11 @@ fn check_gap(findings: &mut Findings, year: i16, last: u32, end: u32) {
 
 async fn check_document(
     findings: &mut Findings,
-    store: &dyn Store,
+    store: &VerifyStore,
     record: &InvoiceRecord,
 ) -> Result<(), StoreError> {
     let name = name(&record.invoice);
-    match store.issued_document(record.invoice.number).await? {
+    match store.issued_invoices.issued_document(record.invoice.number).await? {
         None => findings.add(format!("{name}: its document is missing")),
         Some(document) if <[u8; 32]>::from(Sha256::digest(&document)) != record.document_hash => {
             findings.add(format!("{name}: its document is not the one that was issued"));
@@ -202,7 +202,7 @@ async fn check_document(
 
 async fn check_months(
     findings: &mut Findings,
-    store: &dyn Store,
+    store: &VerifyStore,
     unchecked: &BTreeMap<InvoiceNumber, Unchecked>,
 ) -> Result<(), StoreError> {
     let mut billing: BTreeMap<(AccountId, Month), Vec<InvoiceNumber>> = BTreeMap::new();
@@ -214,7 +214,7 @@ async fn check_months(
     let mut differing = Vec::new();
     let mut after = None;
     loop {
-        let page = store.billed_months(after, PAGE_ROWS).await?;
+        let page = store.issued_invoices.billed_months(after, PAGE_ROWS).await?;
         let Some((account, month, _)) = page.last() else { break };
         after = Some((*account, *month));
         for (account, month, said) in page {

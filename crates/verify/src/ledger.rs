@@ -14,7 +14,7 @@ use crate::{Findings, VerifyError};
 use chancery_domain::{
     AccountId, ChainHash, ChainHead, Day, KeyId, MoneyError, Prices, TokenPrice, UsageRow, WriterId,
 };
-use chancery_store::{ChainedRow, DayUsage, KeptKey, Store, StoreError, UsageTotals};
+use chancery_store::{ChainedRow, DayUsage, KeptKey, StoreError, UsageTotals, VerifyStore};
 use std::collections::BTreeMap;
 
 /// Rows that are read at once.
@@ -44,7 +44,7 @@ struct Line {
 
 /// `progress` is told the number of rows read so far.
 pub async fn verify_ledger(
-    store: &dyn Store,
+    store: &VerifyStore,
     progress: impl FnMut(u64),
 ) -> Result<LedgerVerification, VerifyError> {
     let mut findings = Findings::at_most(MAX_FINDINGS_TOLD);
@@ -65,13 +65,13 @@ pub async fn verify_ledger(
 }
 
 async fn read_kept_sums(
-    store: &dyn Store,
+    store: &VerifyStore,
     lines: &mut Lines,
     part: fn(&mut Line) -> &mut UsageTotals,
 ) -> Result<(), VerifyError> {
     let mut last: Option<DayUsage> = None;
     loop {
-        let page = store.day_usage(last.as_ref(), PAGE_ROWS).await?;
+        let page = store.ledger_chains.day_usage(last.as_ref(), PAGE_ROWS).await?;
         let Some(end) = page.last() else { return Ok(()) };
         last = Some(end.clone());
         for usage in page {
@@ -82,7 +82,7 @@ async fn read_kept_sums(
     }
 }
 
-struct LedgerTable<'a>(&'a dyn Store);
+struct LedgerTable<'a>(&'a VerifyStore);
 
 impl ChainedTable for LedgerTable<'_> {
     type Link = ChainedRow;
@@ -93,7 +93,7 @@ impl ChainedTable for LedgerTable<'_> {
     }
 
     async fn writer_after(&self, writer: Option<WriterId>) -> Result<Option<WriterId>, StoreError> {
-        self.0.writer_after(writer).await
+        self.0.ledger_chains.writer_after(writer).await
     }
 
     async fn links_after(
@@ -101,11 +101,11 @@ impl ChainedTable for LedgerTable<'_> {
         writer: WriterId,
         last: Option<&ChainedRow>,
     ) -> Result<Vec<ChainedRow>, StoreError> {
-        self.0.chained_rows(writer, last, PAGE_ROWS).await
+        self.0.ledger_chains.chained_rows(writer, last, PAGE_ROWS).await
     }
 
     async fn head(&self, writer: WriterId) -> Result<Option<ChainHead>, StoreError> {
-        self.0.chain_head(writer).await
+        self.0.ledger_chains.chain_head(writer).await
     }
 
     fn expected_hash(writer: WriterId, chain: &ChainHead, row: &UsageRow) -> ChainHash {
@@ -164,10 +164,10 @@ fn check_cost(row: &UsageRow, findings: &mut Findings) {
     findings.add(format!("ledger row {id}: it says {cost}, its tokens and prices say {recomputed}"));
 }
 
-async fn check_kept_replies(store: &dyn Store, findings: &mut Findings) -> Result<(), StoreError> {
+async fn check_kept_replies(store: &VerifyStore, findings: &mut Findings) -> Result<(), StoreError> {
     let mut last: Option<KeptKey> = None;
     loop {
-        let page = store.kept_keys(last.as_ref(), PAGE_ROWS).await?;
+        let page = store.stored_replies.kept_keys(last.as_ref(), PAGE_ROWS).await?;
         for KeptKey { account, request_id, billed_account, .. } in &page {
             let wrong = match billed_account {
                 Some(billed) if billed == account => continue,

@@ -6,7 +6,7 @@
 use crate::VerifyError;
 use chancery_domain::{AccountId, Amount, RequestId, UnixMillis, WINDOW};
 use chancery_metering::Limiter;
-use chancery_store::Store;
+use chancery_store::VerifyStore;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -24,13 +24,13 @@ pub struct LimitVerification {
 }
 
 pub async fn verify_limits(
-    store: &dyn Store,
+    store: &VerifyStore,
     limiter: &dyn Limiter,
     now: UnixMillis,
 ) -> Result<LimitVerification, VerifyError> {
     let billed = billed_lately(store, now).await?;
     let mut findings = Vec::new();
-    for account in store.list_accounts().await? {
+    for account in store.account_lookup.list_accounts().await? {
         let Some(billed) = billed.get(&account.id) else { continue };
         let counted = limiter.status(account.id, account.limits).await?.used;
         if counted.requests < billed.requests || counted.tokens < billed.tokens {
@@ -45,7 +45,7 @@ pub async fn verify_limits(
 
 /// What was admitted so lately that it is in its window for the rest of this check, whatever the clocks.
 async fn billed_lately(
-    store: &dyn Store,
+    store: &VerifyStore,
     now: UnixMillis,
 ) -> Result<BTreeMap<AccountId, Amount>, VerifyError> {
     let millis = |duration: Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
@@ -54,7 +54,7 @@ async fn billed_lately(
     // An id has the time at which its request came in, which is before it is admitted.
     let mut last = RequestId::first_at(UnixMillis(since.0 - millis(WINDOW)));
     loop {
-        let page = store.ledger_rows(Some(&last), PAGE_ROWS).await?;
+        let page = store.ledger_chains.ledger_rows(Some(&last), PAGE_ROWS).await?;
         let Some(end) = page.last() else { return Ok(billed) };
         last = end.request_id.clone();
         for row in page.iter().filter(|row| row.at >= since) {

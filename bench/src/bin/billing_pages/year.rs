@@ -12,7 +12,7 @@ const KEYS: u64 = 2;
 const DAYS: i32 = 365;
 
 pub struct Year {
-    store: Arc<dyn Store>,
+    store: Arc<Store>,
     pub partner: SignedIn,
     accounts: Vec<AccountId>,
     /// Its first day; the last is yesterday.
@@ -22,7 +22,7 @@ pub struct Year {
 impl Year {
     /// With this many rows in the ledger, spread over all days.
     pub async fn filled(url: &str, rows: u64) -> Self {
-        let store = chancery_store::open(&url.parse().unwrap()).await.unwrap();
+        let store = Arc::new(Store::open(&url.parse().unwrap()).await.unwrap());
         let ruth = arrive(&*store, "ruth@example.com", Role::Partner).await;
         let partner = sign_in(&*store, &ruth).await;
         let (mut accounts, mut keys) = (Vec::new(), Vec::new());

@@ -15,7 +15,7 @@ const ENTRIES: i64 = 8;
 const HOUR_MS: i64 = 3_600_000;
 
 pub struct Firm {
-    store: Arc<dyn Store>,
+    store: Arc<Store>,
     policy: Policy,
     owners: [Person; 2],
     pub partner: SignedIn,
@@ -29,7 +29,7 @@ pub struct Firm {
 
 impl Firm {
     pub async fn open(url: &str) -> Self {
-        let store = chancery_store::open(&url.parse().unwrap()).await.unwrap();
+        let store = Arc::new(Store::open(&url.parse().unwrap()).await.unwrap());
         let maya = arrive(&*store, "maya@example.com", Role::Consultant).await;
         let omar = arrive(&*store, "omar@example.com", Role::Consultant).await;
         let ruth = arrive(&*store, "ruth@example.com", Role::Partner).await;
@@ -50,7 +50,7 @@ impl Firm {
                 let permit = self.policy.decide(&asking, NewClientFor(owner)).unwrap();
                 (permit, client(number, owner, at))
             });
-            let ids = self.store.import_clients(permitted.collect(), &|_| {}).await.unwrap();
+            let ids = self.store.client_imports.import_clients(permitted.collect(), &|_| {}).await.unwrap();
             if self.clients == 0 {
                 (self.record, self.record_of_another) = (ids[0], ids[1]);
             }

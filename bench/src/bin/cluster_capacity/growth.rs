@@ -12,10 +12,7 @@ use chancery_domain::{
     AccountId, Clock, Day, Fingerprint, IdempotencyKey, KeyPrefix, Month, Nanos, OsRandomness, Randomness,
     RequestId, Role, SystemClock, UnixMillis,
 };
-use chancery_store::{
-    Claim, Health, IdempotencyKeys, KeptReply, Keys, Ledger, Months, PostgresStore, Settlement, Spending,
-    SpendingReservation, UsageBy, UsageQuery,
-};
+use chancery_store::{Claim, KeptReply, Settlement, SpendingReservation, Store, UsageBy, UsageQuery};
 use chancery_test_support::PostgresDatabase;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,8 +37,8 @@ const AN_HOUR_MS: i64 = 3_600_000;
 pub async fn measure(options: &Options) {
     let place = PostgresDatabase::create_at(&options.postgres, "bench");
     let url = place.url();
-    let store = Arc::new(PostgresStore::open(&url.parse().unwrap()).await.unwrap());
-    store.make_months_ready(SystemClock.now()).await.unwrap();
+    let store = Arc::new(Store::open(&url.parse().unwrap()).await.unwrap());
+    store.partitions.make_months_ready(SystemClock.now()).await.unwrap();
     let mut database = Postgres::connect(&url).await;
     let ruth = arrive(&*store, "ruth@example.com", Role::Partner).await;
     let mut partner = sign_in(&*store, &ruth).await;
@@ -125,7 +122,7 @@ async fn fill_ledger(database: &mut Postgres, rows: i64) {
 
 /// What a request may do in the database, each as its callers wait for it, one at a time.
 async fn steps(
-    store: &Arc<PostgresStore>,
+    store: &Arc<Store>,
     database: &mut Postgres,
     accounts: Accounts,
 ) -> Vec<(&'static str, Latencies)> {
@@ -137,7 +134,7 @@ async fn steps(
     let mut next = prefixes.iter().cycle();
     let looked_up = one_by_one(CALLS, || {
         let prefix = KeyPrefix::from_stored(next.next().unwrap().clone());
-        async move { drop(store.key_with_prefix(&prefix).await.unwrap().unwrap()) }
+        async move { drop(store.keys.key_with_prefix(&prefix).await.unwrap().unwrap()) }
     })
     .await;
     let busy = Accounts { count: BUSY_ACCOUNTS };
@@ -149,7 +146,7 @@ async fn steps(
             to: Some(month.last_day()),
             by: UsageBy::Day,
         };
-        async move { drop(store.usage(query).await.unwrap()) }
+        async move { drop(store.ledger.usage(query).await.unwrap()) }
     })
     .await;
     let set_aside = one_by_one(CALLS, || async {
@@ -163,21 +160,24 @@ async fn steps(
             expires_at: UnixMillis(now.0 + AN_HOUR_MS),
         };
         let request = reservation.request_id.clone();
-        store.reserve_spending(reservation).await.unwrap();
-        store.release_spending(&request).await.unwrap();
+        store.spending.reserve_spending(reservation).await.unwrap();
+        store.spending.release_spending(&request).await.unwrap();
     })
     .await;
     let settled = one_by_one(CALLS, || async {
-        store.settle(row(accounts.any(), SystemClock.now()).into()).await.unwrap();
+        store.ledger.settle(row(accounts.any(), SystemClock.now()).into()).await.unwrap();
     })
     .await;
     let kept = keep_replies(store, busy).await;
     let mut next = kept.iter().cycle();
-    let replayed = one_by_one(CALLS, || {
-        let (account, key) = next.next().unwrap().clone();
-        async move { drop(store.key_holder(account, &key, SystemClock.now()).await.unwrap().unwrap()) }
-    })
-    .await;
+    let replayed =
+        one_by_one(CALLS, || {
+            let (account, key) = next.next().unwrap().clone();
+            async move {
+                drop(store.idempotency.key_holder(account, &key, SystemClock.now()).await.unwrap().unwrap())
+            }
+        })
+        .await;
     vec![
         ("a key is looked up", looked_up),
         ("an account's month is summed by day", summed),
@@ -188,7 +188,7 @@ async fn steps(
 }
 
 /// Replies under keys of their callers, as finished requests leave them.
-async fn keep_replies(store: &Arc<PostgresStore>, accounts: Accounts) -> Vec<(AccountId, IdempotencyKey)> {
+async fn keep_replies(store: &Arc<Store>, accounts: Accounts) -> Vec<(AccountId, IdempotencyKey)> {
     let mut running = tokio::task::JoinSet::new();
     let turns = Arc::new(Semaphore::new(KEPT_AT_ONCE));
     for _ in 0..KEPT_REPLIES {
@@ -207,14 +207,14 @@ async fn keep_replies(store: &Arc<PostgresStore>, accounts: Accounts) -> Vec<(Ac
                 now,
                 expires_at: UnixMillis(now.0 + AN_HOUR_MS),
             };
-            store.claim_key(&claim).await.unwrap();
+            store.idempotency.claim_key(&claim).await.unwrap();
             let kept = KeptReply {
                 key: key.clone(),
                 output_text: random_text(),
                 cached_tokens: 0,
                 expires_at: claim.expires_at,
             };
-            store.settle(Settlement { row, is_reserved: false, kept: Some(kept) }).await.unwrap();
+            store.ledger.settle(Settlement { row, is_reserved: false, kept: Some(kept) }).await.unwrap();
             (account, key)
         });
     }

@@ -32,7 +32,7 @@ const CHAT: &str =
 pub async fn measure(options: &Options) {
     let place = PostgresDatabase::create_at(&options.postgres, "bench");
     let url = place.url();
-    let store = chancery_store::open(&url.parse().unwrap()).await.unwrap();
+    let store = Arc::new(Store::open(&url.parse().unwrap()).await.unwrap());
     let keys = make_keys(&*store).await;
     let engine = upstream::start().await;
     let config = tempfile::NamedTempFile::with_suffix(".toml").unwrap();
@@ -98,7 +98,7 @@ pub async fn measure(options: &Options) {
     drop(database);
 }
 
-async fn make_keys(store: &dyn Store) -> Vec<String> {
+async fn make_keys(store: &Store) -> Vec<String> {
     let limits = RateLimits { requests_per_min: u32::MAX, tokens_per_min: u32::MAX };
     let mut keys = Vec::new();
     for number in 0..ACCOUNTS {

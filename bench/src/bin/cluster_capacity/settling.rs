@@ -6,7 +6,7 @@ use crate::postgres::{Postgres, taken_since};
 use crate::watch::{Watch, crowd, us_each};
 use crate::{Options, sizes};
 use chancery_domain::{AccountId, Clock, OsRandomness, Randomness, SystemClock, UnixMillis};
-use chancery_store::{Health, Ledger, Months, PostgresStore};
+use chancery_store::Store;
 use chancery_test_support::PostgresDatabase;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,9 +24,9 @@ pub async fn measure(options: &Options) {
     let url = place.url();
     let mut stores = Vec::new();
     for _ in 0..WRITERS[WRITERS.len() - 1] {
-        stores.push(Arc::new(PostgresStore::open(&url.parse().unwrap()).await.unwrap()));
+        stores.push(Arc::new(Store::open(&url.parse().unwrap()).await.unwrap()));
     }
-    stores[0].make_months_ready(SystemClock.now()).await.unwrap();
+    stores[0].partitions.make_months_ready(SystemClock.now()).await.unwrap();
     let mut database = Postgres::connect(&url).await;
     let many = Accounts::grown_to(&mut database, MANY_ACCOUNTS).await;
     println!(
@@ -68,7 +68,7 @@ pub async fn measure(options: &Options) {
     sizes::print(&mut database, "the ledger, this month", &this_month()).await;
     let watch = Watch::start();
     let processes = database.processes().await;
-    let found = chancery_verify::verify_ledger(&*stores[0], |_| {}).await.unwrap();
+    let found = chancery_verify::verify_ledger(&stores[0].verify(), |_| {}).await.unwrap();
     let watched = watch.stop();
     let postgres = taken_since(&processes, &database.processes().await);
     assert_eq!(found.findings.told, [""; 0]);
@@ -92,15 +92,11 @@ pub fn this_month() -> String {
     format!("ledger_{}", month.to_string().replace('-', "_"))
 }
 
-fn commits(stores: &[Arc<PostgresStore>]) -> u64 {
+fn commits(stores: &[Arc<Store>]) -> u64 {
     stores.iter().map(|store| store.ledger_commits()).sum()
 }
 
-async fn settle(
-    stores: &[Arc<PostgresStore>],
-    accounts: Accounts,
-    measured: Duration,
-) -> crate::watch::Latencies {
+async fn settle(stores: &[Arc<Store>], accounts: Accounts, measured: Duration) -> crate::watch::Latencies {
     let stores: Arc<[_]> = stores.into();
     crowd(CALLERS * stores.len(), measured, move |caller| {
         let store = Arc::clone(&stores[caller % stores.len()]);
@@ -108,7 +104,7 @@ async fn settle(
         async move {
             let ago_ms = OsRandomness.next_u64() % LONGEST_REPLY_MS;
             let at = UnixMillis(SystemClock.now().0 - ago_ms.cast_signed());
-            store.settle(row(account, at).into()).await.unwrap();
+            store.ledger.settle(row(account, at).into()).await.unwrap();
         }
     })
     .await

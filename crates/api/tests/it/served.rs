@@ -4,7 +4,6 @@ use chancery_api::ApiState;
 use chancery_domain::{ApiKey, Clock, Currency, OsRandomness, Prices, RateLimits, SystemClock};
 use chancery_engine::Engine;
 use chancery_metering::{MemoryLimiter, Meter, Model, Models};
-use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{DatabaseUrl, NewAccount, NewKey, Store};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -15,7 +14,7 @@ pub const MODEL: &str = "m";
 pub struct Served {
     pub url: String,
     key: String,
-    store: Arc<dyn Store>,
+    store: Arc<Store>,
     _folder: tempfile::TempDir,
 }
 
@@ -23,7 +22,7 @@ impl Served {
     pub async fn start(engine: Arc<dyn Engine>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let database = DatabaseUrl::sqlite_file(&folder.path().join("chancery.db"));
-        let store = chancery_store::open(&database).await.unwrap();
+        let store = Arc::new(Store::open(&database).await.unwrap());
         let key = ApiKey::generate(&OsRandomness);
         let created_at = SystemClock.now();
         let limits = RateLimits { requests_per_min: 600, tokens_per_min: 600_000 };
@@ -37,7 +36,7 @@ impl Served {
         let models = Models::new([Model { name: MODEL.to_owned(), engine, prices }]);
         let clock = Arc::new(SystemClock);
         let limiter = Arc::new(MemoryLimiter::new(clock.clone()));
-        let meter = Meter::new(models, Arc::clone(&store), limiter, clock, Arc::new(OsRandomness));
+        let meter = Meter::new(models, Arc::new(store.metering()), limiter, clock, Arc::new(OsRandomness));
         let state = ApiState { meter: Arc::new(meter), currency: Currency::USD, max_body_bytes: 1 << 20 };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -79,6 +78,6 @@ impl Served {
     }
 
     pub async fn billed_requests(&self) -> usize {
-        self.store.ledger_rows(None, 100).await.unwrap().len()
+        self.store.ledger_chains.ledger_rows(None, 100).await.unwrap().len()
     }
 }

@@ -104,7 +104,7 @@ pub(crate) async fn send(
         passwords::hash(password, provider.randomness.as_ref()).await.map_err(|error| unhashed(&error))?;
     // The code is used up only now: a hash that failed cost nothing.
     let (token, code) = under_way.keys();
-    let changed = provider.store.set_proven_password(token, code, email, &hash).await;
+    let changed = provider.store.provider_accounts.set_proven_password(token, code, email, &hash).await;
     let Some(account) = changed.map_err(|error| refused(&error))? else { return Err(gone(ERRAND)) };
     tracing::info!(address = throttle::in_log(email), "a new password was set");
     let (ip, at) = (Some(peer.ip().to_canonical()), provider.clock.now());
@@ -127,7 +127,7 @@ pub(crate) async fn send(
 /// is no reason to say that it is not.
 async fn end_portal_sessions(provider: &Provider, account: &ProviderAccount, origin: &EventOrigin) {
     let identity = Identity { issuer: provider.settings.issuer.clone(), subject: account.subject.clone() };
-    if let Err(error) = provider.store.end_sessions_of_identity(&identity, origin).await {
+    if let Err(error) = provider.store.session_revoker.end_sessions_of_identity(&identity, origin).await {
         tracing::error!(%error, "a new password was set, but the portal's sessions did not end");
     }
 }

@@ -22,7 +22,7 @@ pub(crate) fn send_in_background(
 ) {
     let provider = Arc::clone(provider);
     tokio::spawn(async move {
-        let letter = match provider.store.provider_account_with_email(&email).await {
+        let letter = match provider.store.provider_accounts.provider_account_with_email(&email).await {
             Ok(account) => choose(email, account),
             Err(error) => {
                 tracing::error!(%error, "a letter was not sent: whether there is an account cannot be read");
@@ -51,7 +51,7 @@ async fn send(provider: &Provider, letter: &Letter) {
 pub(crate) fn tell_of_lockout(provider: &Arc<Provider>, email: EmailAddress) {
     let provider = Arc::clone(provider);
     tokio::spawn(async move {
-        match provider.store.provider_account_with_email(&email).await {
+        match provider.store.provider_accounts.provider_account_with_email(&email).await {
             Ok(Some(_)) => {}
             Ok(None) => return,
             Err(error) => {

@@ -77,7 +77,7 @@ pub(crate) async fn begin(
     let token = SecretToken::generate(provider.randomness.as_ref());
     let (code, mailed) = draw_code(provider, &token, 1);
     let proof = MailboxProof { purpose, email: email.clone(), return_to, code: mailed };
-    provider.store.begin_proof(token.hash(), proof).await.map_err(|error| refused(&error))?;
+    provider.store.proofs.begin_proof(token.hash(), proof).await.map_err(|error| refused(&error))?;
     send(provider, errand, email, code);
     let cookie = errand.cookie().set(token.reveal(), Some(CODE_LASTS * CODES_PER_PROOF));
     cookie.ok_or_else(|| ErrorPage::internal("a proof's token does not fit a header"))
@@ -123,8 +123,12 @@ pub(crate) async fn under_way(
 ) -> Result<Option<UnderWay>, ErrorPage> {
     let SentCookie::One(value) = sent_cookie(headers, errand.cookie().name) else { return Ok(None) };
     let Some(token) = SecretToken::parse(value) else { return Ok(None) };
-    let found =
-        provider.store.proof(token.hash(), provider.clock.now()).await.map_err(|error| refused(&error))?;
+    let found = provider
+        .store
+        .proofs
+        .proof(token.hash(), provider.clock.now())
+        .await
+        .map_err(|error| refused(&error))?;
     let found = found.filter(|proof| errand.is_of(&proof.purpose));
     Ok(found.map(|proof| UnderWay { token, proof, errand }))
 }
@@ -180,7 +184,7 @@ impl UnderWay {
             return Ok(CodeTry::Wrong { left: turn.left });
         }
         let (token, code) = self.keys();
-        provider.store.take_proof(token, code).await.map_err(|error| refused(&error))?;
+        provider.store.proofs.take_proof(token, code).await.map_err(|error| refused(&error))?;
         // Where only the proof's own tries are used up, there is nothing to wait for.
         match throttle::check(provider, &ThrottleKey::codes(email, place.0)).await {
             Ok(()) => Err(gone(self.errand)),
@@ -210,7 +214,7 @@ impl UnderWay {
         let email = &self.proof.email;
         ask_for_letter(provider, place, email).await?;
         let (code, mailed) = draw_code(provider, &self.token, sent.saturating_add(1));
-        let replaced = provider.store.replace_proof_code(self.token.hash(), mailed).await;
+        let replaced = provider.store.proofs.replace_proof_code(self.token.hash(), mailed).await;
         // Not replaced: another request of this browser was quicker, and its letter is on its way.
         if replaced.map_err(|error| refused(&error))? {
             send(provider, self.errand, email.clone(), code);

@@ -112,7 +112,12 @@ async fn check_password(
     password: &str,
 ) -> Result<Option<ProviderAccount>, ErrorPage> {
     let turn = throttle::take_turn(provider, &ThrottleKey::password(email, place.0)).await?;
-    let account = provider.store.provider_account_with_email(email).await.map_err(|error| refused(&error))?;
+    let account = provider
+        .store
+        .provider_accounts
+        .provider_account_with_email(email)
+        .await
+        .map_err(|error| refused(&error))?;
     let kept = account.as_ref().map(|account| &account.password_hash);
     if !passwords::is_right(password, kept).await.map_err(|error| unhashed(&error))? {
         turn.was_wrong(provider, place);

@@ -83,7 +83,7 @@ pub(crate) async fn send(
         at: provider.clock.now(),
     };
     let (token, code) = under_way.keys();
-    let account = match provider.store.create_proven_account(token, code, new).await {
+    let account = match provider.store.provider_accounts.create_proven_account(token, code, new).await {
         Ok(Some(account)) => account,
         Ok(None) => return Err(gone(ERRAND)),
         // Signed up twice at once; the mailbox is proved, so this may be told.

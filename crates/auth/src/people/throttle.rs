@@ -126,7 +126,7 @@ pub(crate) async fn take_turn<'a>(
     let now = provider.clock.now();
     let mut turn = Turn { left: u32::MAX, last_of: Vec::new() };
     for (number, key) in all.iter().enumerate() {
-        let counted = provider.store.count_throttle(*key, now).await;
+        let counted = provider.store.throttles.count_throttle(*key, now).await;
         match counted.map_err(|error| refused(&error))? {
             ThrottleDecision::Allowed(counted) => {
                 let left = key.throttle().left(counted);
@@ -165,7 +165,8 @@ pub(crate) async fn check(provider: &Provider, all: &[ThrottleKey<'_>]) -> Resul
     let now = provider.clock.now();
     let mut longest: Option<(ThrottleKey<'_>, ThrottleCount)> = None;
     for key in all {
-        let counted = provider.store.throttle_count(*key, now).await.map_err(|error| refused(&error))?;
+        let counted =
+            provider.store.throttles.throttle_count(*key, now).await.map_err(|error| refused(&error))?;
         let over = counted.filter(|counted| key.throttle().left(*counted) == 0);
         if let Some(over) = over
             && longest.is_none_or(|(_, longest)| longest.expires_at < over.expires_at)
@@ -180,11 +181,11 @@ pub(crate) async fn check(provider: &Provider, all: &[ThrottleKey<'_>]) -> Resul
 }
 
 pub(crate) async fn refund(provider: &Provider, key: ThrottleKey<'_>) -> Result<(), ErrorPage> {
-    provider.store.refund_throttle(key).await.map_err(|error| refused(&error))
+    provider.store.throttles.refund_throttle(key).await.map_err(|error| refused(&error))
 }
 
 pub(crate) async fn reset(provider: &Provider, key: ThrottleKey<'_>) -> Result<(), ErrorPage> {
-    provider.store.reset_throttle(key).await.map_err(|error| refused(&error))
+    provider.store.throttles.reset_throttle(key).await.map_err(|error| refused(&error))
 }
 
 /// Waiting as long as it says is enough: trying meanwhile does not lengthen it.

@@ -164,7 +164,7 @@ async fn needs_consent(
     if request.prompt.consent {
         return Ok(true);
     }
-    let allowed = provider.store.consents(&signed_in.account.subject, &request.client_id).await;
+    let allowed = provider.store.grants.consents(&signed_in.account.subject, &request.client_id).await;
     Ok(!request.scope.is_within(&allowed.map_err(|error| refused(&error))?))
 }
 
@@ -191,6 +191,6 @@ pub(super) async fn give_code(
     };
     let forgotten_at = after(expires_at, ACCESS_TOKEN_LIFE);
     let new = NewCode { code: code.hash(), grant, expires_at, forgotten_at };
-    provider.store.issue_code(new).await.map_err(|error| refused(&error))?;
+    provider.store.grants.issue_code(new).await.map_err(|error| refused(&error))?;
     Ok(request.return_address.answer(&provider.settings.issuer, &[("code", code.reveal())]))
 }

@@ -51,7 +51,7 @@ pub(super) async fn ask(
         request: request.to_query(),
         expires_at: after(provider.clock.now(), CONSENT_PAGE_LIFE),
     };
-    provider.store.ask_for_consent(token.hash(), question).await.map_err(|error| refused(&error))?;
+    provider.store.grants.ask_for_consent(token.hash(), question).await.map_err(|error| refused(&error))?;
     let mut as_another = request.clone();
     as_another.prompt.login = true;
     as_another.detour = None;
@@ -87,7 +87,7 @@ pub(crate) async fn answer(
     else {
         return Err(stale());
     };
-    let question = provider.store.take_consent_question(token.hash(), provider.clock.now()).await;
+    let question = provider.store.grants.take_consent_question(token.hash(), provider.clock.now()).await;
     let Some(question) = question.map_err(|error| refused(&error))? else {
         return asked_again(&provider, field("request")?, is_allowed);
     };
@@ -101,7 +101,7 @@ pub(crate) async fn answer(
     };
     if !is_allowed {
         // Whoever says no means it, whatever they said before.
-        let forgotten = provider.store.forget_consents(&question.subject, &request.client_id).await;
+        let forgotten = provider.store.grants.forget_consents(&question.subject, &request.client_id).await;
         forgotten.map_err(|error| refused(&error))?;
         return Ok(refusal(&provider, &request));
     }
@@ -111,7 +111,7 @@ pub(crate) async fn answer(
         scope: request.scope.as_str().to_owned(),
         at: provider.clock.now(),
     };
-    provider.store.remember_consent(consent).await.map_err(|error| refused(&error))?;
+    provider.store.grants.remember_consent(consent).await.map_err(|error| refused(&error))?;
     give_code(&provider, &request, &signed_in).await
 }
 

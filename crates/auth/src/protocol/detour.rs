@@ -47,7 +47,7 @@ pub(super) async fn use_up(
     now: UnixMillis,
 ) -> Result<bool, ErrorPage> {
     let mark = request.detour.as_deref().unwrap_or_default();
-    let used = provider.store.count_throttle(ThrottleKey::SignInDetour(mark), now).await;
+    let used = provider.store.throttles.count_throttle(ThrottleKey::SignInDetour(mark), now).await;
     Ok(matches!(used.map_err(|error| refused(&error))?, ThrottleDecision::Allowed(_)))
 }
 
@@ -59,7 +59,7 @@ async fn mac(
 ) -> Result<Hmac<Sha256>, ErrorPage> {
     let secret = provider.detour_secret.get_or_try_init(|| async {
         let drawn = SecretToken::generate(provider.randomness.as_ref());
-        provider.store.shared_secret(SECRET_NAME, &drawn).await
+        provider.store.secrets.shared_secret(SECRET_NAME, &drawn).await
     });
     let secret = secret.await.map_err(|error| refused(&error))?;
     let mac = Hmac::<Sha256>::new_from_slice(secret.reveal().as_bytes());

@@ -12,7 +12,7 @@ use super::limits::{CLOCK_SKEW, ID_TOKEN_LIFE, KEY_KNOWN_AHEAD, KEY_SIGNS_FOR};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chancery_domain::{Randomness, UnixMillis};
-use chancery_store::{SigningKey, Store, StoreError};
+use chancery_store::{ProviderStore, SigningKey, StoreError};
 use p256::ecdsa::signature::{Signer, Verifier};
 use p256::ecdsa::{Signature, SigningKey as EcdsaKey, VerifyingKey};
 use p256::pkcs8::{DecodePrivateKey, EncodePrivateKey};
@@ -50,18 +50,18 @@ pub(crate) struct SigningNow {
 
 /// Reads the keys, and makes the one that is due.
 pub(crate) async fn key_ring(
-    store: &dyn Store,
+    store: &ProviderStore,
     randomness: &dyn Randomness,
     now: UnixMillis,
 ) -> Result<KeyRing, KeyError> {
     for _ in 0..MAX_TRIES {
-        let kept = store.signing_keys().await?;
+        let kept = store.signing_keys.signing_keys().await?;
         let generation = kept.iter().map(|key| key.generation).max().unwrap_or(0) + 1;
         let ring = KeyRing::of(kept, now);
         let Some(signs_from) = ring.due() else { return Ok(ring) };
         let key = make(randomness, KeyTimes { generation, signs_from })?;
         let (generation, key_id) = (key.generation, key.key_id.clone());
-        if store.add_signing_key(key).await? {
+        if store.signing_keys.add_signing_key(key).await? {
             tracing::info!(generation, key_id, "made a signing key");
         }
     }

@@ -120,7 +120,7 @@ async fn redeem(
         now,
     };
     let by = presented.client_id.clone();
-    match provider.store.redeem_code(presented).await? {
+    match provider.store.grants.redeem_code(presented).await? {
         Redeemed::Yes(grant) => match account_of(provider, &grant).await? {
             Some(account) => Ok((grant, account)),
             None => Err(TokenError::invalid_grant()),
@@ -151,7 +151,7 @@ pub(super) async fn account_of(
     provider: &Provider,
     grant: &Grant,
 ) -> Result<Option<ProviderAccount>, StoreError> {
-    let account = provider.store.provider_account(&grant.subject).await?;
+    let account = provider.store.provider_accounts.provider_account(&grant.subject).await?;
     Ok(account.filter(|account| account.password_version == grant.password_version))
 }
 

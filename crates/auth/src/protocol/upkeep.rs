@@ -11,7 +11,7 @@ pub async fn protocol_upkeep(provider: &Provider) -> Result<(), StoreError> {
     if let Err(error) = key_ring(provider.store.as_ref(), provider.randomness.as_ref(), now).await {
         tracing::error!(%error, "looking after the signing keys");
     }
-    provider.store.forget_old_signing_keys(now).await?;
-    while provider.store.forget_old_grants(now, FORGET_AT_ONCE).await? >= u64::from(FORGET_AT_ONCE) {}
+    provider.store.signing_keys.forget_old_signing_keys(now).await?;
+    while provider.store.grants.forget_old_grants(now, FORGET_AT_ONCE).await? >= u64::from(FORGET_AT_ONCE) {}
     Ok(())
 }

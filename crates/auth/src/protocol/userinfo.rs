@@ -29,7 +29,7 @@ enum BearerError {
 
 async fn answer(provider: &Provider, headers: &HeaderMap) -> Result<Map<String, Value>, BearerError> {
     let token = bearer(headers)?;
-    let grant = provider.store.access(token.hash(), provider.clock.now()).await;
+    let grant = provider.store.grants.access(token.hash(), provider.clock.now()).await;
     let grant = grant.map_err(BearerError::Unavailable)?.ok_or(BearerError::Invalid)?;
     let account = account_of(provider, &grant).await.map_err(BearerError::Unavailable)?;
     let account = account.ok_or(BearerError::Invalid)?;

@@ -8,13 +8,14 @@ use anyhow::bail;
 use chancery_domain::{Account, AccountId, AccountState, Clock, Currency, RateLimits, SystemClock, grouped};
 use chancery_policy::{ManageAccounts, TheFirm};
 use chancery_store::{
-    AccountDeed, AccountSubject, BillingChange, BillingContact, LimitsChange, NewAccount, Store,
+    AccountDeed, AccountSubject, AdminStore, BillingChange, BillingContact, LimitsChange, NewAccount,
 };
 use std::collections::HashMap;
 
 pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
     let missing = if matches!(command, Command::Create { .. }) { Missing::Make } else { Missing::Refuse };
     let (config, store) = open(place, missing).await?;
+    let admin = store.admin();
     match command {
         Command::Create { name, limits } => {
             let limits = RateLimits {
@@ -22,11 +23,12 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
                 tokens_per_min: limits.tpm.unwrap_or(config.default_limits.tokens_per_min),
             };
             let new = NewAccount { name, limits, created_at: SystemClock.now() };
-            let account = change_account(store.as_ref(), AccountDeed::Make(new)).await?.0;
+            let account = change_account(&admin, AccountDeed::Make(new)).await?.0;
             say!("account {} made: {}", account.name, in_words(&account, config.billing.currency));
         }
         Command::List { json } => {
-            let (accounts, billing) = (store.list_accounts().await?, store.billing_contacts().await?);
+            let (accounts, billing) =
+                (admin.account_lookup.list_accounts().await?, admin.account_lookup.billing_contacts().await?);
             print_list(&accounts, billing, config.billing.currency, json)?;
         }
         Command::Limits { name, limits, spend_per_month } => {
@@ -35,14 +37,14 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
                 tokens_per_min: limits.tpm,
                 spend_per_month: spend_per_month.unwrap_or_default(),
             };
-            let account = store.account_named(&name).await?.id;
-            let account = change_account(store.as_ref(), AccountDeed::SetLimits { account, change }).await?.0;
+            let account = admin.account_lookup.account_named(&name).await?.id;
+            let account = change_account(&admin, AccountDeed::SetLimits { account, change }).await?.0;
             say!("account {}: {}", account.name, in_words(&account, config.billing.currency));
         }
         Command::Billing { name, address, email } => {
-            let account = store.account_named(&name).await?.id;
+            let account = admin.account_lookup.account_named(&name).await?.id;
             let deed = AccountDeed::SetBilling { account, change: BillingChange { address, email } };
-            match change_account(store.as_ref(), deed).await? {
+            match change_account(&admin, deed).await? {
                 (account, true) => {
                     say!("account {}: invoices that are issued from now on go there", account.name);
                 }
@@ -50,8 +52,8 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
             }
         }
         Command::Close { name } => {
-            let account = store.account_named(&name).await?.id;
-            let account = change_account(store.as_ref(), AccountDeed::Close(account)).await?.0;
+            let account = admin.account_lookup.account_named(&name).await?.id;
+            let account = change_account(&admin, AccountDeed::Close(account)).await?.0;
             say!("account {} is closed; its keys stop generating within one second", account.name);
         }
     }
@@ -60,9 +62,9 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
 }
 
 /// As the portal does it, with its line in the account's history: the account as it is now, and whether anything was changed.
-pub async fn change_account(store: &dyn Store, change: AccountDeed) -> anyhow::Result<(Account, bool)> {
+pub async fn change_account(store: &AdminStore, change: AccountDeed) -> anyhow::Result<(Account, bool)> {
     let permit = Operator::new()?.ask::<ManageAccounts>(store, TheFirm).await?;
-    let done = store.do_with_account(permit, change).await?;
+    let done = store.accounts.do_with_account(permit, change).await?;
     match done.subject {
         AccountSubject::Account(account) => Ok((account, done.event.is_some())),
         AccountSubject::Key(key) => bail!("what was asked for was done to the key {}", key.prefix),

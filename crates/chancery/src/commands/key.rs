@@ -7,7 +7,7 @@ use crate::output::{print_json, print_table, say};
 use anyhow::{Context, bail};
 use chancery_domain::{AccountState, ApiKey, Clock, KeyPrefix, KeyState, OsRandomness, SystemClock};
 use chancery_policy::{ManageAccounts, TheFirm};
-use chancery_store::{AccountDeed, KeyOwner, NewKey, Store, StoreError};
+use chancery_store::{AccountDeed, AdminStore, KeyOwner, NewKey, StoreError};
 use std::io::Write;
 
 /// Fewer typed characters would name a key by accident.
@@ -16,16 +16,17 @@ const MIN_TYPED_CHARS: usize = 5;
 pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
     let missing = if matches!(command, Command::Create { .. }) { Missing::Make } else { Missing::Refuse };
     let (_, store) = open(place, missing).await?;
+    let admin = store.admin();
     match command {
         Command::Create { account, label } => {
             let account = match account {
-                Some(name) => Some(store.account_named(&name).await?.id),
+                Some(name) => Some(admin.account_lookup.account_named(&name).await?.id),
                 None => None,
             };
-            let key = create_key(store.as_ref(), account, label).await?;
+            let key = create_key(&admin, account, label).await?;
             if let Err(error) = writeln!(std::io::stdout(), "{}", key.reveal()) {
                 // A key that nobody has seen must not stay valid.
-                do_it(store.as_ref(), AccountDeed::RevokeKey(key.prefix())).await?;
+                do_it(&admin, AccountDeed::RevokeKey(key.prefix())).await?;
                 return Err(error).context("the key could not be printed, so it is revoked again");
             }
             if account.is_none() {
@@ -36,16 +37,16 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
             }
         }
         Command::Attach { prefix, account } => {
-            let key = find(store.as_ref(), &prefix).await?.key;
-            let account = store.account_named(&account).await?;
+            let key = find(&admin, &prefix).await?.key;
+            let account = admin.account_lookup.account_named(&account).await?;
             let deed = AccountDeed::AttachKey { key: key.prefix.clone(), account: account.id };
-            do_it(store.as_ref(), deed).await?;
+            do_it(&admin, deed).await?;
             say!("key {} bills {}", key.prefix, account.name);
         }
-        Command::List { json } => print_list(&store.list_keys().await?, json)?,
+        Command::List { json } => print_list(&admin.account_lookup.list_keys().await?, json)?,
         Command::Revoke { prefix } => {
-            let key = find(store.as_ref(), &prefix).await?.key;
-            do_it(store.as_ref(), AccountDeed::RevokeKey(key.prefix.clone())).await?;
+            let key = find(&admin, &prefix).await?.key;
+            do_it(&admin, AccountDeed::RevokeKey(key.prefix.clone())).await?;
             say!("key {} is revoked; it stops working within one second", key.prefix);
         }
     }
@@ -54,15 +55,15 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
 }
 
 /// As the portal does it, with its line in the account's history.
-async fn do_it(store: &dyn Store, deed: AccountDeed) -> anyhow::Result<()> {
+async fn do_it(store: &AdminStore, deed: AccountDeed) -> anyhow::Result<()> {
     let permit = Operator::new()?.ask::<ManageAccounts>(store, TheFirm).await?;
-    store.do_with_account(permit, deed).await?;
+    store.accounts.do_with_account(permit, deed).await?;
     Ok(())
 }
 
 /// Two keys with the same public part are unlikely, not impossible; then another is drawn.
 pub async fn create_key(
-    store: &dyn Store,
+    store: &AdminStore,
     account: Option<chancery_domain::AccountId>,
     label: String,
 ) -> anyhow::Result<ApiKey> {
@@ -77,7 +78,7 @@ pub async fn create_key(
             created_at: SystemClock.now(),
         };
         let permit = operator.ask::<ManageAccounts>(store, TheFirm).await?;
-        match store.do_with_account(permit, AccountDeed::MakeKey(new)).await {
+        match store.accounts.do_with_account(permit, AccountDeed::MakeKey(new)).await {
             Ok(_) => return Ok(key),
             Err(StoreError::KeyPrefixTaken(_)) => {}
             Err(error) => return Err(error.into()),
@@ -85,8 +86,8 @@ pub async fn create_key(
     }
 }
 
-async fn find(store: &dyn Store, typed: &str) -> anyhow::Result<KeyOwner> {
-    let mut keys = store.list_keys().await?;
+async fn find(store: &AdminStore, typed: &str) -> anyhow::Result<KeyOwner> {
+    let mut keys = store.account_lookup.list_keys().await?;
     let prefixes: Vec<&KeyPrefix> = keys.iter().map(|owner| &owner.key.prefix).collect();
     let place = meant(&prefixes, typed)?;
     let found = keys.swap_remove(place);

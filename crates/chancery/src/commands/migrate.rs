@@ -6,7 +6,7 @@ use crate::cli::{Cli, Migrate, UrlText};
 use crate::output::{print_json, print_table, row_progress, say};
 use anyhow::{Context, bail};
 use chancery_domain::{Clock, SystemClock, grouped};
-use chancery_store::{DatabaseUrl, MoveSource, MoveStep, MoveTarget, MovedTable, StoreError};
+use chancery_store::{DatabaseUrl, MoveSource, MoveStep, MoveTarget, MovedTable, Store, StoreError};
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 use indicatif::ProgressBar;
@@ -47,7 +47,7 @@ pub async fn run(options: &Migrate) -> anyhow::Result<ExitCode> {
     let mut target = MoveTarget::open(&to).await.map_err(|error| about_target(error, &to))?;
 
     tell(format_args!("checking {from}"));
-    let before = recompute(source.store()).await.context("the source could not be verified")?;
+    let before = recompute(&source.store().verify()).await.context("the source could not be verified")?;
     if let Some(finding) = before.findings().next() {
         bail!(
             "{from} does not agree with itself, so it is not moved and nothing was written: {finding}; `chancery verify` names everything that differs"
@@ -132,8 +132,8 @@ fn about_target(error: StoreError, to: &DatabaseUrl) -> anyhow::Error {
 
 /// The way a server comes to it.
 async fn verify_target(to: &DatabaseUrl) -> anyhow::Result<Recomputed> {
-    let store = chancery_store::open_existing(to).await?;
-    let recomputed = recompute(store.as_ref()).await;
+    let store = Store::open_existing(to).await?;
+    let recomputed = recompute(&store.verify()).await;
     store.close().await;
     recomputed
 }

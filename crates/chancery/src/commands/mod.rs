@@ -23,7 +23,6 @@ use crate::serve;
 use anyhow::Context;
 use chancery_store::Store;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let place = cli.place;
@@ -60,14 +59,14 @@ enum Missing {
 }
 
 /// The configuration and the store, for commands that work on data.
-async fn open(place: &Place, missing: Missing) -> anyhow::Result<(Config, Arc<dyn Store>)> {
+async fn open(place: &Place, missing: Missing) -> anyhow::Result<(Config, Store)> {
     let config = Loaded::read(place.config.as_deref(), place.data.as_deref())?.config;
     let store = match missing {
         Missing::Make => {
             DataFolder::open(&config.data)?;
-            chancery_store::open(&config.database_url).await?
+            Store::open(&config.database_url).await?
         }
-        Missing::Refuse => chancery_store::open_existing(&config.database_url).await?,
+        Missing::Refuse => Store::open_existing(&config.database_url).await?,
     };
     Ok((config, store))
 }

@@ -32,12 +32,15 @@ pub async fn run(place: &Place, options: Usage) -> anyhow::Result<()> {
         bail!("--from {from} is after --to {to}");
     }
     let (config, store) = open(place, Missing::Refuse).await?;
+    let admin = store.admin();
     let account = match &options.account {
-        Some(name) => Some(store.account_named(name).await?.id),
+        Some(name) => Some(admin.account_lookup.account_named(name).await?.id),
         None => None,
     };
-    let sums =
-        store.usage(UsageQuery { account, from: options.from, to: options.to, by: options.by }).await?;
+    let sums = admin
+        .ledger
+        .usage(UsageQuery { account, from: options.from, to: options.to, by: options.by })
+        .await?;
     store.close().await;
     let UsageTotals { requests, input_tokens, output_tokens, cost } = UsageTotals::of(&sums)?;
     let total = Row {

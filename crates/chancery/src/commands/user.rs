@@ -7,46 +7,49 @@ use crate::operator::Operator;
 use crate::output::{print_json, print_table, say};
 use chancery_domain::{Person, Role, UnixMillis};
 use chancery_policy::TheFirm;
-use chancery_store::{RemovedPerson, Store};
+use chancery_store::{AdminStore, RemovedPerson};
 
 pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
     let (config, store) = open(place, Missing::Refuse).await?;
+    let admin = store.admin();
     match command {
         Command::List { json } => {
-            let (people, removed) = (store.list_people().await?, store.list_removed_people().await?);
+            let (people, removed) =
+                (admin.people.list_people().await?, admin.people.list_removed_people().await?);
             print_list(&people, &removed, json)?;
         }
         Command::Role { who, role } => {
-            let person = find(&*store, &who).await?;
+            let person = find(&admin, &who).await?;
             if role == Role::Consultant && config.portal.partners.contains(&person.email) {
                 anyhow::bail!(
                     "{} is listed in portal.partners; take the address out there first, or the next sign-in makes a partner again",
                     person.email
                 );
             }
-            let permit = Operator::new()?.ask(&*store, TheFirm).await?;
-            let person = store.set_role(permit, person.id, role).await?;
+            let permit = Operator::new()?.ask(&admin, TheFirm).await?;
+            let person = admin.people.set_role(permit, person.id, role).await?;
             say!("{} is a {} from the next request on", person.email, person.role);
         }
         Command::SignOut { who } => {
-            let person = find(&*store, &who).await?;
-            let at_provider = store.end_provider_sessions_of(&person.identity.subject).await?;
-            let permit = Operator::new()?.ask(&*store, TheFirm).await?;
-            match store.sign_out_person(permit, person.id).await? {
+            let person = find(&admin, &who).await?;
+            let at_provider =
+                admin.session_revoker.end_provider_sessions_of(&person.identity.subject).await?;
+            let permit = Operator::new()?.ask(&admin, TheFirm).await?;
+            match admin.people.sign_out_person(permit, person.id).await? {
                 0 if at_provider == 0 => say!("{} was not signed in", person.email),
                 1 => say!("{} is signed out: 1 session ended", person.email),
                 ended => say!("{} is signed out: {ended} sessions ended", person.email),
             }
         }
         Command::Remove { who } => {
-            let person = find(&*store, &who).await?;
-            let permit = Operator::new()?.ask(&*store, TheFirm).await?;
-            store.remove_person(permit, person.id).await?;
-            store.end_provider_sessions_of(&person.identity.subject).await?;
+            let person = find(&admin, &who).await?;
+            let permit = Operator::new()?.ask(&admin, TheFirm).await?;
+            admin.people.remove_person(permit, person.id).await?;
+            admin.session_revoker.end_provider_sessions_of(&person.identity.subject).await?;
             say!("{} is removed: every session has ended, and signing in is refused", person.email);
         }
         Command::Restore { who } => {
-            let removed = store.list_removed_people().await?;
+            let removed = admin.people.list_removed_people().await?;
             let with_address: Vec<Person> = removed
                 .into_iter()
                 .map(|removed| removed.person)
@@ -59,8 +62,8 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
                 );
             }
             let person = one_of(&with_address, &who)?;
-            let permit = Operator::new()?.ask(&*store, TheFirm).await?;
-            let person = store.restore_person(permit, person.id).await?;
+            let permit = Operator::new()?.ask(&admin, TheFirm).await?;
+            let person = admin.people.restore_person(permit, person.id).await?;
             say!("{} may sign in again, as a {}", person.email, person.role);
         }
     }
@@ -69,9 +72,9 @@ pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
 }
 
 /// The one person with that address.
-pub async fn find(store: &dyn Store, who: &Who) -> anyhow::Result<Person> {
+pub async fn find(store: &AdminStore, who: &Who) -> anyhow::Result<Person> {
     let email = &who.email;
-    let has_address = store.people_with_email(email).await?;
+    let has_address = store.people.people_with_email(email).await?;
     if has_address.is_empty() {
         anyhow::bail!(
             "nobody with the address {email} has signed in, or they were removed; `chancery user list` shows who has"

@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::output::{counting_progress, print_json, say};
 use chancery_domain::{ChainHead, Clock, SystemClock, WriterId, grouped};
 use chancery_metering::{LimitStoreUrl, open_limiter};
-use chancery_store::Store;
+use chancery_store::VerifyStore;
 use chancery_verify::{
     AuditVerification, Findings, InvoiceVerification, LedgerVerification, LimitVerification, verify_audit,
     verify_invoices, verify_ledger, verify_limits,
@@ -49,8 +49,9 @@ struct Chain {
 
 pub async fn run(place: &Place, options: &Verify) -> anyhow::Result<ExitCode> {
     let (config, store) = open(place, Missing::Refuse).await?;
-    let recomputed = recompute(store.as_ref()).await?;
-    let limits = check_limits(&config, store.as_ref()).await;
+    let verified = store.verify();
+    let recomputed = recompute(&verified).await?;
+    let limits = check_limits(&config, &verified).await;
     store.close().await;
     let more_findings = recomputed.more_findings();
     let limit_findings = limits.iter().flat_map(|limits| &limits.findings);
@@ -129,7 +130,7 @@ impl Recomputed {
 }
 
 /// Everything but the limits per minute, which are not in the database.
-pub async fn recompute(store: &dyn Store) -> anyhow::Result<Recomputed> {
+pub async fn recompute(store: &VerifyStore) -> anyhow::Result<Recomputed> {
     let progress = counting_progress("ledger rows checked:");
     let ledger = verify_ledger(store, |rows| progress.set_position(rows)).await?;
     progress.finish_and_clear();
@@ -148,7 +149,7 @@ fn chain((writer, end): (WriterId, ChainHead)) -> Chain {
 
 /// None where the limits are in the memory of a server, which no other process can ask. A store that cannot be asked is a
 /// finding: the ledger is verified all the same.
-async fn check_limits(config: &Config, store: &dyn Store) -> Option<LimitVerification> {
+async fn check_limits(config: &Config, store: &VerifyStore) -> Option<LimitVerification> {
     if matches!(config.limit_store, LimitStoreUrl::Memory) {
         return None;
     }

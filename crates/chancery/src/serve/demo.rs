@@ -14,7 +14,7 @@ use chancery_domain::{
     SecretToken, SystemClock,
 };
 use chancery_metering::{Authenticator, MeterError};
-use chancery_store::{AccountDeed, Arrival, NewAccount, Store, StoreError};
+use chancery_store::{AccountDeed, AdminStore, Arrival, NewAccount, Store, StoreError};
 use serde_json::json;
 use std::fmt;
 use std::sync::Arc;
@@ -102,7 +102,7 @@ pub async fn prepare(
     };
     let api_key = match api_key {
         Some(key) => key,
-        None => make_firm(data, store.as_ref()).await?,
+        None => make_firm(data, &store.admin()).await?,
     };
     let earlier_users = earlier.map_or(Vec::new(), |earlier| earlier.users);
     let users = match config.auth.is_enabled {
@@ -145,8 +145,8 @@ fn earlier(data: &DataFolder) -> anyhow::Result<Option<Earlier>> {
     }
 }
 
-async fn still_valid(api_key: &str, store: &Arc<dyn Store>) -> anyhow::Result<Option<String>> {
-    let authenticator = Authenticator::new(Arc::clone(store), Arc::new(SystemClock));
+async fn still_valid(api_key: &str, store: &Store) -> anyhow::Result<Option<String>> {
+    let authenticator = Authenticator::new(Arc::new(store.metering()), Arc::new(SystemClock));
     match authenticator.authenticate(Some(api_key)).await {
         Ok(_) => Ok(Some(api_key.to_owned())),
         Err(MeterError::InvalidKey | MeterError::NoBillingAccount) => Ok(None),
@@ -154,9 +154,9 @@ async fn still_valid(api_key: &str, store: &Arc<dyn Store>) -> anyhow::Result<Op
     }
 }
 
-async fn make_firm(data: &DataFolder, store: &dyn Store) -> anyhow::Result<String> {
+async fn make_firm(data: &DataFolder, store: &AdminStore) -> anyhow::Result<String> {
     let name: AccountName = ACCOUNT.parse()?;
-    let mut accounts = store.list_accounts().await?;
+    let mut accounts = store.account_lookup.list_accounts().await?;
     // The server's own is in every folder that was served from.
     accounts.retain(|account| account.name.as_str() != drafting::ACCOUNT);
     let account = match accounts.as_slice() {
@@ -192,20 +192,20 @@ fn users(domain: &CompanyDomain, earlier: &[User], ground: &Ground) -> anyhow::R
 async fn welcome(user: &User, ground: &Ground, issuer: &str) -> anyhow::Result<Option<PersonId>> {
     let store = ground.store.as_ref();
     let (email, role): (EmailAddress, Role) = (user.email.parse()?, user.role.parse()?);
-    let account = match store.provider_account_with_email(&email).await? {
+    let account = match store.provider_accounts.provider_account_with_email(&email).await? {
         Some(account) => account,
         None => {
             let (randomness, clock) = (ground.randomness.as_ref(), ground.clock.as_ref());
-            add_account(store, randomness, clock, &email, &user.password).await?
+            add_account(&store.provider(), randomness, clock, &email, &user.password).await?
         }
     };
     let identity = Identity { issuer: issuer.to_owned(), subject: account.subject };
-    let known = store.people_with_email(&email).await?;
+    let known = store.people.people_with_email(&email).await?;
     if let Some(person) = known.iter().find(|person| person.identity == identity) {
         return Ok(Some(person.id));
     }
     let origin = EventOrigin::local(ground.clock.now(), ground.randomness.as_ref());
-    match store.arrive(Arrival { identity, email, role, origin }).await {
+    match store.people.arrive(Arrival { identity, email, role, origin }).await {
         Ok(person) => Ok(Some(person.id)),
         Err(StoreError::PersonRemoved(_)) => Ok(None),
         Err(error) => Err(error.into()),

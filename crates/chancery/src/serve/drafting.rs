@@ -15,7 +15,7 @@ use chancery_domain::{
 use chancery_policy::{ManageAccounts, TheFirm};
 pub use chancery_portal::DRAFTING_ACCOUNT as ACCOUNT;
 use chancery_portal::DraftingSettings;
-use chancery_store::{AccountDeed, NewAccount, NewKey, Store, StoreError};
+use chancery_store::{AccountDeed, AdminStore, NewAccount, NewKey, StoreError};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 const KEY_LABEL: &str = "the portal's drafts of letters";
@@ -30,7 +30,7 @@ const LIMITS: RateLimits = RateLimits { requests_per_min: 120, tokens_per_min: 1
 pub async fn settings(
     config: &Config,
     api: Option<SocketAddr>,
-    store: &dyn Store,
+    store: &AdminStore,
     clock: &dyn Clock,
     randomness: &dyn Randomness,
 ) -> anyhow::Result<Option<DraftingSettings>> {
@@ -71,13 +71,13 @@ fn own_url(address: SocketAddr) -> String {
 
 /// The first of the portal's own keys that was not revoked, made if it is new. None where its account is closed.
 async fn own_key(
-    store: &dyn Store,
+    store: &AdminStore,
     clock: &dyn Clock,
     randomness: &dyn Randomness,
 ) -> anyhow::Result<Option<ApiKey>> {
     for number in 1..=MAX_KEYS {
         let name = if number == 1 { SECRET.to_owned() } else { format!("{SECRET}-{number}") };
-        let secret = store.shared_secret(&name, &SecretToken::generate(randomness)).await?;
+        let secret = store.secrets.shared_secret(&name, &SecretToken::generate(randomness)).await?;
         let key = ApiKey::of_secret(&secret);
         match state(store, &key).await? {
             Some(KeyState::Active) => return Ok(Some(key)),
@@ -93,7 +93,7 @@ async fn own_key(
             created_at: clock.now(),
         };
         let permit = Operator::new()?.ask::<ManageAccounts>(store, TheFirm).await?;
-        match store.do_with_account(permit, AccountDeed::MakeKey(new)).await {
+        match store.accounts.do_with_account(permit, AccountDeed::MakeKey(new)).await {
             // Another node was as quick, or a stranger's key has the same public part; then the next number serves.
             Err(StoreError::KeyPrefixTaken(_)) if state(store, &key).await? != Some(KeyState::Active) => {}
             Ok(_) | Err(StoreError::KeyPrefixTaken(_)) => return Ok(Some(key)),
@@ -105,23 +105,25 @@ async fn own_key(
 }
 
 /// None where the store does not know the key. One with the same public part is not it, and as good as revoked.
-async fn state(store: &dyn Store, key: &ApiKey) -> Result<Option<KeyState>, StoreError> {
-    let found = store.key_with_prefix(&key.prefix()).await?.map(|owner| owner.key);
+async fn state(store: &AdminStore, key: &ApiKey) -> Result<Option<KeyState>, StoreError> {
+    let found = store.keys.key_with_prefix(&key.prefix()).await?.map(|owner| owner.key);
     Ok(found.map(|found| match found.hash.matches(&key.hash()) {
         true => found.state,
         false => KeyState::Revoked { at: found.created_at },
     }))
 }
 
-async fn own_account(store: &dyn Store, clock: &dyn Clock) -> anyhow::Result<Option<AccountId>> {
+async fn own_account(store: &AdminStore, clock: &dyn Clock) -> anyhow::Result<Option<AccountId>> {
     let name: AccountName = ACCOUNT.parse()?;
-    let account = match store.account_named(&name).await {
+    let account = match store.account_lookup.account_named(&name).await {
         Err(StoreError::NoSuchAccount(_)) => {
             let new = NewAccount { name: name.clone(), limits: LIMITS, created_at: clock.now() };
             let permit = Operator::new()?.ask::<ManageAccounts>(store, TheFirm).await?;
-            match store.do_with_account(permit, AccountDeed::Make(new)).await {
+            match store.accounts.do_with_account(permit, AccountDeed::Make(new)).await {
                 // Another node was as quick.
-                Ok(_) | Err(StoreError::AccountNameTaken(_)) => store.account_named(&name).await?,
+                Ok(_) | Err(StoreError::AccountNameTaken(_)) => {
+                    store.account_lookup.account_named(&name).await?
+                }
                 Err(error) => return Err(error.into()),
             }
         }

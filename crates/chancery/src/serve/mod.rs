@@ -27,7 +27,7 @@ use anyhow::{Context, bail};
 use chancery_api::ApiState;
 use chancery_domain::{OsRandomness, SystemClock};
 use chancery_metering::{GuardedLimiter, LimitStoreUrl, Meter, open_limiter};
-use chancery_store::{LimitsKept, ServingLock, Store};
+use chancery_store::{LimitsKept, MeteringStore, ServingLock, Store};
 use descriptors::{MAX_OPS_CONNECTIONS, ServersPerRequest, Shares};
 use listener::Listener;
 use models::{LoadedModels, UpstreamModel};
@@ -99,7 +99,7 @@ impl Parts {
 struct Server {
     /// None where the API is not among the parts.
     meter: Option<Arc<Meter>>,
-    store: Arc<dyn Store>,
+    store: Arc<Store>,
     ending: Ending,
     drain_wait: Duration,
     listeners: Vec<JoinHandle<()>>,
@@ -159,13 +159,13 @@ impl Server {
             _ => LimitsKept::Shared,
         };
         let serving_lock = ServingLock::take(&config.database_url, limits_kept).await?;
-        let store = chancery_store::open(&config.database_url).await?;
+        let store = Arc::new(Store::open(&config.database_url).await?);
         let ground =
             Ground::new(&config, Arc::clone(&store), Arc::new(SystemClock), Arc::new(OsRandomness)).await?;
         warn_of_gaps(&config, parts);
         let (meter, upstreams) = match parts.api {
             true => {
-                let (meter, upstreams) = open_meter(&config, Arc::clone(&store), &serving_lock, demo).await?;
+                let (meter, upstreams) = open_meter(&config, store.metering(), &serving_lock, demo).await?;
                 (Some(meter), upstreams)
             }
             false => (None, Vec::new()),
@@ -192,7 +192,7 @@ impl Server {
         if let Some(listener) = portal_listener {
             let (clock, randomness) = (ground.clock.as_ref(), ground.randomness.as_ref());
             let drafting =
-                drafting::settings(&config, listened.api, store.as_ref(), clock, randomness).await?;
+                drafting::settings(&config, listened.api, &store.admin(), clock, randomness).await?;
             let portal = Arc::new(ground.portal(&config, &addresses, drafting)?);
             tokio::spawn(chancery_portal::keep_tidy(Arc::clone(&portal)));
             listeners.push(tokio::spawn(listener.serve(chancery_portal::router(portal), ending.clone())));
@@ -203,7 +203,7 @@ impl Server {
             listeners.push(tokio::spawn(listener.serve(chancery_auth::router(provider), ending.clone())));
         }
         readiness.set_ready(Serving {
-            store: Arc::clone(&store),
+            health: store.health.clone(),
             meter: meter.clone(),
             leaving: ending.leaving.clone(),
         });
@@ -251,7 +251,7 @@ impl Listened {
 /// The API's own parts: limits and models.
 async fn open_meter(
     config: &Config,
-    store: Arc<dyn Store>,
+    store: MeteringStore,
     serving_lock: &ServingLock,
     demo: bool,
 ) -> anyhow::Result<(Arc<Meter>, Vec<UpstreamModel>)> {
@@ -261,7 +261,7 @@ async fn open_meter(
     })?;
     let limiter = Arc::new(GuardedLimiter::new(limiter, serving_lock.watch()));
     let LoadedModels { models, upstreams } = LoadedModels::load(&config.models, demo).await?;
-    Ok((Arc::new(Meter::new(models, store, limiter, clock, randomness)), upstreams))
+    Ok((Arc::new(Meter::new(models, Arc::new(store), limiter, clock, randomness)), upstreams))
 }
 
 /// What starts, but will not do what people expect.

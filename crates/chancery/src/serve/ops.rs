@@ -8,7 +8,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use chancery_engine::{EndpointState, EndpointStatus};
 use chancery_metering::Meter;
-use chancery_store::Store;
+use chancery_store::Health;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ pub async fn keep_metrics_small(recorder: PrometheusHandle) {
 pub struct Readiness(Arc<OnceLock<Serving>>);
 
 pub struct Serving {
-    pub store: Arc<dyn Store>,
+    pub health: Health,
     /// None where the API is not among the parts.
     pub meter: Option<Arc<Meter>>,
     /// Cancelled as soon as the node has been told to end.
@@ -63,7 +63,7 @@ impl Readiness {
         if serving.leaving.is_cancelled() {
             return Some("shutting down".to_owned());
         }
-        if let Err(error) = serving.store.ping().await {
+        if let Err(error) = serving.health.ping().await {
             return Some(error.to_string());
         }
         let meter = serving.meter.as_ref()?;

@@ -10,7 +10,7 @@ use chancery_domain::{Clock, Randomness, SecretToken};
 use chancery_mail::Mailer;
 use chancery_policy::Policy;
 use chancery_portal::{DraftingSettings, IdentitySettings, Portal, PortalSettings, PublicApi};
-use chancery_store::Store;
+use chancery_store::{SharedSecrets, Store};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ impl Addresses {
 
 /// What both surfaces stand on.
 pub struct Ground {
-    pub store: Arc<dyn Store>,
+    pub store: Arc<Store>,
     pub mailer: Arc<Mailer>,
     pub policy: Arc<Policy>,
     pub clock: Arc<dyn Clock>,
@@ -64,14 +64,14 @@ pub struct Ground {
 impl Ground {
     pub async fn new(
         config: &Config,
-        store: Arc<dyn Store>,
+        store: Arc<Store>,
         clock: Arc<dyn Clock>,
         randomness: Arc<dyn Randomness>,
     ) -> anyhow::Result<Self> {
         let mailer =
             Mailer::new(&config.mail.route, &config.mail.from, &config.portal.firm_name, Arc::clone(&clock));
         let mailer = Arc::new(mailer.context("mail.smtp cannot be used")?);
-        let client_secret = client_secret(config, store.as_ref(), randomness.as_ref()).await?;
+        let client_secret = client_secret(config, &store.secrets, randomness.as_ref()).await?;
         let policy = Arc::new(Policy::load()?);
         Ok(Self { store, mailer, policy, clock, randomness, client_secret })
     }
@@ -105,7 +105,7 @@ impl Ground {
         };
         let portal = Portal::new(
             settings,
-            Arc::clone(&self.store),
+            Arc::new(self.store.portal()),
             Arc::clone(&self.mailer),
             Arc::clone(&self.policy),
             Arc::clone(&self.clock),
@@ -131,7 +131,7 @@ impl Ground {
         };
         Provider::new(
             settings,
-            Arc::clone(&self.store),
+            Arc::new(self.store.provider()),
             Arc::clone(&self.mailer),
             Arc::clone(&self.clock),
             Arc::clone(&self.randomness),
@@ -142,7 +142,7 @@ impl Ground {
 /// The file that the configuration names; else, with the built-in provider, one of our own making.
 async fn client_secret(
     config: &Config,
-    store: &dyn Store,
+    secrets: &SharedSecrets,
     randomness: &dyn Randomness,
 ) -> anyhow::Result<Option<String>> {
     if let Some(path) = &config.identity.client_secret_file {
@@ -153,6 +153,6 @@ async fn client_secret(
     if !config.auth.is_enabled {
         return Ok(None);
     }
-    let secret = store.shared_secret(CLIENT_SECRET, &SecretToken::generate(randomness)).await?;
+    let secret = secrets.shared_secret(CLIENT_SECRET, &SecretToken::generate(randomness)).await?;
     Ok(Some(secret.reveal().to_owned()))
 }

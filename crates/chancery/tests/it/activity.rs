@@ -15,23 +15,23 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-async fn opened(firm: &Firm) -> Arc<dyn Store> {
-    chancery_store::open(&firm.database_url().parse().unwrap()).await.unwrap()
+async fn opened(firm: &Firm) -> Arc<Store> {
+    Arc::new(Store::open(&firm.database_url().parse().unwrap()).await.unwrap())
 }
 
-async fn report(store: &dyn Store, name: Option<&str>, month: Month) -> UsageReport {
+async fn report(store: &Store, name: Option<&str>, month: Month) -> UsageReport {
     let account = match name {
-        Some(name) => Some(store.account_named(&name.parse().unwrap()).await.unwrap().id),
+        Some(name) => Some(store.account_lookup.account_named(&name.parse().unwrap()).await.unwrap().id),
         None => None,
     };
     let request_id = RequestId::from_stored("req_1".to_owned());
     let asking = Asking { by: Asker::Operator, at: SystemClock.now(), request_id };
     let permit = Policy::load().unwrap().decide(&asking, TheFirm).unwrap();
-    store.read_usage(permit, UsageMonth { account, month }).await.unwrap()
+    store.usage_reports.read_usage(permit, UsageMonth { account, month }).await.unwrap()
 }
 
 /// Of this month and the last, for the month may end while the test runs.
-async fn refusals(store: &dyn Store) -> Vec<(String, u64)> {
+async fn refusals(store: &Store) -> Vec<(String, u64)> {
     let month = Month::of(SystemClock.now());
     let mut refusals: Vec<(String, u64)> = Vec::new();
     for month in [month.previous(), month] {
@@ -89,18 +89,18 @@ async fn refusals_and_peaks_are_in_the_database_soon_and_the_last_ones_when_the_
             .to_vec()
     };
     eventually("refusals are noted", Duration::from_secs(30), async || {
-        refusals(store.as_ref()).await == counted(4, 2)
+        refusals(&store).await == counted(4, 2)
     })
     .await;
     let month = Month::of(SystemClock.now());
-    let peaks = report(store.as_ref(), Some("Hale & Ward"), month).await.peaks;
+    let peaks = report(&store, Some("Hale & Ward"), month).await.peaks;
     assert_eq!(peaks.iter().map(|peak| peak.requests).max(), Some(2), "{peaks:?}");
 
     let last = refused_as(&server, &unpaid, "/v1/generate", &body).await;
     assert_eq!(last, (402, "no_billing_account".to_owned()));
     server.signal(Signal::TERM);
     assert_eq!(server.wait(), Some(0));
-    assert_eq!(refusals(store.as_ref()).await, counted(4, 3));
+    assert_eq!(refusals(&store).await, counted(4, 3));
     store.close().await;
 }
 
@@ -152,7 +152,7 @@ async fn the_api_the_command_and_the_report_give_the_same_numbers() {
     let server = firm.start();
     let store = opened(&firm).await;
     let mut owners = Vec::new();
-    for owner in store.list_keys().await.unwrap() {
+    for owner in store.account_lookup.list_keys().await.unwrap() {
         // The portal has a key of its own.
         if let Some(account) = owner.account.filter(|account| ["One", "Two"].contains(&account.name.as_str()))
         {
@@ -177,7 +177,7 @@ async fn the_api_the_command_and_the_report_give_the_same_numbers() {
             at: UnixMillis(Day(month.first_day().0 + day).start().0 + place as i64),
             ended: HowEnded::Complete,
         };
-        store.settle(row.into()).await.unwrap();
+        store.ledger.settle(row.into()).await.unwrap();
     }
     let (from, to) = (month.first_day().to_string(), month.last_day().to_string());
     let command = |options: &[&str]| {
@@ -185,7 +185,7 @@ async fn the_api_the_command_and_the_report_give_the_same_numbers() {
         lines_of_json(&firm.json(&arguments)["data"], "group")
     };
     for (name, key) in ["One", "Two"].into_iter().zip(&keys) {
-        let report = report(store.as_ref(), Some(name), month).await;
+        let report = report(&store, Some(name), month).await;
         let by_key: Vec<Line> =
             report.keys.iter().map(|key| line(&key.prefix.to_string(), key.totals)).collect();
         for (by, reported) in
@@ -197,7 +197,7 @@ async fn the_api_the_command_and_the_report_give_the_same_numbers() {
             assert_eq!(lines_of_json(&reply.body["data"], by), reported, "{name} by {by}");
         }
     }
-    let report = report(store.as_ref(), None, month).await;
+    let report = report(&store, None, month).await;
     assert_eq!(command(&["--by", "day"]), lines_of_sums(&report.days));
     let by_account: Vec<Line> =
         report.by_account.iter().map(|usage| line(usage.name.as_str(), usage.totals)).collect();

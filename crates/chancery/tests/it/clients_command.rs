@@ -14,22 +14,23 @@ const NOON: UnixMillis = UnixMillis(1_794_571_200_000);
 const ISSUER: &str = "https://id.example.com";
 
 /// A firm with two consultants and a partner.
-async fn firm_with_people(firm: &Firm) -> Arc<dyn Store> {
+async fn firm_with_people(firm: &Firm) -> Arc<Store> {
     firm.run(&["account", "create", "Hale & Ward"]);
-    let store = chancery_store::open(&firm.database_url().parse().unwrap()).await.unwrap();
+    let store = Arc::new(Store::open(&firm.database_url().parse().unwrap()).await.unwrap());
     for (subject, email, role) in [
         ("1", "maya@example.com", Role::Consultant),
         ("2", "omar@example.com", Role::Consultant),
         ("3", "ruth@example.com", Role::Partner),
     ] {
-        arrive(&*store, subject, email, role).await;
+        arrive(&store, subject, email, role).await;
     }
     store
 }
 
-async fn arrive(store: &dyn Store, subject: &str, email: &str, role: Role) -> Person {
+async fn arrive(store: &Store, subject: &str, email: &str, role: Role) -> Person {
     let identity = Identity { issuer: ISSUER.to_owned(), subject: subject.to_owned() };
     store
+        .people
         .arrive(Arrival {
             identity,
             email: email.parse().unwrap(),
@@ -115,7 +116,7 @@ async fn a_dry_run_says_what_would_happen_and_writes_nothing() {
     assert_eq!(told, "2 clients with 2 entries can be imported; nothing was written\n");
     let told = firm.json(&["client", "import", &path, "--dry-run", "--json"]);
     assert_eq!((&told["clients"], &told["entries"], &told["first_id"]), (&json!(2), &json!(2), &Value::Null));
-    assert!(!store.has_clients().await.unwrap());
+    assert!(!store.client_imports.has_clients().await.unwrap());
     assert_eq!(firm.json(&["client", "import", &path, "--json"])["first_id"], 1001, "no number was used up");
 }
 
@@ -132,7 +133,7 @@ async fn one_bad_row_of_many_writes_nothing_and_all_bad_rows_are_named() {
     assert!(told.contains("\n  row 7, `owner`: nobody with the address eve@example.com"), "{told}");
     assert!(told.contains("\n  row 400, `name`: it is missing"), "{told}");
     assert!(told.contains("\n  row 400, `color`: there is no such field"), "{told}");
-    assert!(!store.has_clients().await.unwrap());
+    assert!(!store.client_imports.has_clients().await.unwrap());
 }
 
 #[tokio::test]
@@ -244,7 +245,7 @@ async fn a_large_import_waits_until_no_server_runs_on_the_sqlite_file() {
     let server = firm.start_with(&[]);
     let told = firm.fail(&["client", "import", &large]);
     assert!(told.contains("stop the server first, or split the file"), "{told}");
-    assert!(!store.has_clients().await.unwrap());
+    assert!(!store.client_imports.has_clients().await.unwrap());
     assert!(firm.run(&["client", "import", &large, "--dry-run"]).contains("can be imported"));
     assert!(firm.run(&["client", "import", &small]).contains("imported 1,000 clients"));
     drop(server);
@@ -271,10 +272,10 @@ async fn no_cell_of_an_exported_table_is_a_formula() {
 async fn an_address_that_two_people_have_owns_nothing() {
     let firm = Firm::new();
     let store = firm_with_people(&firm).await;
-    arrive(&*store, "4", "maya@example.com", Role::Consultant).await;
+    arrive(&store, "4", "maya@example.com", Role::Consultant).await;
     let told = firm.fail(&["client", "import", &file(&firm, "two.jsonl", TWO)]);
     assert!(told.contains("row 1, `owner`: several people have the address maya@example.com"), "{told}");
-    assert!(!store.has_clients().await.unwrap());
+    assert!(!store.client_imports.has_clients().await.unwrap());
 }
 
 #[tokio::test]
@@ -311,7 +312,7 @@ async fn the_commands_do_the_same_on_postgresql() {
     let store = firm_with_people(&firm).await;
     let bad = format!("{TWO}{{}}");
     assert!(firm.fail(&["client", "import", &file(&firm, "bad.jsonl", bad)]).contains("row 3, `name`"));
-    assert!(!store.has_clients().await.unwrap());
+    assert!(!store.client_imports.has_clients().await.unwrap());
     firm.run(&["client", "import", &file(&firm, "two.jsonl", TWO)]);
     firm.run(&["client", "import", &file(&firm, "hostile.jsonl", HOSTILE)]);
     firm.run(&["client", "assign", "1002", "maya@example.com"]);

@@ -3,7 +3,9 @@
 use crate::server::{Firm, binary, clean_command, request};
 use chancery_domain::{Asker, Clock, Month, OsRandomness, RequestId, SystemClock};
 use chancery_policy::{Asking, Policy, ReadAccounts, TheFirm};
+use chancery_store::Store;
 use serde_json::json;
+use std::sync::Arc;
 
 #[test]
 fn accounts_are_made_changed_listed_and_closed() {
@@ -36,12 +38,12 @@ async fn what_is_done_with_accounts_and_keys_is_in_the_accounts_history_and_the_
     firm.run(&["key", "revoke", prefix]);
     firm.run(&["key", "revoke", prefix]);
     firm.run(&["account", "close", "Hale & Ward"]);
-    let store = chancery_store::open(&firm.database_url().parse().unwrap()).await.unwrap();
-    let account = store.list_accounts().await.unwrap()[0].id;
+    let store = Arc::new(Store::open(&firm.database_url().parse().unwrap()).await.unwrap());
+    let account = store.account_lookup.list_accounts().await.unwrap()[0].id;
     let at = SystemClock.now();
     let asking = Asking { by: Asker::Operator, at, request_id: RequestId::new(at, &OsRandomness) };
     let permit = Policy::load().unwrap().decide::<ReadAccounts>(&asking, TheFirm).unwrap();
-    let record = store.read_account(permit, account, Month::of(at)).await.unwrap().unwrap();
+    let record = store.accounts.read_account(permit, account, Month::of(at)).await.unwrap().unwrap();
     store.close().await;
     let deeds: Vec<&str> = record.events.iter().rev().map(|event| event.deed.as_str()).collect();
     assert_eq!(deeds.len(), 5, "what changes nothing has no line: {deeds:?}");

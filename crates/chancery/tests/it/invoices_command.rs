@@ -8,6 +8,7 @@ use chancery_store::Store;
 use chancery_test_support::PostgresDatabase;
 use serde_json::{Value, json};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 const ACCOUNT: &str = "Brightwater Claims";
 /// Long past, whenever the tests run.
@@ -30,7 +31,7 @@ tax_percent = "6.25"
 async fn firm_with_usage(firm: Firm) -> Firm {
     std::fs::write(firm.folder.path().join("chancery.toml"), BILLING).unwrap();
     firm.account_with_key(ACCOUNT);
-    let store = chancery_store::open(&firm.database_url().parse().unwrap()).await.unwrap();
+    let store = Arc::new(Store::open(&firm.database_url().parse().unwrap()).await.unwrap());
     for (number, (model, prices, tokens)) in [
         ("smollm2-135m", (100, 400), (1_284_310, 96_204)),
         ("qwen2.5-7b", (300, 900), (182_640_275, 24_118_906)),
@@ -38,17 +39,17 @@ async fn firm_with_usage(firm: Firm) -> Firm {
     .into_iter()
     .enumerate()
     {
-        use_tokens(store.as_ref(), number as u64, model, prices, tokens).await;
+        use_tokens(&store, number as u64, model, prices, tokens).await;
     }
     store.close().await;
     firm
 }
 
-async fn use_tokens(store: &dyn Store, seed: u64, model: &str, prices: (i64, i64), tokens: (u32, u32)) {
+async fn use_tokens(store: &Store, seed: u64, model: &str, prices: (i64, i64), tokens: (u32, u32)) {
     let at: UnixMillis = MIDDLE_OF_MONTH.parse().unwrap();
     let price = TokenPrice::from_nanos_per_token;
-    let account = store.list_accounts().await.unwrap()[0].id;
-    let key = store.list_keys().await.unwrap()[0].key.id;
+    let account = store.account_lookup.list_accounts().await.unwrap()[0].id;
+    let key = store.account_lookup.list_keys().await.unwrap()[0].key.id;
     let mut row = UsageRow {
         request_id: RequestId::new(at, &SeededRandomness::new(seed)),
         account,
@@ -62,7 +63,7 @@ async fn use_tokens(store: &dyn Store, seed: u64, model: &str, prices: (i64, i64
         ended: HowEnded::Complete,
     };
     row.cost = row.recomputed_cost().unwrap();
-    store.settle(row.into()).await.unwrap();
+    store.ledger.settle(row.into()).await.unwrap();
 }
 
 fn issue(firm: &Firm) -> Value {
@@ -361,8 +362,8 @@ async fn verify_holds_void_invoices_against_their_own_lines_and_what_was_used() 
     let number = number_of(&issue(&firm));
     firm.run(&["invoice", "credit", &number, "--whole", "--reason", "The outage"]);
     // The month is open again, and grows.
-    let store = chancery_store::open(&firm.database_url().parse().unwrap()).await.unwrap();
-    use_tokens(store.as_ref(), 2, "smollm2-135m", (100, 400), (5, 7)).await;
+    let store = Arc::new(Store::open(&firm.database_url().parse().unwrap()).await.unwrap());
+    use_tokens(&store, 2, "smollm2-135m", (100, 400), (5, 7)).await;
     store.close().await;
     assert_eq!(issue(&firm)["is_new"], true);
     let told = firm.run(&["verify"]);

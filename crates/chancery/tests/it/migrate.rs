@@ -219,9 +219,9 @@ fn tables(database: &PostgresDatabase) -> usize {
 
 /// So many rows of its only account, in two months.
 async fn use_much(firm: &Firm, rows: usize) {
-    let store: Arc<dyn Store> = chancery_store::open(&firm.database_url().parse().unwrap()).await.unwrap();
-    let account = store.list_accounts().await.unwrap()[0].id;
-    let key = store.list_keys().await.unwrap()[0].key.id;
+    let store = Arc::new(Store::open(&firm.database_url().parse().unwrap()).await.unwrap());
+    let account = store.account_lookup.list_accounts().await.unwrap()[0].id;
+    let key = store.account_lookup.list_keys().await.unwrap()[0].key.id;
     let chance = SeededRandomness::new(5);
     let price = TokenPrice::from_nanos_per_token;
     let mut settling = JoinSet::new();
@@ -241,7 +241,7 @@ async fn use_much(firm: &Firm, rows: usize) {
         };
         row.cost = row.recomputed_cost().unwrap();
         let store = Arc::clone(&store);
-        settling.spawn(async move { store.settle(row.into()).await.unwrap() });
+        settling.spawn(async move { store.ledger.settle(row.into()).await.unwrap() });
         if settling.len() > 500 {
             settling.join_next().await.unwrap().unwrap();
         }

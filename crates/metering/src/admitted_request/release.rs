@@ -14,10 +14,10 @@ impl StoreReservations {
     async fn release(&self, meter: &Meter) -> bool {
         let released = async {
             if self.is_spending_reserved {
-                meter.store.release_spending(&self.request_id).await?;
+                meter.store.spending.release_spending(&self.request_id).await?;
             }
             match &self.claim {
-                Some(claim) => meter.store.free_key(claim).await,
+                Some(claim) => meter.store.idempotency.free_key(claim).await,
                 None => Ok(()),
             }
         };

@@ -99,7 +99,7 @@ impl OpenRequest {
         };
         self.in_store.claim = Some(claim.clone());
         self.is_answer_lost = true;
-        let claimed = self.meter.store.claim_key(&claim).await.map_err(MeterError::from)?;
+        let claimed = self.meter.store.idempotency.claim_key(&claim).await.map_err(MeterError::from)?;
         self.is_answer_lost = false;
         match claimed {
             Claimed::Yes => Ok(()),

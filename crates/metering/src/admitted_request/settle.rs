@@ -62,18 +62,18 @@ impl OpenRequest {
     /// What others took because they thought this process dead is taken again, if it is still there to be taken.
     async fn record_once(&self) -> Result<(), MeterError> {
         let (meter, mut settlement) = (&self.meter, self.settlement()?);
-        let mut outcome = meter.store.settle(settlement.clone()).await;
+        let mut outcome = meter.store.ledger.settle(settlement.clone()).await;
         if let Err(StoreError::ReservationGone(request_id)) = &outcome {
             tracing::warn!(%request_id, "others took this process for dead; the true cost is set aside anew");
             let UsageRow { account, cost, at, .. } = settlement.row;
             let expense = Expense { request_id, account, amount: cost, at };
             settlement.is_reserved = meter.spending.reserve(expense).await?;
-            outcome = meter.store.settle(settlement.clone()).await;
+            outcome = meter.store.ledger.settle(settlement.clone()).await;
         }
         if let (Err(StoreError::ClaimGone(request_id)), Some(claim)) = (&outcome, &self.in_store.claim) {
             tracing::warn!(%request_id, "others took this process for dead; its idempotency key is claimed anew");
             meter.replays.claim_again(claim).await?;
-            outcome = meter.store.settle(settlement).await;
+            outcome = meter.store.ledger.settle(settlement).await;
         }
         Ok(outcome?)
     }

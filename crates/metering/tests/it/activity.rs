@@ -9,7 +9,6 @@ use chancery_domain::{
 use chancery_engine::StopReason;
 use chancery_metering::{Caller, GenerateRequest, MemoryLimiter, Meter, MeterError, Models};
 use chancery_policy::{Asking, Policy, TheFirm};
-use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{
     ACTIVITY_LINES_AT_ONCE, CapChange, LimitsChange, NewAccount, PeakDay, RefusedOnDay, Store, UsageMonth,
     UsageReport,
@@ -19,10 +18,10 @@ use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
 use std::sync::Arc;
 use std::time::Duration;
 
-async fn report(store: &dyn Store, account: Option<AccountId>, at: UnixMillis) -> UsageReport {
+async fn report(store: &Store, account: Option<AccountId>, at: UnixMillis) -> UsageReport {
     let asking = Asking { by: Asker::Operator, at, request_id: RequestId::from_stored("req_1".to_owned()) };
     let permit = Policy::load().unwrap().decide(&asking, TheFirm).unwrap();
-    store.read_usage(permit, UsageMonth { account, month: Month::of(at) }).await.unwrap()
+    store.usage_reports.read_usage(permit, UsageMonth { account, month: Month::of(at) }).await.unwrap()
 }
 
 /// Everybody's refusals: whose, by which key, why and how many, as they are kept.
@@ -239,7 +238,7 @@ async fn the_refusals_of_two_nodes_add_up_and_the_higher_peak_holds() {
     let clock = Arc::new(ManualClock::at(UnixMillis(1_800_000_000_000)));
     let mut nodes = Vec::new();
     for _ in 0..2 {
-        let store = chancery_store::open(&database.url().parse().unwrap()).await.unwrap();
+        let store = Arc::new(Store::open(&database.url().parse().unwrap()).await.unwrap());
         let limiter = Arc::new(MemoryLimiter::new(clock.clone()));
         let engine = Arc::new(chancery_engine::ScriptedEngine::new(100, |_, sink| {
             end(sink, StopReason::Complete, 4);
@@ -247,7 +246,7 @@ async fn the_refusals_of_two_nodes_add_up_and_the_higher_peak_holds() {
         let prices = chancery_domain::Prices::new("1".parse().unwrap(), "2".parse().unwrap()).unwrap();
         let models = Models::new([chancery_metering::Model { name: "words".to_owned(), engine, prices }]);
         let randomness = Arc::new(SeededRandomness::new(nodes.len() as u64));
-        let meter = Meter::new(models, Arc::clone(&store), limiter, clock.clone(), randomness);
+        let meter = Meter::new(models, Arc::new(store.metering()), limiter, clock.clone(), randomness);
         nodes.push((Arc::new(meter), store));
     }
     let store = Arc::clone(&nodes[0].1);

@@ -3,7 +3,6 @@
 use crate::{Firm, new_key};
 use chancery_domain::{ApiKey, Clock, OsRandomness};
 use chancery_metering::MeterError;
-use chancery_store::testing::OperatorChanges as _;
 use std::time::Duration;
 
 #[tokio::test]

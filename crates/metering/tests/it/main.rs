@@ -18,7 +18,6 @@ use chancery_engine::{GenerationSink, Job, ScriptedEngine, Turn};
 use chancery_metering::{
     Call, Caller, GenerateRequest, Meter, MeterError, Model, Models, Reply, open_limiter,
 };
-use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{DatabaseUrl, NewAccount, NewKey, Store};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -37,7 +36,7 @@ pub fn call(caller: Caller, request_id: RequestId, request: GenerateRequest) -> 
 
 pub struct Firm {
     pub meter: Arc<Meter>,
-    pub store: Arc<dyn Store>,
+    pub store: Arc<Store>,
     pub clock: Arc<ManualClock>,
     pub caller: Caller,
     pub key: ApiKey,
@@ -55,7 +54,7 @@ impl Firm {
     ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = DatabaseUrl::sqlite_file(&folder.path().join(DATABASE));
-        let store = chancery_store::open(&url).await.unwrap();
+        let store = Arc::new(Store::open(&url).await.unwrap());
         let clock = Arc::new(ManualClock::at(UnixMillis(1_800_000_000_000)));
         let name: AccountName = NAME.parse().unwrap();
         let limits = LIMITS;
@@ -68,7 +67,7 @@ impl Firm {
         let models = Models::new([Model { name: "words".to_owned(), engine, prices }]);
         let limiter = open_limiter(&limit_store.parse().unwrap(), clock.clone()).await.unwrap();
         let randomness = Arc::new(SeededRandomness::new(1));
-        let meter = Meter::new(models, Arc::clone(&store), limiter, clock.clone(), randomness);
+        let meter = Meter::new(models, Arc::new(store.metering()), limiter, clock.clone(), randomness);
         let caller = Caller { account: account.id, key: stored.id, limits, is_capped: false };
         Self { meter: Arc::new(meter), store, clock, caller, key, folder }
     }
@@ -78,8 +77,8 @@ impl Firm {
     }
 
     /// The same database as another node has it.
-    pub async fn another_process(&self) -> Arc<dyn Store> {
-        chancery_store::open(&DatabaseUrl::sqlite_file(&self.database_file())).await.unwrap()
+    pub async fn another_process(&self) -> Arc<Store> {
+        Arc::new(Store::open(&DatabaseUrl::sqlite_file(&self.database_file())).await.unwrap())
     }
 
     pub fn new_request(&self) -> (RequestId, GenerateRequest) {
@@ -106,7 +105,7 @@ impl Firm {
 
     /// Input tokens, output tokens and how each row ended.
     pub async fn rows(&self) -> Vec<(u32, u32, &'static str)> {
-        let rows = self.store.ledger_rows(None, 100).await.unwrap();
+        let rows = self.store.ledger_chains.ledger_rows(None, 100).await.unwrap();
         rows.iter().map(|row| (row.input_tokens, row.output_tokens, row.ended.as_str())).collect()
     }
 

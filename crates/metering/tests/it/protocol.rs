@@ -38,7 +38,7 @@ async fn a_reply_is_in_the_ledger_when_it_is_given() {
     let reply = firm.meter.generate(call(firm.caller, id.clone(), request)).await.unwrap();
     assert_eq!(reply.output_text, "A ledger is a book.");
     assert_eq!((reply.input_tokens, reply.output_tokens, reply.ended), (6, 5, HowEnded::Complete));
-    let rows = firm.store.ledger_rows(None, 10).await.unwrap();
+    let rows = firm.store.ledger_chains.ledger_rows(None, 10).await.unwrap();
     assert_eq!(rows.len(), 1);
     assert_eq!((rows[0].request_id.clone(), rows[0].cost), (id, Nanos(6 * 1_000 + 5 * 2_000)));
 }
@@ -59,7 +59,7 @@ async fn what_the_engine_had_cached_is_told_and_does_not_change_the_bill() {
         let (id, request) = firm.new_request();
         let reply = firm.meter.generate(call(firm.caller, id, request)).await.unwrap();
         assert_eq!((reply.input_tokens, reply.cached_tokens), (6, told));
-        let rows = firm.store.ledger_rows(None, 10).await.unwrap();
+        let rows = firm.store.ledger_chains.ledger_rows(None, 10).await.unwrap();
         assert_eq!((rows[0].input_tokens, rows[0].cost), (6, Nanos(6 * 1_000 + 5 * 2_000)));
     }
 }

@@ -6,7 +6,6 @@ use chancery_domain::{Clock, Fingerprint, HowEnded, IdempotencyKey, Nanos, UnixM
 use chancery_engine::{Ended, EngineError, GenerationSink, StopReason};
 use chancery_metering::limits::REPLY_MEMORY;
 use chancery_metering::{Call, Idempotency, MeterError, Progress, Reply};
-use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{CapChange, Claim, Claimed, LEASE, LimitsChange, StoreError};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Connection, SqliteConnection};
@@ -260,22 +259,22 @@ async fn a_key_is_free_again_a_day_after_the_end() {
     let second = send(&firm).await.unwrap();
     assert!(!second.is_replay && second.id != first.id);
     assert_eq!(firm.rows().await.len(), 2);
-    assert_eq!(firm.store.kept_keys(None, 10).await.unwrap().len(), 1);
+    assert_eq!(firm.store.stored_replies.kept_keys(None, 10).await.unwrap().len(), 1);
     firm.clock.advance(REPLY_MEMORY);
     firm.meter.tidy_up().await.unwrap();
-    assert_eq!(firm.store.kept_keys(None, 10).await.unwrap(), []);
+    assert_eq!(firm.store.stored_replies.kept_keys(None, 10).await.unwrap(), []);
     assert_eq!(firm.rows().await.len(), 2, "the bill stays");
 }
 
 /// Another process claims the firm's key as if the firm's own process had died; gives its claim.
-async fn taken_over(firm: &Firm) -> (Arc<dyn chancery_store::Store>, Claim) {
+async fn taken_over(firm: &Firm) -> (Arc<chancery_store::Store>, Claim) {
     let other = firm.another_process().await;
     let now = UnixMillis(firm.clock.now().0 + LEASE.as_millis() as i64);
     let Idempotency { key, fingerprint } = named("{}").unwrap();
     let (account, request_id) = (firm.caller.account, firm.meter.new_request_id());
     let expires_at = UnixMillis(now.0 + 1_000_000);
     let claim = Claim { account, key, fingerprint, request_id, now, expires_at };
-    assert_eq!(other.claim_key(&claim).await.unwrap(), Claimed::Yes);
+    assert_eq!(other.idempotency.claim_key(&claim).await.unwrap(), Claimed::Yes);
     (other, claim)
 }
 
@@ -288,7 +287,7 @@ async fn a_process_whose_key_was_taken_over_bills_nothing() {
     let outcome = sent.await.unwrap();
     assert!(is_in_flight(&outcome), "{outcome:?}");
     assert_eq!(gated.firm.rows().await, []);
-    let holder = other.key_holder(claim.account, &claim.key, claim.now).await.unwrap();
+    let holder = other.idempotency.key_holder(claim.account, &claim.key, claim.now).await.unwrap();
     assert!(holder.is_some(), "it is still the other's");
     other.close().await;
 }
@@ -298,7 +297,7 @@ async fn a_process_whose_key_was_taken_and_given_back_bills_once() {
     let gated = Gated::with(answer).await;
     let sent = gated.under_way().await;
     let (other, claim) = taken_over(&gated.firm).await;
-    other.free_key(&claim).await.unwrap();
+    other.idempotency.free_key(&claim).await.unwrap();
     gated.go.send(()).unwrap();
     let reply = sent.await.unwrap().unwrap();
     assert_eq!(gated.firm.rows().await.len(), 1);
@@ -316,7 +315,7 @@ async fn what_a_process_left_when_it_died_can_be_sent_again() {
     let expires_at = UnixMillis(now.0 + 900_000);
     let request_id = gated.firm.meter.new_request_id();
     let claim = Claim { account, key, fingerprint, request_id, now, expires_at };
-    assert_eq!(dead.claim_key(&claim).await.unwrap(), Claimed::Yes);
+    assert_eq!(dead.idempotency.claim_key(&claim).await.unwrap(), Claimed::Yes);
     assert!(is_in_flight(&send(&gated.firm).await));
     gated.firm.clock.advance(LEASE);
     gated.go.send(()).unwrap();
@@ -349,7 +348,11 @@ async fn a_server_that_drains_ends_what_runs_and_what_it_gives_up_can_be_sent_el
     gated.firm.meter.wait_until_settled().await;
     let reply = sent.await.unwrap().unwrap();
     let other = gated.firm.another_process().await;
-    let holder = other.key_holder(gated.firm.caller.account, &key(), gated.firm.clock.now()).await.unwrap();
+    let holder = other
+        .idempotency
+        .key_holder(gated.firm.caller.account, &key(), gated.firm.clock.now())
+        .await
+        .unwrap();
     assert_eq!(holder.unwrap().reply.unwrap().row.request_id, reply.id);
 
     let gated = Gated::with(answer).await;
@@ -358,7 +361,11 @@ async fn a_server_that_drains_ends_what_runs_and_what_it_gives_up_can_be_sent_el
     gated.firm.meter.abandon_running();
     assert!(matches!(sent.await.unwrap(), Err(MeterError::ShuttingDown)));
     let other = gated.firm.another_process().await;
-    let holder = other.key_holder(gated.firm.caller.account, &key(), gated.firm.clock.now()).await.unwrap();
+    let holder = other
+        .idempotency
+        .key_holder(gated.firm.caller.account, &key(), gated.firm.clock.now())
+        .await
+        .unwrap();
     assert_eq!(holder, None);
     gated.go.send(()).unwrap();
 }

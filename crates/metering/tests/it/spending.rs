@@ -4,7 +4,6 @@ use crate::{Firm, NAME, call};
 use chancery_domain::{Clock, Day, Nanos, UnixMillis};
 use chancery_engine::{Ended, EngineError, GenerationSink, StopReason};
 use chancery_metering::{CapReached, MeterError};
-use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{CapChange, LEASE, LimitsChange, Reserved, SpendingReservation};
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -63,8 +62,8 @@ async fn is_left(firm: &Firm, nanos: i64) -> bool {
         now: at,
         expires_at,
     };
-    let outcome = firm.store.reserve_spending(reservation).await.unwrap();
-    firm.store.release_spending(&request_id).await.unwrap();
+    let outcome = firm.store.spending.reserve_spending(reservation).await.unwrap();
+    firm.store.spending.release_spending(&request_id).await.unwrap();
     outcome == Reserved::Yes
 }
 
@@ -168,7 +167,7 @@ async fn thought_dead(used_by_other: i64) -> (Firm, Result<chancery_metering::Re
     let amount = Nanos(used_by_other);
     let expires_at = UnixMillis(now.0 + 1_000_000);
     let taken = SpendingReservation { request_id, account, amount, at: firm.clock.now(), now, expires_at };
-    assert_eq!(other.reserve_spending(taken).await.unwrap(), Reserved::Yes);
+    assert_eq!(other.spending.reserve_spending(taken).await.unwrap(), Reserved::Yes);
     go.send(()).unwrap();
     let outcome = call.await.unwrap();
     other.close().await;
@@ -196,7 +195,7 @@ async fn a_long_request_keeps_what_it_has_set_aside() {
     firm.clock.advance(LEASE * 2 / 3);
     tokio::time::sleep(LEASE / 3 + Duration::from_millis(500)).await;
     firm.clock.advance(LEASE * 2 / 3);
-    assert_eq!(firm.store.forget_dead(firm.clock.now(), 10).await.unwrap(), 0);
+    assert_eq!(firm.store.leases.forget_dead(firm.clock.now(), 10).await.unwrap(), 0);
     go.send(()).unwrap();
     assert!(call.await.unwrap().is_ok());
 }

@@ -128,7 +128,8 @@ async fn show(
     let permit = portal.permit::<ReadAccounts>(who, TheFirm).await?;
     let AccountNumber(id) = number?;
     let now = portal.clock.now();
-    let record = portal.store.read_account(permit, id, Month::of(now)).await?.ok_or_else(no_such_account)?;
+    let record =
+        portal.store.accounts.read_account(permit, id, Month::of(now)).await?.ok_or_else(no_such_account)?;
     let currency = portal.settings.invoice_terms.currency;
     if as_json {
         return Ok(json::account(&record, currency));

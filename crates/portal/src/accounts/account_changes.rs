@@ -32,7 +32,7 @@ pub(crate) async fn create(
         Err(problems) => return again(typed, problems).await,
     };
     let new = NewAccount { name, limits, created_at: portal.clock.now() };
-    match portal.store.do_with_account(permit, AccountDeed::Make(new)).await {
+    match portal.store.accounts.do_with_account(permit, AccountDeed::Make(new)).await {
         Ok(done) => Ok(changed(done)),
         Err(StoreError::AccountNameTaken(_)) => {
             let words = "There is already an account of this name, perhaps a closed one; choose another";
@@ -53,7 +53,7 @@ pub(crate) async fn limits(
     match typed.read() {
         Ok(change) => {
             let deed = AccountDeed::SetLimits { account: id, change };
-            Ok(changed(portal.store.do_with_account(permit, deed).await?))
+            Ok(changed(portal.store.accounts.do_with_account(permit, deed).await?))
         }
         Err(problems) => {
             let limits = Some(Form { typed, problems });
@@ -73,7 +73,7 @@ pub(crate) async fn billing(
     match typed.read() {
         Ok(change) => {
             let deed = AccountDeed::SetBilling { account: id, change };
-            Ok(changed(portal.store.do_with_account(permit, deed).await?))
+            Ok(changed(portal.store.accounts.do_with_account(permit, deed).await?))
         }
         Err(problems) => {
             let billing = Some(Form { typed, problems });
@@ -89,5 +89,5 @@ pub(crate) async fn close(
 ) -> Result<Response, PageError> {
     let permit = portal.permit::<ManageAccounts>(&who, TheFirm).await?;
     let AccountNumber(id) = number?;
-    Ok(changed(portal.store.do_with_account(permit, AccountDeed::Close(id)).await?))
+    Ok(changed(portal.store.accounts.do_with_account(permit, AccountDeed::Close(id)).await?))
 }

@@ -70,7 +70,7 @@ async fn create(
             account,
             created_at: portal.clock.now(),
         };
-        match portal.store.do_with_account(permit, AccountDeed::MakeKey(new)).await {
+        match portal.store.accounts.do_with_account(permit, AccountDeed::MakeKey(new)).await {
             Ok(_) => return key_created(portal, who, &secret, account, &label).await,
             Err(StoreError::KeyPrefixTaken(_)) => {
                 permit = portal.permit::<ManageAccounts>(who, TheFirm).await?;
@@ -91,7 +91,7 @@ pub(crate) async fn label(
     match typed.read("key-label") {
         Ok(label) => {
             let deed = AccountDeed::LabelKey { key: prefix, label };
-            Ok(changed(portal.store.do_with_account(permit, deed).await?))
+            Ok(changed(portal.store.accounts.do_with_account(permit, deed).await?))
         }
         Err(problems) => {
             let label = Form { typed, problems };
@@ -120,7 +120,7 @@ pub(crate) async fn attach(
         return put_right(&portal, &who, &prefix, None, problems).await;
     };
     let deed = AccountDeed::AttachKey { key: prefix.clone(), account };
-    match portal.store.do_with_account(permit, deed).await {
+    match portal.store.accounts.do_with_account(permit, deed).await {
         Err(StoreError::AccountClosed(_) | StoreError::NoSuchAccountId(_)) => {
             let problems = Problems::one("to", "This account was closed meanwhile; choose another");
             put_right(&portal, &who, &prefix, None, problems).await
@@ -150,7 +150,7 @@ pub(crate) async fn attach_here(
         return account::put_right(&portal, &who, id, OpenAccount { attach, ..OpenAccount::default() }).await;
     }
     let deed = AccountDeed::AttachKey { key: KeyPrefix::from_stored(key), account: id };
-    Ok(changed(portal.store.do_with_account(permit, deed).await?))
+    Ok(changed(portal.store.accounts.do_with_account(permit, deed).await?))
 }
 
 pub(crate) async fn revoke(
@@ -160,7 +160,7 @@ pub(crate) async fn revoke(
 ) -> Result<Response, PageError> {
     let permit = portal.permit::<ManageAccounts>(&who, TheFirm).await?;
     let KeyName(prefix) = name?;
-    Ok(changed(portal.store.do_with_account(permit, AccountDeed::RevokeKey(prefix)).await?))
+    Ok(changed(portal.store.accounts.do_with_account(permit, AccountDeed::RevokeKey(prefix)).await?))
 }
 
 /// The page that the key's form stands on, again.
@@ -171,7 +171,7 @@ async fn put_right(
     key_label: Option<Form<LabelTyped>>,
     attach: Problems,
 ) -> Result<Response, PageError> {
-    let found = portal.store.key_with_prefix(prefix).await?;
+    let found = portal.store.keys.key_with_prefix(prefix).await?;
     let key = Some(prefix.to_string());
     match found.ok_or_else(no_such_key)?.key.account {
         Some(account) => {

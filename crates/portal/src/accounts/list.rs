@@ -115,7 +115,7 @@ async fn show(
     let now = portal.clock.now();
     let number = query.get("page").and_then(|page| page.parse().ok()).unwrap_or(1).max(1);
     let asked = AccountQuery { month: Month::of(now), page: number };
-    let found = portal.store.read_accounts(permit, asked).await?;
+    let found = portal.store.accounts.read_accounts(permit, asked).await?;
     let href = |page| format!("/accounts?page={page}");
     let pages = Pagination::new(number, ACCOUNTS_PER_PAGE, found.total, found.accounts.len(), href);
     if as_json {

@@ -50,7 +50,7 @@ pub(crate) async fn handle(
     let filters = Filters::read(&pairs);
     // A file is all of it, from the newest row on.
     let query = AuditQuery { turn: None, ..filters.query.clone() };
-    let first = portal.store.read_audit(&permit, &query).await?;
+    let first = portal.store.audit.read_audit(&permit, &query).await?;
     if let Some(error) = filters.error() {
         return Err(error.into());
     }
@@ -76,7 +76,7 @@ impl Rest {
         if portal.policy.decide::<ReadAudit>(&who.asking(&portal), TheFirm).is_err() {
             return Err(io::Error::other("forbidden"));
         }
-        let lines = portal.store.read_more_audit(&permit, &query).await.map_err(io::Error::other)?;
+        let lines = portal.store.audit.read_more_audit(&permit, &query).await.map_err(io::Error::other)?;
         let mut chunk = Vec::new();
         write_lines(&mut chunk, &lines)?;
         let rest = next_of(&lines, &query).map(|query| Self { portal, who, permit, query });

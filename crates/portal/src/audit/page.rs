@@ -115,7 +115,7 @@ pub(crate) async fn handle(
 ) -> Result<Response, PageError> {
     let permit = portal.permit::<ReadAudit>(&signed_in, TheFirm).await?;
     let filters = Filters::read(&pairs);
-    let lines = portal.store.read_audit(&permit, &filters.query).await?;
+    let lines = portal.store.audit.read_audit(&permit, &filters.query).await?;
     if wants_json(&headers) {
         return match filters.error() {
             Some(error) => Err(error.into()),
@@ -139,8 +139,8 @@ pub(crate) async fn handle(
 }
 
 async fn people(portal: &Portal, filters: &Filters) -> Result<Vec<Choice>, PageError> {
-    let here = portal.store.list_people().await?;
-    let gone = portal.store.list_removed_people().await?;
+    let here = portal.store.people.list_people().await?;
+    let gone = portal.store.people.list_removed_people().await?;
     let here = here.iter().map(|person| (person.id, person.email.to_string()));
     let gone = gone.iter().map(|removed| (removed.person.id, format!("{} (removed)", removed.person.email)));
     let choice = |(id, words): (PersonId, String)| {

@@ -47,7 +47,7 @@ impl Portal {
     where
         A: Act<About = ClientInQuestion>,
     {
-        let owner = self.store.owner_of(id).await?;
+        let owner = self.store.clients.owner_of(id).await?;
         self.ensure_allowed::<A>(who, ClientInQuestion { id, owner }).await
     }
 
@@ -64,7 +64,7 @@ impl Portal {
     {
         let mut asked = 0;
         loop {
-            let owner = self.store.owner_of(id).await?;
+            let owner = self.store.clients.owner_of(id).await?;
             let permit = self.permit::<A>(who, ClientInQuestion { id, owner }).await?;
             asked += 1;
             match step(permit).await {
@@ -77,7 +77,7 @@ impl Portal {
     async fn denied(&self, denial: Denial) -> PageError {
         // Whoever hangs up in this moment is on record all the same.
         let store = Arc::clone(&self.store);
-        match tokio::spawn(async move { store.note_denial(denial).await }).await {
+        match tokio::spawn(async move { store.audit.note_denial(denial).await }).await {
             Ok(Ok(())) => forbidden().into(),
             Ok(Err(error)) => error.into(),
             Err(error) => error.into(),

@@ -52,7 +52,7 @@ async fn set_client(
     id: ClientId,
     is_archived: bool,
 ) -> Result<Response, PageError> {
-    let set = |permit| portal.store.set_client_archived(permit, is_archived);
+    let set = |permit| portal.store.clients.set_client_archived(permit, is_archived);
     match portal.with_client_permit::<ArchiveClient, _, _>(who, id, set).await? {
         Changed::Saved(_) | Changed::Conflict(_) => {
             let done = if is_archived { Done::Archived } else { Done::Restored };
@@ -69,7 +69,7 @@ async fn set_entry(
     is_archived: bool,
 ) -> Result<Response, PageError> {
     let EntryNumber { client, entry } = number;
-    let set = |permit| portal.store.set_entry_archived(permit, entry, is_archived);
+    let set = |permit| portal.store.clients.set_entry_archived(permit, entry, is_archived);
     match portal.with_client_permit::<EditClient, _, _>(who, client, set).await? {
         Changed::Saved(_) | Changed::Conflict(_) => {
             let done = if is_archived { Done::EntryArchived } else { Done::EntryRestored };

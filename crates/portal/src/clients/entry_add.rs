@@ -42,7 +42,7 @@ pub(crate) async fn handle(
         is_open: read.is_open,
         is_archived: false,
     };
-    let add = async |permit| match portal.store.add_entry(permit, new.clone()).await {
+    let add = async |permit| match portal.store.clients.add_entry(permit, new.clone()).await {
         Err(StoreError::TooManyEntries { max, .. }) => Ok(Err(max)),
         outcome => outcome.map(Ok),
     };

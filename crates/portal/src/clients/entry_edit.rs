@@ -53,7 +53,7 @@ pub(crate) async fn handle(
         at: is_at_said.then_some(read.at),
         is_open: read.is_open,
     };
-    let edit = |permit| portal.store.edit_entry(permit, change.clone());
+    let edit = |permit| portal.store.clients.edit_entry(permit, change.clone());
     match portal.with_client_permit::<EditClient, _, _>(&who, client, edit).await? {
         Changed::Saved(saved) => {
             let saved = match saved.archived_at.is_some() && typed.restore.is_some() {
@@ -77,7 +77,7 @@ async fn restored(
     client: ClientId,
     entry: EntryId,
 ) -> Result<Entry, PageError> {
-    let restore = |permit| portal.store.set_entry_archived(permit, entry, false);
+    let restore = |permit| portal.store.clients.set_entry_archived(permit, entry, false);
     match portal.with_client_permit::<EditClient, _, _>(who, client, restore).await? {
         Changed::Saved(entry) | Changed::Conflict(entry) => Ok(entry),
         Changed::Gone => Err(no_such_entry(client).into()),
@@ -115,7 +115,7 @@ async fn in_conflict(
     theirs: Entry,
 ) -> Result<Response, PageError> {
     let wanted = VersionsWanted::NowAnd(seen);
-    let read = |permit| portal.store.entry_versions(permit, theirs.id, wanted);
+    let read = |permit| portal.store.clients.entry_versions(permit, theirs.id, wanted);
     let found = portal.with_client_permit::<ReadClient, _, _>(who, client, read).await?;
     let (theirs, versions) = found.ok_or_else(|| no_such_entry(client))?;
     let base = versions.iter().find(|version| version.version == seen);

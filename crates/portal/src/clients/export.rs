@@ -64,7 +64,7 @@ impl Rest {
         let Self { portal, who, listing, format, after } = self;
         // A slow reader may take hours; whoever has lost their role or their session meanwhile gets no more.
         let who = who.again(&portal).await?;
-        let found = portal.store.ownerships(&listing, None, after, CLIENTS_AT_ONCE).await?;
+        let found = portal.store.clients.ownerships(&listing, None, after, CLIENTS_AT_ONCE).await?;
         let is_last = found.len() < CLIENTS_AT_ONCE as usize;
         let after = found.last().map(|ownership| ownership.client);
         let mut chunk = Chunk::new();
@@ -101,11 +101,11 @@ impl Portal {
             if permits.is_empty() {
                 break;
             }
-            let read = self.store.export_clients(permits).await?;
+            let read = self.store.clients.export_clients(permits).await?;
             found.extend(read.into_iter().map(|record| (record.client.id, record)));
             for client in permitted {
                 if !found.contains_key(&client)
-                    && let Some(owner) = self.store.owner_of(client).await?
+                    && let Some(owner) = self.store.clients.owner_of(client).await?
                 {
                     wanted.push(Ownership { client, owner });
                 }

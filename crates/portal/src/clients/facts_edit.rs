@@ -39,7 +39,7 @@ pub(crate) async fn handle(
         }
     };
     let change = ClientChange { version, name, facts };
-    let edit = |permit| portal.store.edit_client(permit, change.clone());
+    let edit = |permit| portal.store.clients.edit_client(permit, change.clone());
     match portal.with_client_permit::<EditClient, _, _>(&who, id, edit).await? {
         Changed::Saved(_) => Ok(Redirect::to(&done_href(id, Done::FactsSaved)).into_response()),
         Changed::Conflict(_) => in_conflict(&portal, &who, id, typed).await,
@@ -89,7 +89,7 @@ async fn in_conflict(
     typed: FactsTyped,
 ) -> Result<Response, PageError> {
     let wanted = typed.version().map_or(VersionsWanted::None, VersionsWanted::NowAnd);
-    let read = |permit| portal.store.client_versions(permit, wanted);
+    let read = |permit| portal.store.clients.client_versions(permit, wanted);
     let found = portal.with_client_permit::<ReadClient, _, _>(who, id, read).await?;
     let (theirs, versions) = found.ok_or_else(no_such_client)?;
     let base = versions.iter().find(|version| Some(version.version) == typed.version());

@@ -67,7 +67,7 @@ pub(crate) async fn handle(
 ) -> Result<Response, PageError> {
     let query = list_query::parse(query.as_deref().unwrap_or_default())?;
     let permit = portal.permit::<ListClients>(&who, TheFirm).await?;
-    let found = portal.store.list_clients(permit, &query).await?;
+    let found = portal.store.clients.list_clients(permit, &query).await?;
     let at_page = |page| href(&ClientQuery { page, ..query.clone() });
     let pages = Pagination::new(query.page, CLIENTS_PER_PAGE, found.total, found.lines.len(), at_page);
     if wants_json(&headers) {

@@ -49,7 +49,7 @@ pub(crate) async fn create(
     };
     let permit = portal.permit::<CreateClient>(&who, NewClientFor(owner)).await?;
     let new = NewClient { name, facts, entries: Vec::new(), is_archived: false };
-    match portal.store.create_client(permit, new).await {
+    match portal.store.clients.create_client(permit, new).await {
         Ok(id) => Ok(Redirect::to(&done_href(id, Done::Created)).into_response()),
         Err(StoreError::NoSuchPerson(_) | StoreError::PersonRemoved(_)) => {
             let problems = Problems::one("owner", "This person is no longer in the portal; choose another");

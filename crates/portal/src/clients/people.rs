@@ -19,7 +19,7 @@ pub(super) struct Choice {
 /// Nobody for those who may not know who is in the firm.
 pub(super) async fn known_to(portal: &Portal, who: &SignedIn) -> Result<Vec<Person>, PageError> {
     match who.capabilities(portal).read_team {
-        true => Ok(portal.store.list_people().await?),
+        true => Ok(portal.store.people.list_people().await?),
         false => Ok(Vec::new()),
     }
 }
@@ -54,7 +54,7 @@ pub(super) async fn choices_with_filter(
         && !choices.is_empty()
         && !choices.iter().any(|choice| choice.is_chosen)
     {
-        let removed = portal.store.list_removed_people().await?;
+        let removed = portal.store.people.list_removed_people().await?;
         let them = removed.into_iter().find(|removed| removed.person.id == id);
         choices.extend(them.map(|them| former(id, them.person.email.to_string())));
     }

@@ -43,8 +43,8 @@ pub(crate) async fn handle(
     let unclear = |_| ErrorPage::bad_form("`owner` is not the number of a person.");
     let to = PersonId(owner.parse().map_err(unclear)?);
     let give = async |permit| {
-        let is_theirs = portal.store.owner_of(id).await? == Some(to);
-        match portal.store.reassign_client(permit, to).await {
+        let is_theirs = portal.store.clients.owner_of(id).await? == Some(to);
+        match portal.store.clients.reassign_client(permit, to).await {
             Ok(Changed::Gone) => Ok(Given::NoClient),
             // Whoever was removed still has what is theirs.
             Ok(_) | Err(StoreError::NoSuchPerson(_) | StoreError::PersonRemoved(_)) if is_theirs => {

@@ -160,7 +160,7 @@ pub(crate) async fn read(
     id: ClientId,
     wanted: &EntriesWanted,
 ) -> Result<ClientRecord, PageError> {
-    let read = |permit| portal.store.read_client(permit, wanted);
+    let read = |permit| portal.store.clients.read_client(permit, wanted);
     Ok(portal.with_client_permit::<ReadClient, _, _>(who, id, read).await?.ok_or_else(no_such_client)?)
 }
 
@@ -184,7 +184,7 @@ pub(super) async fn saved_entry(
     client: ClientId,
     id: EntryId,
 ) -> Result<Entry, PageError> {
-    let read = |permit| portal.store.entry_versions(permit, id, VersionsWanted::None);
+    let read = |permit| portal.store.clients.entry_versions(permit, id, VersionsWanted::None);
     let found = portal.with_client_permit::<ReadClient, _, _>(who, client, read).await?;
     Ok(found.map(|(entry, _)| entry).ok_or_else(|| no_such_entry(client))?)
 }

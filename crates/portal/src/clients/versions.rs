@@ -73,7 +73,7 @@ pub(crate) async fn of_client(
     RawQuery(query): RawQuery,
 ) -> Result<Response, PageError> {
     let wanted = parse_before(query.as_deref().unwrap_or_default())?;
-    let read = |permit| portal.store.client_versions(permit, wanted);
+    let read = |permit| portal.store.clients.client_versions(permit, wanted);
     let found = portal.with_client_permit::<ReadClient, _, _>(&who, id, read).await?;
     let (client, versions) = found.ok_or_else(no_such_client)?;
     let snapshots: Vec<Snapshot> = versions.into_iter().map(client_snapshot).collect();
@@ -98,7 +98,7 @@ pub(crate) async fn of_entry(
     RawQuery(query): RawQuery,
 ) -> Result<Response, PageError> {
     let wanted = parse_before(query.as_deref().unwrap_or_default())?;
-    let read = |permit| portal.store.entry_versions(permit, entry, wanted);
+    let read = |permit| portal.store.clients.entry_versions(permit, entry, wanted);
     let found = portal.with_client_permit::<ReadClient, _, _>(&who, client, read).await?;
     let (found, versions) = found.ok_or_else(|| no_such_entry(client))?;
     let snapshots: Vec<Snapshot> =

@@ -31,7 +31,7 @@ pub(crate) async fn handle(
     let mut form = DraftForm::parse(&body);
     let chosen = form.chosen();
     let store = &portal.store;
-    let read = |permit| store.read_for_letter(permit, &chosen);
+    let read = |permit| store.clients.read_for_letter(permit, &chosen);
     let read = portal.with_client_permit::<EditClient, _, _>(&who, id, read);
     // Whoever may edit every client learns that there is none of this number.
     let (client, entries) = read.await?.ok_or_else(no_such_client)?;

@@ -20,7 +20,7 @@ pub(super) async fn read_at(
     number: Segments<String>,
 ) -> Result<InvoiceRecord, PageError> {
     let permit = portal.permit::<ReadInvoices>(who, TheFirm).await?;
-    let found = portal.store.read_invoice(permit, number_in(number)?).await?;
+    let found = portal.store.invoices.read_invoice(permit, number_in(number)?).await?;
     Ok(found.ok_or_else(no_such_invoice)?)
 }
 
@@ -30,7 +30,7 @@ pub(super) async fn read(
     number: InvoiceNumber,
 ) -> Result<InvoiceRecord, PageError> {
     let permit = portal.permit::<ReadInvoices>(who, TheFirm).await?;
-    Ok(portal.store.read_invoice(permit, number).await?.ok_or_else(no_such_invoice)?)
+    Ok(portal.store.invoices.read_invoice(permit, number).await?.ok_or_else(no_such_invoice)?)
 }
 
 pub(super) fn number_in(segments: Segments<String>) -> Result<InvoiceNumber, ErrorPage> {

@@ -90,7 +90,7 @@ pub(crate) async fn submit(
     let terms = portal.settings.invoice_terms.clone();
     // What was credited is what the page has shown.
     let order = CreditOrder { invoice: number, amount, credited_before: record.credited, reason, terms };
-    match portal.store.credit_invoice(permit, &order, &chancery_invoicing::pdf).await {
+    match portal.store.invoices.credit_invoice(permit, &order, &chancery_invoicing::pdf).await {
         Ok(note) => Ok(Redirect::to(&Done::Credited.href(note)).into_response()),
         // Somebody credited it in this very moment.
         Err(StoreError::CreditedMeanwhile(_)) => {
@@ -179,7 +179,7 @@ async fn render(
 /// Whoever was billed, as they are to be reached now: that is what the note will say.
 async fn buyer_now(portal: &Portal, who: &SignedIn, invoice: &Invoice) -> Result<Buyer, PageError> {
     let permit = portal.permit::<ReadInvoices>(who, TheFirm).await?;
-    let found = portal.store.month_to_bill(permit, invoice.buyer.account, invoice.month).await?;
+    let found = portal.store.invoices.month_to_bill(permit, invoice.buyer.account, invoice.month).await?;
     Ok(found.map_or_else(|| invoice.buyer.clone(), |month| month.buyer))
 }
 

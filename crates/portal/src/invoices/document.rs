@@ -75,14 +75,15 @@ pub(crate) async fn handle(
     let Path(document) = document.map_err(|_| no_such_invoice())?;
     if let Some(number) = document.strip_suffix(".pdf") {
         let number = parse(number)?;
-        let pdf = portal.store.read_invoice_document(permit, number).await?.ok_or_else(no_such_invoice)?;
+        let pdf =
+            portal.store.invoices.read_invoice_document(permit, number).await?.ok_or_else(no_such_invoice)?;
         return pdf_reply(&read(&portal, &who, number).await?, pdf);
     }
     let (number, is_csv) = match document.strip_suffix(".csv") {
         Some(number) => (parse(number)?, true),
         None => (parse(&document)?, false),
     };
-    let record = portal.store.read_invoice(permit, number).await?;
+    let record = portal.store.invoices.read_invoice(permit, number).await?;
     let record = record.ok_or_else(no_such_invoice)?;
     match (is_csv, wants_json(&headers)) {
         (true, _) => csv_reply(&record),

@@ -49,7 +49,7 @@ pub(crate) async fn handle(
 ) -> Result<Response, PageError> {
     let permit = portal.permit::<ReadInvoices>(&who, TheFirm).await?;
     let (account, month) = month_in(segments)?;
-    let found = portal.store.month_to_bill(permit, account, month).await?;
+    let found = portal.store.invoices.month_to_bill(permit, account, month).await?;
     let found = found.ok_or_else(no_such_buyer)?;
     // What is issued is no draft any more.
     if let Some(number) = found.invoice {

@@ -20,7 +20,7 @@ pub(crate) async fn handle(
     let permit = portal.permit::<ManageInvoices>(&who, TheFirm).await?;
     let (account, month) = month_in(segments)?;
     let order = IssueOrder { account, month, terms: portal.settings.invoice_terms.clone() };
-    let issued = portal.store.issue_invoice(permit, &order, &chancery_invoicing::pdf).await;
+    let issued = portal.store.invoices.issue_invoice(permit, &order, &chancery_invoicing::pdf).await;
     let href = match issued.map_err(about_month)? {
         Issued::New(number) => Done::Issued.href(number),
         Issued::Already(number) => Done::AlreadyIssued.href(number),

@@ -55,7 +55,7 @@ pub(crate) async fn handle(
     let permit = portal.permit::<ReadInvoices>(&who, TheFirm).await?;
     let now = portal.clock.now();
     let query = list_query::parse(query.as_deref().unwrap_or_default(), Day::of(now))?;
-    let found = portal.store.list_invoices(permit, &query).await?;
+    let found = portal.store.invoices.list_invoices(permit, &query).await?;
     let (total, rows) = match is_of_drafts(&query) {
         true => (found.unbilled_total, found.unbilled.len()),
         false => (found.total, found.invoices.len()),
@@ -119,7 +119,7 @@ impl<'a> ListPage<'a> {
 
 impl Choices {
     async fn read(portal: &Portal, query: &InvoiceQuery) -> Result<Self, PageError> {
-        let accounts = portal.store.list_accounts().await?;
+        let accounts = portal.store.account_lookup.list_accounts().await?;
         let account = |account: &Account| {
             let words = match account.state {
                 AccountState::Open => account.name.to_string(),
@@ -129,7 +129,7 @@ impl Choices {
         };
         let state =
             |state: InvoiceState| Choice::new(state.as_str(), state_words(state), query.state == Some(state));
-        let numbers = portal.store.last_invoice_numbers().await?;
+        let numbers = portal.store.invoices.last_invoice_numbers().await?;
         let this_year = Month::of(portal.clock.now()).year();
         let mut years: BTreeSet<i32> = numbers.iter().map(|number| i32::from(number.year)).collect();
         years.extend([this_year].into_iter().chain(query.year.map(i32::from)));

@@ -79,7 +79,7 @@ async fn all_of(
                 None => portal.permit::<ReadInvoices>(who, TheFirm).await?,
             };
             let query = InvoiceQuery { page, ..query.clone() };
-            let read = portal.store.list_invoices(permit, &query).await?;
+            let read = portal.store.invoices.list_invoices(permit, &query).await?;
             match &mut all {
                 None => all = Some(read),
                 Some(all) => {

@@ -36,6 +36,6 @@ async fn note(
 ) -> Result<Response, PageError> {
     let permit = portal.permit::<ManageInvoices>(who, TheFirm).await?;
     let number = number_in(number)?;
-    portal.store.note_payment(permit, number, deed).await?;
+    portal.store.invoices.note_payment(permit, number, deed).await?;
     Ok(Redirect::to(&done.href(number)).into_response())
 }

@@ -27,7 +27,7 @@ pub(crate) async fn begin_session(
     let Claimant { identity, email, return_to } = claimant;
     let role = if portal.settings.partners.contains(&email) { Role::Partner } else { Role::Consultant };
     let arrival = Arrival { identity, email, role, origin: visitor.origin(portal.clock.now()) };
-    let person = portal.store.arrive(arrival).await?;
+    let person = portal.store.people.arrive(arrival).await?;
     let cookie = session::start(portal, person.id, visitor).await?;
     let mut response = Redirect::to(return_to.as_str()).into_response();
     for cookie in [cookie].into_iter().chain(also) {

@@ -55,7 +55,7 @@ pub(crate) async fn handle(
         return_to,
         expires_at: UnixMillis(portal.clock.now().0.saturating_add(lasts_ms)),
     };
-    portal.store.begin_sign_in(browser.hash_with(state.reveal()), sign_in).await?;
+    portal.store.sign_ins.begin_sign_in(browser.hash_with(state.reveal()), sign_in).await?;
 
     let unsendable = |what: &str| ErrorPage::internal(format!("{what} cannot be put into a header"));
     let location = HeaderValue::from_str(&url).map_err(|_| unsendable("the provider's address"))?;

@@ -53,7 +53,7 @@ pub(crate) async fn handle(
     let Some(browser) = SecretToken::parse(browser) else {
         return Err(not_ours("its browser's cookie `sign_in` was never one of ours", start()).into());
     };
-    let taken = portal.store.take_sign_in(browser.hash_with(state), portal.clock.now()).await?;
+    let taken = portal.store.sign_ins.take_sign_in(browser.hash_with(state), portal.clock.now()).await?;
     let Some(sign_in) = taken else { return Err(over(&start()?).into()) };
 
     let return_to = sign_in.return_to;

@@ -126,7 +126,7 @@ async fn try_code(
     let (token, typed) = (token.hash(), token.hash_with(code.reveal()));
     let (portal, visitor) = (Arc::clone(portal), visitor.clone());
     let tried = tokio::spawn(async move {
-        let tried = portal.store.try_code(token, typed, &visitor.origin(portal.clock.now())).await;
+        let tried = portal.store.sign_ins.try_code(token, typed, &visitor.origin(portal.clock.now())).await;
         if let Ok(CodeTry::Destroyed { half, is_news: true }) = &tried {
             let half = half.clone();
             tokio::spawn(async move { tell_of_lockout(&portal, &half, &visitor).await });

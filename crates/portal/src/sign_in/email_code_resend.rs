@@ -22,7 +22,7 @@ pub(crate) async fn handle(
     let (token, half) = pending_email_code::of_browser(&portal, &headers).await?;
     let code = MailCode::generate(portal.randomness.as_ref());
     let now = portal.clock.now();
-    let mut response = match portal.store.may_send_code(token.hash(), now).await? {
+    let mut response = match portal.store.sign_ins.may_send_code(token.hash(), now).await? {
         CodeSending::Yes => {
             match pending_email_code::post(&portal, &half.email, &token, &code, &visitor).await? {
                 Delivery::Accepted => Redirect::to("/auth/code").into_response(),

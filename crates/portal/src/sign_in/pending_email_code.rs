@@ -41,7 +41,7 @@ pub(crate) async fn begin(
     let mailed =
         MailedCode { hash: token.hash_with(code.reveal()), expires_at: expiry(now), sent: 1, sent_at: now };
     let half = HalfSignIn { identity, email: email.clone(), return_to, code: mailed, is_code_sent: false };
-    match portal.store.begin_half_sign_in(token.hash(), half, now).await? {
+    match portal.store.sign_ins.begin_half_sign_in(token.hash(), half, now).await? {
         CodeSending::Yes => {}
         CodeSending::NoTriesLeft { until } => return Err(no_tries_left(until, now).into()),
         CodeSending::TooMany { until } => return Err(too_many_letters(until, now).into()),
@@ -71,12 +71,18 @@ pub(crate) async fn post(
         match portal.mailer.send(&letter).await {
             Ok(()) => portal
                 .store
+                .sign_ins
                 .code_was_sent(token, hash, expiry(asked_at), asked_at)
                 .await
                 .map(|_| Delivery::Accepted),
             Err(error) => {
                 tracing::error!(%error, "a sign-in code could not be sent");
-                portal.store.code_was_not_sent(token, portal.clock.now()).await.map(|()| Delivery::Failed)
+                portal
+                    .store
+                    .sign_ins
+                    .code_was_not_sent(token, portal.clock.now())
+                    .await
+                    .map(|()| Delivery::Failed)
             }
         }
     });
@@ -89,7 +95,7 @@ pub(crate) async fn of_browser(
     headers: &HeaderMap,
 ) -> Result<(SecretToken, HalfSignIn), PageError> {
     let token = sent_token(headers).ok_or_else(over)?;
-    let found = portal.store.half_sign_in(token.hash(), portal.clock.now()).await?;
+    let found = portal.store.sign_ins.half_sign_in(token.hash(), portal.clock.now()).await?;
     let half = found.ok_or_else(over)?;
     Ok((token, half))
 }

@@ -64,7 +64,7 @@ impl SignedIn {
     pub(crate) async fn again(self, portal: &Portal) -> Result<Self, PageError> {
         let Self { session, request_id, token, .. } = self;
         let times = portal.settings.session_times;
-        let found = portal.store.signed_in(token, &session.place, times, portal.clock.now()).await?;
+        let found = portal.store.sessions.signed_in(token, &session.place, times, portal.clock.now()).await?;
         let found = found.ok_or_else(|| signed_out("Your session ended before this was done."))?;
         Ok(Self::new(found, request_id, token))
     }
@@ -79,7 +79,7 @@ impl FromRequestParts<Arc<Portal>> for MaybeSignedIn {
     async fn from_request_parts(parts: &mut Parts, portal: &Arc<Portal>) -> Result<Self, PageError> {
         let Some(token) = sent_session(&parts.headers)? else { return Ok(Self(None)) };
         let (place, times) = (visitor::place(parts), portal.settings.session_times);
-        let found = portal.store.signed_in(token, &place, times, portal.clock.now()).await?;
+        let found = portal.store.sessions.signed_in(token, &place, times, portal.clock.now()).await?;
         let Some(found) = found else { return Ok(Self(None)) };
         let request_id = parts.extensions.get::<RequestId>().cloned();
         let request_id = request_id.ok_or_else(|| ErrorPage::internal("a request without an id"))?;
@@ -102,7 +102,7 @@ pub(crate) async fn start(
         browser: visitor.browser.clone(),
         replaces: visitor.session,
     };
-    portal.store.start_session(new).await?;
+    portal.store.sessions.start_session(new).await?;
     let cookie = SESSION_COOKIE.set(token.reveal(), None);
     Ok(cookie.ok_or_else(|| ErrorPage::internal("a session's token cannot be put into a cookie"))?)
 }

@@ -32,19 +32,19 @@ pub(crate) async fn handle(
     let origin = visitor.origin(portal.clock.now());
     match end.as_str() {
         "others" => {
-            portal.store.end_provider_sessions_of(&identity.subject).await?;
-            portal.store.end_all_sessions(person, Some(this), &origin).await?;
+            portal.store.session_revoker.end_provider_sessions_of(&identity.subject).await?;
+            portal.store.sessions.end_all_sessions(person, Some(this), &origin).await?;
             Ok(Redirect::to("/sessions?ended=others").into_response())
         }
         "everywhere" => {
-            portal.store.end_provider_sessions_of(&identity.subject).await?;
-            portal.store.end_sessions_of_identity(identity, &origin).await?;
+            portal.store.session_revoker.end_provider_sessions_of(&identity.subject).await?;
+            portal.store.session_revoker.end_sessions_of_identity(identity, &origin).await?;
             Ok(sign_out::to_signed_out())
         }
         number => {
             let session = SessionId(number.parse().map_err(|_| unclear())?);
             // One that has ended meanwhile is as good as one that ends now; nobody ends another person's.
-            portal.store.end_session(person, session, &origin).await?;
+            portal.store.sessions.end_session(person, session, &origin).await?;
             Ok(match session == this {
                 true => sign_out::to_signed_out(),
                 false => Redirect::to("/sessions?ended=one").into_response(),

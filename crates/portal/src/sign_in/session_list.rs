@@ -54,7 +54,7 @@ pub(crate) async fn handle(
     RawQuery(query): RawQuery,
 ) -> Result<Response, PageError> {
     let (times, now) = (portal.settings.session_times, portal.clock.now());
-    let found = portal.store.sessions_of(signed_in.person.id, times, now).await?;
+    let found = portal.store.sessions.sessions_of(signed_in.person.id, times, now).await?;
     let rows = found.into_iter().map(|session| Row::new(session, signed_in.session.id, now)).collect();
     let sessions = SessionsPage {
         frame: Frame::new(&portal, &signed_in, Section::Sessions),

@@ -21,7 +21,7 @@ pub(crate) async fn handle(
 ) -> Result<Response, PageError> {
     if let Some(signed_in) = signed_in {
         let origin = visitor.origin(portal.clock.now());
-        portal.store.end_session(signed_in.person.id, signed_in.session.id, &origin).await?;
+        portal.store.sessions.end_session(signed_in.person.id, signed_in.session.id, &origin).await?;
     }
     Ok(to_signed_out())
 }

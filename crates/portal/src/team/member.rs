@@ -29,7 +29,7 @@ pub(super) async fn allowed_form<T>(
     match read {
         Ok(found) => Ok((permit, found)),
         Err(error) => {
-            portal.store.note_managing_team(permit).await?;
+            portal.store.people.note_managing_team(permit).await?;
             Err(error)
         }
     }
@@ -46,7 +46,7 @@ pub(super) async fn form_member(
 
 /// Somebody who was not removed.
 pub(super) async fn member(portal: &Portal, id: PersonId) -> Result<Person, PageError> {
-    let people = portal.store.list_people().await?;
+    let people = portal.store.people.list_people().await?;
     Ok(people.into_iter().find(|person| person.id == id).ok_or_else(no_such_colleague)?)
 }
 

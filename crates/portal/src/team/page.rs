@@ -111,7 +111,7 @@ pub(crate) async fn handle(
     Query(query): Query<HashMap<String, String>>,
 ) -> Result<Response, PageError> {
     let permit = portal.permit::<ReadTeam>(&signed_in, TheFirm).await?;
-    let team = portal.store.read_team(permit, portal.settings.session_times).await?;
+    let team = portal.store.people.read_team(permit, portal.settings.session_times).await?;
     if wants_json(&headers) {
         return Ok(as_json(&team));
     }

@@ -33,7 +33,7 @@ pub(crate) async fn handle(
     form: Result<Posted<Move>, ErrorPage>,
 ) -> Result<Response, PageError> {
     let permit = manage(&portal, &signed_in).await?;
-    portal.store.note_managing_team(permit).await?;
+    portal.store.people.note_managing_team(permit).await?;
     let unclear = |_| ErrorPage::bad_form("It does not say whose clients (`from`) go to whom (`to`).");
     let Posted(Move { from, to }) = form.map_err(unclear)?;
     let (from, to) = (PersonId(from), PersonId(to));
@@ -55,7 +55,7 @@ async fn move_clients(
     loop {
         let listing = portal.permit::<ListClients>(who, TheFirm).await?;
         let mut permits = Vec::new();
-        for ownership in portal.store.ownerships(&listing, Some(from), None, MAX_MOVED).await? {
+        for ownership in portal.store.clients.ownerships(&listing, Some(from), None, MAX_MOVED).await? {
             let about = ClientInQuestion { id: ownership.client, owner: Some(ownership.owner) };
             permits.push(portal.permit::<ReassignClient>(who, about).await?);
         }
@@ -63,7 +63,7 @@ async fn move_clients(
             return Ok(0);
         }
         asked += 1;
-        match portal.store.reassign_clients(permits, to).await {
+        match portal.store.clients.reassign_clients(permits, to).await {
             Err(StoreError::OwnerChanged(_)) if asked < MAX_RETRIES => {}
             outcome => return outcome.map_err(about_colleague),
         }

@@ -20,8 +20,8 @@ pub(crate) async fn handle(
     let permit = manage(&portal, &signed_in).await?;
     let read = form_member(&portal, form.map_err(unclear)).await;
     let (permit, person) = allowed_form(&portal, permit, read).await?;
-    portal.store.remove_person(permit, person.id).await.map_err(about_colleague)?;
-    portal.store.end_provider_sessions_of(&person.identity.subject).await?;
+    portal.store.people.remove_person(permit, person.id).await.map_err(about_colleague)?;
+    portal.store.session_revoker.end_provider_sessions_of(&person.identity.subject).await?;
     Ok(match person.id == signed_in.person.id {
         true => sign_out::to_signed_out(),
         false => done(person.id, "removed"),
@@ -36,7 +36,8 @@ pub(crate) async fn restore(
     let permit = manage(&portal, &signed_in).await?;
     let read = form.map_err(|error| unclear(error).into());
     let (permit, Posted(AboutSomebody { person })) = allowed_form(&portal, permit, read).await?;
-    let person = portal.store.restore_person(permit, PersonId(person)).await.map_err(about_colleague)?;
+    let person =
+        portal.store.people.restore_person(permit, PersonId(person)).await.map_err(about_colleague)?;
     Ok(done(person.id, "restored"))
 }
 

@@ -24,7 +24,7 @@ pub(crate) async fn handle(
     let permit = manage(&portal, &signed_in).await?;
     let read = read(&portal, form).await;
     let (permit, (person, role)) = allowed_form(&portal, permit, read).await?;
-    let person = portal.store.set_role(permit, person.id, role).await.map_err(about_colleague)?;
+    let person = portal.store.people.set_role(permit, person.id, role).await.map_err(about_colleague)?;
     // Whoever is no partner any more has no team to go back to.
     Ok(match person.id == signed_in.person.id && role == Role::Consultant {
         true => Redirect::to("/clients").into_response(),

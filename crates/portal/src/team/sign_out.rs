@@ -20,8 +20,8 @@ pub(crate) async fn handle(
     let unclear = |_| ErrorPage::bad_form("It does not say whose sessions are to end (`person`).");
     let read = form_member(&portal, form.map_err(unclear)).await;
     let (permit, person) = allowed_form(&portal, permit, read).await?;
-    portal.store.end_provider_sessions_of(&person.identity.subject).await?;
-    portal.store.sign_out_person(permit, person.id).await.map_err(about_colleague)?;
+    portal.store.session_revoker.end_provider_sessions_of(&person.identity.subject).await?;
+    portal.store.people.sign_out_person(permit, person.id).await.map_err(about_colleague)?;
     Ok(match person.id == signed_in.person.id {
         true => sign_out::to_signed_out(),
         false => done(person.id, "signed-out"),

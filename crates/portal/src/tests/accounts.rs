@@ -9,11 +9,10 @@ use chancery_domain::{
     RequestId, TokenPrice, UsageRow,
 };
 use chancery_store::NewAccount;
-use chancery_store::testing::OperatorChanges as _;
 use serde_json::Value;
 
 async fn named(firm: &Firm, name: &str) -> Account {
-    firm.desk.portal.store.account_named(&name.parse().unwrap()).await.unwrap()
+    firm.desk.portal.store.account_lookup.account_named(&name.parse().unwrap()).await.unwrap()
 }
 
 /// Made by Ruth, in the portal.
@@ -124,7 +123,7 @@ async fn a_refused_form_keeps_what_was_typed_and_names_what_is_wrong_at_its_fiel
             "{path}"
         );
     }
-    assert!(firm.desk.portal.store.list_keys().await.unwrap().is_empty());
+    assert!(firm.desk.portal.store.account_lookup.list_keys().await.unwrap().is_empty());
     let kept = named(&firm, "Hale").await;
     assert_eq!((kept.limits.requests_per_min, kept.spend_per_month), (60, None));
 }
@@ -171,7 +170,7 @@ async fn a_new_key_is_shown_once_and_in_no_later_page_header_or_record() {
     }
     assert_eq!(reply.body.matches(key.reveal()).count(), 1, "once on its page");
     assert!(reply.headers.values().all(|value| !value.to_str().unwrap_or("").contains(key.reveal())));
-    let kept = firm.desk.portal.store.key_with_prefix(&key.prefix()).await.unwrap().unwrap();
+    let kept = firm.desk.portal.store.keys.key_with_prefix(&key.prefix()).await.unwrap().unwrap();
     assert!(kept.key.hash.matches(&key.hash()));
     assert_eq!((kept.key.label.as_str(), kept.key.account), ("backend", Some(id)));
 
@@ -252,7 +251,7 @@ async fn keys_are_labelled_attached_moved_and_revoked_and_both_sides_tell() {
         "{page}"
     );
     assert!(!page.contains(&format!("?key={prefix}")), "nothing is left to do with it");
-    let kept = firm.desk.portal.store.key_with_prefix(&prefix).await.unwrap().unwrap().key;
+    let kept = firm.desk.portal.store.keys.key_with_prefix(&prefix).await.unwrap().unwrap().key;
     assert_eq!(kept.state, KeyState::Revoked { at: MORNING });
     let refused = firm.ruth.browser.post(&attach, &format!("account={hale}")).await;
     assert_eq!(refused.status, StatusCode::CONFLICT, "{}", refused.body);
@@ -344,7 +343,7 @@ async fn what_is_not_there_is_told_to_partners_and_hidden_from_consultants_in_th
         .map(in_short)
         .filter(|row| *row == (Action::ReadAccounts, Decision::Refused, None, ben));
     assert_eq!((decisions.len(), reads.count()), (19, 5), "each is on record");
-    let kept = firm.desk.portal.store.key_with_prefix(&key.prefix()).await.unwrap().unwrap().key;
+    let kept = firm.desk.portal.store.keys.key_with_prefix(&key.prefix()).await.unwrap().unwrap().key;
     assert_eq!(kept.state, KeyState::Active);
 }
 
@@ -372,10 +371,10 @@ async fn hostile_names_and_labels_are_shown_as_they_were_written() {
 #[tokio::test]
 async fn spending_and_last_use_are_told_and_the_portals_own_account_is_marked() {
     let mut firm = Firm::open().await;
-    let store = firm.desk.portal.store.clone();
+    let store = firm.desk.store.clone();
     let id = account(&mut firm, "Hale").await.id;
     let (key, _) = make_key(&mut firm, &format!("/accounts/{id}/keys"), "").await;
-    let kept = store.key_with_prefix(&key.prefix()).await.unwrap().unwrap().key;
+    let kept = store.keys.key_with_prefix(&key.prefix()).await.unwrap().unwrap().key;
     let price = TokenPrice::from_nanos_per_token;
     let mut row = UsageRow {
         request_id: RequestId::from_stored("req_1".to_owned()),
@@ -390,7 +389,7 @@ async fn spending_and_last_use_are_told_and_the_portals_own_account_is_marked() 
         ended: HowEnded::Complete,
     };
     row.cost = row.recomputed_cost().unwrap();
-    store.settle(row.into()).await.unwrap();
+    store.ledger.settle(row.into()).await.unwrap();
     firm.ruth.browser.post(&format!("/accounts/{id}/limits"), "rpm=60&tpm=60000&cap=1").await;
     let page = firm.ruth.browser.get(&format!("/accounts/{id}")).await.body;
     for part in ["$0.50", "of $1.00, 50\u{a0}%", "<time datetime=\"2026-11-13\">today</time>"] {

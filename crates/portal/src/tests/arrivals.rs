@@ -107,8 +107,13 @@ async fn those_whom_the_settings_name_are_partners_from_their_next_sign_in_on() 
     desk.browser().come_back(claims("1", "RUTH@company.com")).await;
     desk.browser().come_back(claims("2", "ann@company.com")).await;
     assert_eq!(desk.people().await[1], ("ruth@company.com".to_owned(), "partner".to_owned()));
-    let ann = desk.portal.store.list_people().await.unwrap()[0].clone();
-    desk.portal.store.set_role(manage(&desk.portal), ann.id, chancery_domain::Role::Partner).await.unwrap();
+    let ann = desk.portal.store.people.list_people().await.unwrap()[0].clone();
+    desk.portal
+        .store
+        .people
+        .set_role(manage(&desk.portal), ann.id, chancery_domain::Role::Partner)
+        .await
+        .unwrap();
     desk.browser().come_back(claims("2", "ann@company.com")).await;
     assert_eq!(desk.people().await[0].1, "partner", "signing in takes nothing away");
 }
@@ -127,8 +132,8 @@ async fn somebody_who_was_removed_stays_out() {
         };
         let (reply, mut browser) = come_in().await;
         assert!(reply.has_session());
-        let ann = desk.portal.store.list_people().await.unwrap()[0].id;
-        desk.portal.store.remove_person(manage(&desk.portal), ann).await.unwrap();
+        let ann = desk.portal.store.people.list_people().await.unwrap()[0].id;
+        desk.portal.store.people.remove_person(manage(&desk.portal), ann).await.unwrap();
         assert_eq!(browser.get("/clients").await.status, StatusCode::SEE_OTHER, "on the very next request");
         let (reply, _) = come_in().await;
         assert_eq!(reply.status, StatusCode::FORBIDDEN);

@@ -49,6 +49,7 @@ async fn the_bar_has_the_firms_sections_for_partners_alone_from_the_next_request
     firm.desk
         .portal
         .store
+        .people
         .set_role(manage(&firm.desk.portal), firm.ann.id, chancery_domain::Role::Partner)
         .await
         .unwrap();

@@ -7,7 +7,6 @@ use chancery_domain::{
     RequestId, Role, TokenPrice, UnixMillis, UsageRow,
 };
 use chancery_policy::{Asking, ManageAccounts, ManageInvoices, TheFirm};
-use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{AccountDeed, BillingChange, IssueOrder, Issued, NewAccount, NewKey};
 
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +20,7 @@ pub(super) const TOKENS: (u32, u32) = (1_284_310, 96_204);
 
 impl Firm {
     pub(super) async fn payer(&self, name: &str) -> Payer {
-        let store = &self.desk.portal.store;
+        let store = &self.desk.store;
         let limits = RateLimits { requests_per_min: 600, tokens_per_min: 400_000 };
         let new = NewAccount { name: name.parse().unwrap(), limits, created_at: UnixMillis(0) };
         let account = store.create_account(new).await.unwrap().id;
@@ -54,7 +53,7 @@ impl Firm {
             ended: HowEnded::Complete,
         };
         row.cost = row.recomputed_cost().unwrap();
-        portal.store.settle(row.into()).await.unwrap();
+        self.desk.store.ledger.settle(row.into()).await.unwrap();
     }
 
     /// An account with a request in the month.
@@ -70,7 +69,7 @@ impl Firm {
         let permit = portal.policy.decide::<ManageInvoices>(&self.asking(), TheFirm).unwrap();
         let terms = portal.settings.invoice_terms.clone();
         let order = IssueOrder { account: payer.account, month: month.parse().unwrap(), terms };
-        match portal.store.issue_invoice(permit, &order, &chancery_invoicing::pdf).await.unwrap() {
+        match portal.store.invoices.issue_invoice(permit, &order, &chancery_invoicing::pdf).await.unwrap() {
             Issued::New(number) => number,
             Issued::Already(number) => panic!("{number} was there already"),
         }
@@ -81,7 +80,7 @@ impl Firm {
         let permit = portal.policy.decide::<ManageAccounts>(&self.asking(), TheFirm).unwrap();
         let change = BillingChange { address: address.parse().ok(), email: email.parse().ok() };
         let deed = AccountDeed::SetBilling { account: payer.account, change };
-        portal.store.do_with_account(permit, deed).await.unwrap();
+        portal.store.accounts.do_with_account(permit, deed).await.unwrap();
     }
 
     fn asking(&self) -> Asking {

@@ -286,8 +286,8 @@ async fn somebody_else_can_sign_in_from_every_page_that_keeps_this_one_out() {
     let refused = desk.browser().come_back(claims("9", "x@elsewhere.com")).await;
     assert!(refused.body.contains(link), "{}", refused.body);
     browser.post("/auth/code", &format!("code={}", desk.newest_code())).await;
-    let ann = desk.portal.store.list_people().await.unwrap()[0].id;
-    desk.portal.store.remove_person(manage(&desk.portal), ann).await.unwrap();
+    let ann = desk.portal.store.people.list_people().await.unwrap()[0].id;
+    desk.portal.store.people.remove_person(manage(&desk.portal), ann).await.unwrap();
     let mut browser = half_signed_in(&desk).await;
     let removed = browser.post("/auth/code", &format!("code={}", desk.newest_code())).await;
     assert!(removed.body.contains("href=\"/auth/sign-in?as=someone-else\""), "{}", removed.body);

@@ -77,7 +77,7 @@ async fn a_client_that_changes_hands_while_a_file_is_made_is_in_it_if_it_may_be_
     let page: Vec<_> =
         [hers, moved, ClientId(7777)].map(|client| Ownership { client, owner: firm.ann.id }).into();
     let taken = async |id: PersonId| {
-        let people = portal.store.list_people().await.unwrap();
+        let people = portal.store.people.list_people().await.unwrap();
         let person = people.into_iter().find(|person| person.id == id).unwrap();
         let now = portal.clock.now();
         let (place, browser) = (String::new(), String::new());

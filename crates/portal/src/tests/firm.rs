@@ -45,7 +45,7 @@ impl Firm {
         let ben = Somebody::arrive(&desk, "ben").await;
         let ruth = Somebody::arrive(&desk, "ruth").await;
         let rob = Somebody::arrive(&desk, "rob").await;
-        desk.portal.store.set_role(manage(&desk.portal), rob.id, Role::Partner).await.unwrap();
+        desk.portal.store.people.set_role(manage(&desk.portal), rob.id, Role::Partner).await.unwrap();
         Self { desk, ann, ben, ruth, rob, newcomers: 0 }
     }
 
@@ -81,22 +81,23 @@ impl Firm {
             is_archived: false,
         };
         let permit = portal.policy.decide::<CreateClient>(&asking, NewClientFor(owner)).unwrap();
-        let client = portal.store.create_client(permit, new).await.unwrap();
+        let client = portal.store.clients.create_client(permit, new).await.unwrap();
         let about = ClientInQuestion { id: client, owner: Some(owner) };
         let permit = portal.policy.decide::<EditClient>(&asking, about).unwrap();
-        let note = portal.store.add_entry(permit, entry(EntryKind::MeetingNote, "A note")).await.unwrap();
+        let note =
+            portal.store.clients.add_entry(permit, entry(EntryKind::MeetingNote, "A note")).await.unwrap();
         Made { client, entry: note.id }
     }
 
     /// What was decided so far, the oldest first.
     pub(super) async fn decisions(&self) -> Vec<AuditedDecision> {
-        let store = &self.desk.portal.store;
+        let store = &self.desk.store;
         let mut rows = Vec::new();
         let mut writer = None;
-        while let Some(next) = store.audit_writer_after(writer).await.unwrap() {
+        while let Some(next) = store.audit_chains.audit_writer_after(writer).await.unwrap() {
             let mut place = 0;
             loop {
-                let found = store.audit_rows(next, place, 500).await.unwrap();
+                let found = store.audit_chains.audit_rows(next, place, 500).await.unwrap();
                 place += found.len() as u64;
                 if found.is_empty() {
                     break;
@@ -113,7 +114,7 @@ impl Somebody {
     async fn arrive(desk: &Desk, name: &str) -> Self {
         let browser = sign_in(desk, name).await;
         let email = format!("{name}@company.com").parse().unwrap();
-        let people = desk.portal.store.people_with_email(&email).await.unwrap();
+        let people = desk.portal.store.people.people_with_email(&email).await.unwrap();
         Self { name: name.to_owned(), id: people[0].id, browser }
     }
 

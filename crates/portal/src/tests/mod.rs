@@ -36,7 +36,7 @@ use chancery_domain::{
 };
 use chancery_mail::{MailRoute, Mailer};
 use chancery_policy::Policy;
-use chancery_store::{DatabaseUrl, Store};
+use chancery_store::{DatabaseUrl, PortalStore, Store};
 use chancery_test_support::{PostgresDatabase, emails_in};
 use chancery_web::{Surroundings, TrustedProxies, surround};
 use std::path::PathBuf;
@@ -58,6 +58,8 @@ struct Desk {
     folder: TempDir,
     /// None where the database is a file in the folder.
     postgres: Option<PostgresDatabase>,
+    /// What the portal itself cannot reach: the ledger, and chains of the audit.
+    store: Arc<Store>,
 }
 
 /// What the tests of a run stand on; with `postgres-and-redis`, of which the portal needs the first, every desk has a
@@ -107,12 +109,12 @@ impl Desk {
             Some(database) => database.url().parse().unwrap(),
             None => DatabaseUrl::sqlite_file(&folder.path().join("chancery.db")),
         };
-        let store = chancery_store::open(&url).await.unwrap();
+        let store = Arc::new(Store::open(&url).await.unwrap());
         let from = "portal@company.com".parse().unwrap();
         let mailer = Mailer::new(route, &from, "Marlow & Finch", clock.clone()).unwrap();
-        let portal = Arc::new(portal(settings, store, mailer, clock.clone()));
+        let portal = Arc::new(portal(settings, Arc::new(store.portal()), mailer, clock.clone()));
         let (routes, arrivals) = (router(Arc::clone(&portal)), arrivals_route(&portal));
-        Self { portal, clock, routes, arrivals, folder, postgres }
+        Self { portal, clock, routes, arrivals, folder, postgres, store }
     }
 
     fn browser(&self) -> Browser {
@@ -160,7 +162,7 @@ impl Desk {
     }
 
     async fn people(&self) -> Vec<(String, String)> {
-        let people = self.portal.store.list_people().await.unwrap();
+        let people = self.portal.store.people.list_people().await.unwrap();
         people.into_iter().map(|person| (person.email.to_string(), person.role.to_string())).collect()
     }
 }
@@ -201,7 +203,7 @@ fn invoice_terms() -> InvoiceTerms {
 
 fn portal(
     settings: PortalSettings,
-    store: Arc<dyn Store>,
+    store: Arc<PortalStore>,
     mailer: Mailer,
     clock: Arc<ManualClock>,
 ) -> Portal {

@@ -39,8 +39,8 @@ async fn the_clients_are_a_page_or_json_and_the_bar_says_who_one_is_at_this_mome
     ] {
         assert!(page.body.contains(part), "{part}: {}", page.body);
     }
-    let ann = desk.portal.store.list_people().await.unwrap()[0].id;
-    desk.portal.store.set_role(manage(&desk.portal), ann, Role::Partner).await.unwrap();
+    let ann = desk.portal.store.people.list_people().await.unwrap()[0].id;
+    desk.portal.store.people.set_role(manage(&desk.portal), ann, Role::Partner).await.unwrap();
     assert!(browser.get("/clients").await.body.contains("Partner</span>"), "on the very next request");
     browser.accept = "application/json";
     let json = browser.get("/clients").await;

@@ -184,7 +184,7 @@ async fn ending_all_sessions_ends_those_at_the_built_in_provider_so_that_nobody_
     for choice in ["others", "everywhere"] {
         let desk = Desk::open().await;
         let mut browser = signed_in(&desk, "ann").await;
-        let store = &desk.portal.store;
+        let store = &desk.store;
         let mut tokens = Vec::new();
         for subject in ["ann", "ben"] {
             let new = NewProviderAccount {
@@ -193,18 +193,18 @@ async fn ending_all_sessions_ends_those_at_the_built_in_provider_so_that_nobody_
                 password_hash: PasswordHash("x".to_owned()),
                 at: super::MORNING,
             };
-            let account = store.create_provider_account(new).await.unwrap();
+            let account = store.provider_accounts.create_provider_account(new).await.unwrap();
             let token = SecretToken::generate(&OsRandomness).hash();
             let password_version = account.password_version;
             let new =
                 NewProviderSession { token, subject: account.subject, password_version, at: super::MORNING };
-            store.start_provider_session(new).await.unwrap();
+            store.provider_sessions.start_provider_session(new).await.unwrap();
             tokens.push(token);
         }
         browser.post("/sessions/end", &format!("end={choice}")).await;
         let times = desk.portal.settings.session_times;
-        let anns = store.provider_session(tokens[0], times, super::MORNING).await.unwrap();
-        let bens = store.provider_session(tokens[1], times, super::MORNING).await.unwrap();
+        let anns = store.provider_sessions.provider_session(tokens[0], times, super::MORNING).await.unwrap();
+        let bens = store.provider_sessions.provider_session(tokens[1], times, super::MORNING).await.unwrap();
         assert_eq!((anns.is_some(), bens.is_some()), (false, true), "{choice}");
     }
 }

@@ -9,7 +9,7 @@ use chancery_store::{NewProviderAccount, NewProviderSession, PasswordHash};
 use serde_json::Value;
 
 async fn role_of(desk: &Desk, person: PersonId) -> Role {
-    let people = desk.portal.store.list_people().await.unwrap();
+    let people = desk.portal.store.people.list_people().await.unwrap();
     people.into_iter().find(|somebody| somebody.id == person).unwrap().role
 }
 
@@ -21,7 +21,7 @@ async fn the_team_is_everybody_with_role_clients_sessions_and_last_use() {
     let _second = firm.ann.elsewhere(&firm.desk).await;
     let gone = firm.newcomer().await.id;
     firm.client(gone, "Left behind").await;
-    firm.desk.portal.store.remove_person(manage(&firm.desk.portal), gone).await.unwrap();
+    firm.desk.portal.store.people.remove_person(manage(&firm.desk.portal), gone).await.unwrap();
 
     let page = firm.ruth.browser.get("/team").await;
     assert_eq!(page.status, StatusCode::OK);
@@ -165,18 +165,18 @@ async fn whom_the_configuration_makes_a_partner_stays_one() {
 #[tokio::test]
 async fn ending_somebodys_sessions_ends_all_of_them_those_at_the_built_in_provider_too() {
     let mut firm = Firm::open().await;
-    let store = firm.desk.portal.store.clone();
+    let store = firm.desk.store.clone();
     let new = NewProviderAccount {
         subject: "ann".to_owned(),
         email: "ann@company.com".parse().unwrap(),
         password_hash: PasswordHash("x".to_owned()),
         at: super::MORNING,
     };
-    let account = store.create_provider_account(new).await.unwrap();
+    let account = store.provider_accounts.create_provider_account(new).await.unwrap();
     let token = SecretToken::generate(&OsRandomness).hash();
     let password_version = account.password_version;
     let new = NewProviderSession { token, subject: account.subject, password_version, at: super::MORNING };
-    store.start_provider_session(new).await.unwrap();
+    store.provider_sessions.start_provider_session(new).await.unwrap();
 
     let mut elsewhere = firm.ann.elsewhere(&firm.desk).await;
     let ann = firm.ann.id;
@@ -186,7 +186,7 @@ async fn ending_somebodys_sessions_ends_all_of_them_those_at_the_built_in_provid
         assert!(browser.get("/sessions").await.location().starts_with("/auth/sign-in"));
     }
     let times = firm.desk.portal.settings.session_times;
-    assert!(store.provider_session(token, times, super::MORNING).await.unwrap().is_none());
+    assert!(store.provider_sessions.provider_session(token, times, super::MORNING).await.unwrap().is_none());
     assert_eq!(firm.ben.browser.get("/sessions").await.status, StatusCode::OK, "nobody else's");
     let ruth = firm.ruth.id;
     let reply = firm.ruth.browser.post("/team/sign-out", &format!("person={ruth}")).await;
@@ -246,7 +246,7 @@ async fn all_clients_of_one_person_move_to_another_each_decided_and_on_record_by
         .collect();
     assert_eq!(moved, expected);
     for client in clients.iter().chain([&bens]) {
-        assert_eq!(firm.desk.portal.store.owner_of(*client).await.unwrap(), Some(ben));
+        assert_eq!(firm.desk.portal.store.clients.owner_of(*client).await.unwrap(), Some(ben));
     }
     let nothing = firm.ruth.browser.post("/team/reassign", &format!("from={ann}&to={ben}")).await;
     assert!(nothing.location().contains("count=0"));

@@ -7,7 +7,6 @@ use chancery_domain::{
     AccountId, ApiKey, Day, HowEnded, KeyId, Nanos, OsRandomness, Prices, RateLimits, RequestId, TokenPrice,
     UnixMillis, UsageRow,
 };
-use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{CapChange, LimitsChange, NewAccount, NewKey, PeakDay, RefusedDay};
 use serde_json::{Value, json};
 
@@ -33,7 +32,7 @@ impl Books {
     async fn account(&self, name: &str) -> AccountId {
         let limits = RateLimits { requests_per_min: 600, tokens_per_min: 400_000 };
         let new = NewAccount { name: name.parse().unwrap(), limits, created_at: UnixMillis(0) };
-        self.firm.desk.portal.store.create_account(new).await.unwrap().id
+        self.firm.desk.store.create_account(new).await.unwrap().id
     }
 
     async fn key(&self, account: AccountId, label: &str) -> Payer {
@@ -45,7 +44,7 @@ impl Books {
             account: Some(account),
             created_at: UnixMillis(0),
         };
-        Payer { account, key: self.firm.desk.portal.store.create_key(new).await.unwrap().id }
+        Payer { account, key: self.firm.desk.store.create_key(new).await.unwrap().id }
     }
 
     async fn payer(&self, name: &str, label: &str) -> Payer {
@@ -70,7 +69,7 @@ impl Books {
         };
         row.cost = row.recomputed_cost().unwrap();
         self.settled += 1;
-        self.firm.desk.portal.store.settle(row.into()).await.unwrap();
+        self.firm.desk.store.ledger.settle(row.into()).await.unwrap();
     }
 
     async fn page(&mut self, query: &str) -> String {
@@ -238,7 +237,7 @@ async fn february_has_28_days_and_29_in_leap_years() {
 async fn refusals_and_the_busiest_minute_stand_beside_the_limits() {
     let mut books = Books::open().await;
     let hale = books.payer("Hale & Ward", "Claims intake").await;
-    let store = books.firm.desk.portal.store.clone();
+    let store = books.firm.desk.store.clone();
     let cap =
         LimitsChange { spend_per_month: CapChange::Set(Nanos(1_000_000_000)), ..LimitsChange::default() };
     store.set_limits(&"Hale & Ward".parse().unwrap(), cap).await.unwrap();
@@ -258,7 +257,7 @@ async fn refusals_and_the_busiest_minute_stand_beside_the_limits() {
         refused(hale, "2026-11-02", "spending_cap_reached", 3),
         RefusedDay { account: None, ..refused(hale, "2026-11-02", "no_billing_account", 40) },
     ];
-    store.note_activity(&refusals, &[peak]).await.unwrap();
+    store.activity.note_activity(&refusals, &[peak]).await.unwrap();
 
     let of_hale = format!("?account={}", hale.account);
     let page = books.page(&of_hale).await;
@@ -310,8 +309,8 @@ async fn hostile_labels_and_model_names_are_text() {
     let mut books = Books::open().await;
     let payer = books.payer(HOSTILE, HOSTILE).await;
     books.settle(payer, "2026-11-12", HOSTILE, (10, 5)).await;
-    let store = books.firm.desk.portal.store.clone();
-    store.note_activity(&[refused(payer, "2026-11-12", HOSTILE, 2)], &[]).await.unwrap();
+    let store = books.firm.desk.store.clone();
+    store.activity.note_activity(&[refused(payer, "2026-11-12", HOSTILE, 2)], &[]).await.unwrap();
     for query in [String::new(), format!("?account={}", payer.account)] {
         let page = books.page(&query).await;
         for part in ["<script>", "<img", "onerror=alert(1)>", "<!--", " style=", "<style"] {
@@ -352,8 +351,8 @@ async fn an_empty_month_and_an_empty_firm_say_what_will_be_there() {
             "<option value=\"2019-05\" selected>May 2019</option>",
         ],
     );
-    let store = books.firm.desk.portal.store.clone();
-    store.note_activity(&[refused(hale, "2026-11-02", "rate_limited", 3)], &[]).await.unwrap();
+    let store = books.firm.desk.store.clone();
+    store.activity.note_activity(&[refused(hale, "2026-11-02", "rate_limited", 3)], &[]).await.unwrap();
     let page = books.page("").await;
     has(&page, &["3 more were refused", "Refused requests per day", "429 rate_limited"]);
     assert!(!page.contains("Tokens per day"), "nothing was used, but something was refused");

@@ -93,13 +93,13 @@ pub(crate) async fn handle(
     let permit = portal.permit::<ReadUsage>(&signed_in, TheFirm).await?;
     let now = portal.clock.now();
     let asked = Asked::read(query.as_deref().unwrap_or_default(), Month::of(now));
-    let found = portal.store.read_usage(permit, asked.month_of_account()).await;
+    let found = portal.store.usage_reports.read_usage(permit, asked.month_of_account()).await;
     let (asked, report) = match found {
         Err(StoreError::NoSuchAccountId(_)) => {
             // The form is shown again with every account that there is, and that is asked for like everything else.
             let asked = asked.without_account();
             let permit = portal.permit::<ReadUsage>(&signed_in, TheFirm).await?;
-            let report = portal.store.read_usage(permit, asked.month_of_account()).await?;
+            let report = portal.store.usage_reports.read_usage(permit, asked.month_of_account()).await?;
             (asked, report)
         }
         found => (asked, found?),

@@ -9,7 +9,7 @@ use chancery_http_client::client_builder;
 use chancery_mail::{MailRoute, Mailer};
 use chancery_policy::Policy;
 use chancery_portal::{IdentitySettings, Portal, PortalSettings, PublicApi, SecondFactor, router};
-use chancery_store::SqliteStore;
+use chancery_store::Store;
 use chancery_test_support::CookieJar;
 use openidconnect::url::Url;
 use std::io;
@@ -64,7 +64,7 @@ impl Scene {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let portal_url = format!("http://{}", listener.local_addr().unwrap());
         let folder = tempfile::tempdir().unwrap();
-        let store = Arc::new(SqliteStore::open(&folder.path().join("chancery.db")).await.unwrap());
+        let store = Arc::new(Store::open_file(&folder.path().join("chancery.db")).await.unwrap());
         let from = "portal@example.com".parse().unwrap();
         let outbox = MailRoute::Outbox(folder.path().join("outbox"));
         let mailer = Arc::new(Mailer::new(&outbox, &from, "Hale & Partners", clock.clone()).unwrap());
@@ -98,8 +98,15 @@ impl Scene {
             identity,
         };
         let policy = Arc::new(Policy::load().unwrap());
-        let portal =
-            Portal::new(settings, store, mailer, policy, clock.clone(), Arc::new(OsRandomness)).unwrap();
+        let portal = Portal::new(
+            settings,
+            Arc::new(store.portal()),
+            mailer,
+            policy,
+            clock.clone(),
+            Arc::new(OsRandomness),
+        )
+        .unwrap();
         let portal = Arc::new(portal);
         let routes = router(Arc::clone(&portal)).into_make_service_with_connect_info::<SocketAddr>();
         tokio::spawn(async move { axum::serve(listener, routes).await });

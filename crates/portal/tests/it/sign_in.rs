@@ -113,6 +113,6 @@ async fn a_flood_of_sign_ins_is_stopped_with_a_time_to_come_back() {
     scene.clock.advance(std::time::Duration::from_secs(601));
     assert_eq!(browser.get(&scene.url("/auth/sign-in")).await.status, StatusCode::SEE_OTHER);
     let now = chancery_domain::Clock::now(&*scene.clock);
-    let forgotten = scene.portal.store.forget_old_sign_ins(now, 10_000, 10_000).await;
+    let forgotten = scene.portal.store.sign_ins.forget_old_sign_ins(now, 10_000, 10_000).await;
     assert_eq!(forgotten.unwrap(), 3_000, "upkeep forgets them all");
 }

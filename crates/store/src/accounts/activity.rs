@@ -155,3 +155,17 @@ pub(crate) async fn record(db: &Db, denied: &[RefusedDay], peaks: &[PeakDay]) ->
     });
     recorded.await
 }
+
+/// Counts of rejected requests and peaks, by day.
+#[derive(Clone)]
+pub struct Activity {
+    pub(crate) db: Db,
+}
+
+impl Activity {
+    /// Adds refusals to those of their days, and raises the peaks of theirs. Counts for people to read: what a process that dies
+    /// had not noted yet is lost. One step, all of it or nothing: whoever has more than `ACTIVITY_LINES_AT_ONCE` takes several.
+    pub async fn note_activity(&self, refused: &[RefusedDay], peaks: &[PeakDay]) -> Result<(), StoreError> {
+        record(&self.db, refused, peaks).await
+    }
+}

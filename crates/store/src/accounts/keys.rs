@@ -1,8 +1,9 @@
 //! API keys: how one is read, listed and locked. How they are changed is in `key_changes`.
 
+use crate::AccountLookup;
 use crate::accounts::lookup::read_account;
-use crate::db::{Conn, Dialect, FromRow, HasDb, Row, TxError, corrupt, query};
-use crate::{KeyOwner, Keys, StoreError};
+use crate::db::{Conn, Db, Dialect, FromRow, Row, TxError, corrupt, query};
+use crate::{KeyOwner, StoreError};
 use chancery_domain::{AccountId, Key, KeyHash, KeyId, KeyPrefix, KeyState, UnixMillis};
 
 impl FromRow for Key {
@@ -82,17 +83,25 @@ pub(crate) fn check_label(label: &str) -> Result<(), StoreError> {
     }
 }
 
-#[async_trait::async_trait]
-impl<S: HasDb> Keys for S {
-    async fn list_keys(&self) -> Result<Vec<KeyOwner>, StoreError> {
-        Ok(self.db().fetch_all(query(LIST)).await?)
+impl AccountLookup {
+    /// All keys, oldest first, revoked ones included.
+    pub async fn list_keys(&self) -> Result<Vec<KeyOwner>, StoreError> {
+        Ok(self.db.fetch_all(query(LIST)).await?)
     }
+}
 
-    async fn key_with_prefix(&self, prefix: &KeyPrefix) -> Result<Option<KeyOwner>, StoreError> {
+/// Finds the key that a request presents.
+#[derive(Clone)]
+pub struct KeyLookup {
+    pub(crate) db: Db,
+}
+
+impl KeyLookup {
+    pub async fn key_with_prefix(&self, prefix: &KeyPrefix) -> Result<Option<KeyOwner>, StoreError> {
         // PostgreSQL refuses to compare with what it cannot keep; no stored prefix holds it either.
         if prefix.as_str().contains('\0') {
             return Ok(None);
         }
-        Ok(self.db().fetch_optional(query(WITH_PREFIX).bind(prefix.as_str())).await?)
+        Ok(self.db.fetch_optional(query(WITH_PREFIX).bind(prefix.as_str())).await?)
     }
 }

@@ -1,7 +1,7 @@
 //! Billing accounts: how one is read, listed and locked. How they are changed is in `changes` and `limits`.
 
-use crate::db::{Conn, Dialect, FromRow, HasDb, Row, TxError, corrupt, query};
-use crate::{Accounts, BillingContact, StoreError};
+use crate::db::{Conn, Db, Dialect, FromRow, Row, TxError, corrupt, query};
+use crate::{BillingContact, StoreError};
 use chancery_domain::{
     Account, AccountId, AccountName, AccountState, ContactEmail, Nanos, PostalAddress, RateLimits, UnixMillis,
 };
@@ -77,18 +77,25 @@ pub(crate) async fn lock_for_read(
     lock.bind(id.0).fetch_optional(conn).await
 }
 
-#[async_trait::async_trait]
-impl<S: HasDb> Accounts for S {
-    async fn list_accounts(&self) -> Result<Vec<Account>, StoreError> {
-        Ok(self.db().fetch_all(query(LIST)).await?)
+/// Accounts and keys by name and prefix, for those who need no permit: the command line and `verify`.
+#[derive(Clone)]
+pub struct AccountLookup {
+    pub(crate) db: Db,
+}
+
+impl AccountLookup {
+    /// All accounts, by name, closed ones included.
+    pub async fn list_accounts(&self) -> Result<Vec<Account>, StoreError> {
+        Ok(self.db.fetch_all(query(LIST)).await?)
     }
 
-    async fn account_named(&self, name: &AccountName) -> Result<Account, StoreError> {
-        let found = self.db().fetch_optional(query(WITH_NAME).bind(name.as_str())).await?;
+    pub async fn account_named(&self, name: &AccountName) -> Result<Account, StoreError> {
+        let found = self.db.fetch_optional(query(WITH_NAME).bind(name.as_str())).await?;
         found.ok_or_else(|| StoreError::NoSuchAccount(name.clone()))
     }
 
-    async fn billing_contacts(&self) -> Result<Vec<(AccountId, BillingContact)>, StoreError> {
-        Ok(self.db().fetch_all(query(BILLING)).await?)
+    /// Where the invoices of all accounts go, in the order of `list_accounts`.
+    pub async fn billing_contacts(&self) -> Result<Vec<(AccountId, BillingContact)>, StoreError> {
+        Ok(self.db.fetch_all(query(BILLING)).await?)
     }
 }

@@ -2,11 +2,12 @@
 //! one moment. Sums come from those by day, never from the ledger's rows. The changes themselves are in `changes`.
 
 use crate::accounts::{changes, history, lookup};
-use crate::audit::step::HasAudit;
+use crate::audit::step::AuditedSteps;
+use crate::db::Db;
 use crate::db::{Conn, FromRow, Row, Statement, TxError, query, values};
 use crate::{
-    ACCOUNTS_PER_PAGE, AccountChoice, AccountDeed, AccountDesk, AccountDone, AccountOverview, AccountPage,
-    AccountQuery, AccountRecord, KeyUse, MAX_ACCOUNTS_OFFERED, MAX_KEYS_LISTED, StoreError, UsageTotals,
+    ACCOUNTS_PER_PAGE, AccountChoice, AccountDeed, AccountDone, AccountOverview, AccountPage, AccountQuery,
+    AccountRecord, KeyUse, MAX_ACCOUNTS_OFFERED, MAX_KEYS_LISTED, StoreError, UsageTotals,
 };
 use chancery_domain::{Account, AccountId, AccountName, Key, Month};
 use chancery_policy::{ManageAccounts, Permit, ReadAccounts};
@@ -117,38 +118,47 @@ async fn open_accounts(conn: &mut Conn<'_>) -> Result<Vec<AccountChoice>, sqlx::
     query(OPEN).bind(i64::from(MAX_ACCOUNTS_OFFERED)).fetch_all(conn).await
 }
 
-#[async_trait::async_trait]
-impl<S: HasAudit> AccountDesk for S {
-    async fn read_accounts(
+/// Billing accounts and their keys, for those who manage them.
+#[derive(Clone)]
+pub struct Accounts {
+    pub(crate) db: Db,
+    pub(crate) audited: AuditedSteps,
+}
+
+impl Accounts {
+    pub async fn read_accounts(
         &self,
         permit: Permit<ReadAccounts>,
         query: AccountQuery,
     ) -> Result<AccountPage, StoreError> {
-        self.audited().record(&[permit.to_audit_row()]).await?;
-        self.db().snapshot(&query, |conn, query| Box::pin(page(conn, *query))).await
+        self.audited.record(&[permit.to_audit_row()]).await?;
+        self.db.snapshot(&query, |conn, query| Box::pin(page(conn, *query))).await
     }
 
-    async fn read_account(
+    pub async fn read_account(
         &self,
         permit: Permit<ReadAccounts>,
         account: AccountId,
         month: Month,
     ) -> Result<Option<AccountRecord>, StoreError> {
-        self.audited().record(&[permit.to_audit_row()]).await?;
+        self.audited.record(&[permit.to_audit_row()]).await?;
         let args = (account, month);
-        let read =
-            self.db().snapshot(&args, |conn, (account, month)| Box::pin(record(conn, *account, *month)));
+        let read = self.db.snapshot(&args, |conn, (account, month)| Box::pin(record(conn, *account, *month)));
         read.await
     }
 
-    async fn do_with_account(
+    /// One step: the decision, the change and its line in the history, or none of them. `AccountNameTaken`, `KeyPrefixTaken`,
+    /// `NoSuchAccountId`, `NoSuchKey`; `AccountClosed` for a key that is to bill a closed account, `KeyRevoked` for one that is to
+    /// bill another. What a key used before it is attached stays where it was billed. A closed account retains its keys and its
+    /// ledger; its keys stop generating. Closing or revoking again changes nothing: the first time stands.
+    pub async fn do_with_account(
         &self,
         permit: Permit<ManageAccounts>,
         deed: AccountDeed,
     ) -> Result<AccountDone, StoreError> {
         let (decision, args) = ([permit.to_audit_row()], (permit.asked(), &deed));
         let changed = self
-            .audited()
+            .audited
             .run(&decision, &args, |conn, (asked, change)| Box::pin(changes::apply(conn, asked, change)));
         changed.await
     }

@@ -8,11 +8,13 @@
 //!    written. So a wrong clock can disturb a request, but never lets spending pass the cap.
 
 use crate::accounts::spending_queue::SpendingQueue;
+use crate::db::Db;
 use crate::db::error_codes::STATEMENT_TIMEOUT;
 use crate::db::{Dialect, FromRow, Row, query};
-use crate::leases::lease::HasLease;
-use crate::{Reserved, Spending, SpendingReservation, StoreError};
+use crate::leases::lease::Lease;
+use crate::{Reserved, SpendingReservation, StoreError};
 use chancery_domain::{Month, Nanos, RequestId};
+use std::sync::Arc;
 
 const DELETE_ORPHANED_OF_ACCOUNT: &str = "DELETE FROM spending_reservations AS r WHERE r.account_id = $1 AND \
     (r.expires_at_ms <= $2 OR NOT EXISTS (SELECT 1 FROM writer_leases w \
@@ -55,22 +57,25 @@ impl FromRow for Reserved {
     }
 }
 
-/// A store with a queue for reservations. Goes with the two stores, like `HasDb`.
-pub(crate) trait HasSpendingQueue: HasLease {
-    fn spending_queue(&self) -> &SpendingQueue;
+/// The cap on what an account spends in a month: what is in the ledger and what is set aside never pass it together,
+/// however many set aside at once. What a dead process had set aside no longer counts.
+#[derive(Clone)]
+pub struct Spending {
+    pub(crate) db: Db,
+    pub(crate) lease: Arc<Lease>,
+    pub(crate) queue: Arc<SpendingQueue>,
 }
 
-#[async_trait::async_trait]
-impl<S: HasSpendingQueue> Spending for S {
-    async fn reserve_spending(&self, reservation: SpendingReservation) -> Result<Reserved, StoreError> {
+impl Spending {
+    pub async fn reserve_spending(&self, reservation: SpendingReservation) -> Result<Reserved, StoreError> {
         let SpendingReservation { request_id, account, amount, at, now, expires_at } = reservation;
-        self.lease().renew(now).await?;
-        let _slot = self.spending_queue().enter(account).await?;
+        self.lease.renew(now).await?;
+        let _slot = self.queue.enter(account).await?;
         let delete = query(DELETE_ORPHANED_OF_ACCOUNT).bind(account.0).bind(now.0);
-        self.db().execute(delete, STATEMENT_TIMEOUT).await?;
+        self.db.execute(delete, STATEMENT_TIMEOUT).await?;
         let month = Month::of(at);
         let (first_day, last_day) = (i64::from(month.first_day().0), i64::from(month.last_day().0));
-        let reserve = query(match self.db().dialect() {
+        let reserve = query(match self.db.dialect() {
             Dialect::Sqlite => RESERVE_SQLITE,
             Dialect::Postgres => RESERVE_POSTGRES,
         });
@@ -80,17 +85,18 @@ impl<S: HasSpendingQueue> Spending for S {
             .bind(first_day)
             .bind(last_day)
             .bind(amount.0)
-            .bind(self.lease().writer.0)
+            .bind(self.lease.writer.0)
             .bind(expires_at.0);
-        if !self.db().write_returning::<i64>(reserve, STATEMENT_TIMEOUT).await?.is_empty() {
+        if !self.db.write_returning::<i64>(reserve, STATEMENT_TIMEOUT).await?.is_empty() {
             return Ok(Reserved::Yes);
         }
         let room = query(ROOM).bind(account.0).bind(first_day).bind(last_day);
-        self.db().fetch_optional(room).await?.ok_or(StoreError::NoSuchAccountId(account))
+        self.db.fetch_optional(room).await?.ok_or(StoreError::NoSuchAccountId(account))
     }
 
-    async fn release_spending(&self, request: &RequestId) -> Result<(), StoreError> {
-        self.db().execute(query(RELEASE).bind(request.as_str()), STATEMENT_TIMEOUT).await?;
+    /// For a request that comes to nothing. Giving back what is gone changes nothing.
+    pub async fn release_spending(&self, request: &RequestId) -> Result<(), StoreError> {
+        self.db.execute(query(RELEASE).bind(request.as_str()), STATEMENT_TIMEOUT).await?;
         Ok(())
     }
 }

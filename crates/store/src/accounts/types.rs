@@ -1,12 +1,10 @@
 //! Billing accounts and keys as the rest of Chancery sees them.
 
-use crate::{StoreError, UsageTotals};
-use async_trait::async_trait;
+use crate::UsageTotals;
 use chancery_domain::{
     Account, AccountId, AccountName, ContactEmail, Day, Key, KeyHash, KeyPrefix, Month, Nanos, PersonRef,
     PostalAddress, RateLimits, RequestId, UnixMillis,
 };
-use chancery_policy::{ManageAccounts, Permit, ReadAccounts};
 
 #[derive(Clone, Debug)]
 pub struct NewAccount {
@@ -32,17 +30,6 @@ pub enum CapChange {
     Set(Nanos),
 }
 
-#[async_trait]
-pub trait Accounts: Send + Sync + 'static {
-    /// All accounts, by name, closed ones included.
-    async fn list_accounts(&self) -> Result<Vec<Account>, StoreError>;
-
-    async fn account_named(&self, name: &AccountName) -> Result<Account, StoreError>;
-
-    /// Where the invoices of all accounts go, in the order of `list_accounts`.
-    async fn billing_contacts(&self) -> Result<Vec<(AccountId, BillingContact)>, StoreError>;
-}
-
 #[derive(Clone, Debug)]
 pub struct NewKey {
     pub prefix: KeyPrefix,
@@ -57,14 +44,6 @@ pub struct NewKey {
 pub struct KeyOwner {
     pub key: Key,
     pub account: Option<Account>,
-}
-
-#[async_trait]
-pub trait Keys: Send + Sync + 'static {
-    /// All keys, oldest first, revoked ones included.
-    async fn list_keys(&self) -> Result<Vec<KeyOwner>, StoreError>;
-
-    async fn key_with_prefix(&self, prefix: &KeyPrefix) -> Result<Option<KeyOwner>, StoreError>;
 }
 
 /// What a request may cost at most, to be set aside of what its account may spend in the month of `at`.
@@ -91,16 +70,6 @@ pub enum Reserved {
         spent: Nanos,
         set_aside: Nanos,
     },
-}
-
-/// The cap on what an account spends in a month: what is in the ledger and what is set aside never pass it together,
-/// however many set aside at once. What a dead process had set aside no longer counts.
-#[async_trait]
-pub trait Spending: Send + Sync + 'static {
-    async fn reserve_spending(&self, reservation: SpendingReservation) -> Result<Reserved, StoreError>;
-
-    /// For a request that comes to nothing. Giving back what is gone changes nothing.
-    async fn release_spending(&self, request: &RequestId) -> Result<(), StoreError>;
 }
 
 /// Accounts on one page of their list.
@@ -235,30 +204,4 @@ pub struct AccountDone {
 pub enum AccountSubject {
     Account(Account),
     Key(Key),
-}
-
-#[async_trait]
-pub trait AccountDesk: Send + Sync + 'static {
-    async fn read_accounts(
-        &self,
-        permit: Permit<ReadAccounts>,
-        query: AccountQuery,
-    ) -> Result<AccountPage, StoreError>;
-
-    async fn read_account(
-        &self,
-        permit: Permit<ReadAccounts>,
-        account: AccountId,
-        month: Month,
-    ) -> Result<Option<AccountRecord>, StoreError>;
-
-    /// One step: the decision, the change and its line in the history, or none of them. `AccountNameTaken`, `KeyPrefixTaken`,
-    /// `NoSuchAccountId`, `NoSuchKey`; `AccountClosed` for a key that is to bill a closed account, `KeyRevoked` for one that is to
-    /// bill another. What a key used before it is attached stays where it was billed. A closed account retains its keys and its
-    /// ledger; its keys stop generating. Closing or revoking again changes nothing: the first time stands.
-    async fn do_with_account(
-        &self,
-        permit: Permit<ManageAccounts>,
-        deed: AccountDeed,
-    ) -> Result<AccountDone, StoreError>;
 }

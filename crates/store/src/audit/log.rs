@@ -3,17 +3,16 @@
 
 use crate::StoreError;
 use crate::audit::chain::HEAD;
-use crate::audit::step::HasAudit;
+use crate::audit::step::AuditedSteps;
 use crate::audit::types::{
-    AUDIT_ROWS_PER_PAGE, Audit, AuditLine, AuditPlace, AuditQuery, AuditTurn, ChainedAuditRow,
+    AUDIT_ROWS_PER_PAGE, AuditLine, AuditPlace, AuditQuery, AuditTurn, ChainedAuditRow,
 };
 use crate::clients::rows::person_ref;
+use crate::db::Db;
 use crate::db::{self, Conn, FromRow, Row, Statement};
 use crate::ledger::batch::stored_count;
-use crate::people::team::members;
-use crate::people::types::TeamMember;
-use chancery_domain::{AuditRow, ChainHead, SessionTimes, WriterId};
-use chancery_policy::{ManageTeam, Permit, ReadAudit, ReadTeam};
+use chancery_domain::{AuditRow, ChainHead, WriterId};
+use chancery_policy::{Denial, Permit, ReadAudit};
 
 const NEWEST_FIRST: &str = " ORDER BY a.at_ms DESC, a.id DESC LIMIT ";
 const OLDEST_FIRST: &str = " ORDER BY a.at_ms, a.id LIMIT ";
@@ -87,62 +86,69 @@ async fn page(conn: &mut Conn<'_>, query: &AuditQuery) -> Result<Vec<AuditLine>,
     Ok(lines)
 }
 
-#[async_trait::async_trait]
-impl<S: HasAudit> Audit for S {
-    async fn read_audit(
+/// The audit log, for people.
+#[derive(Clone)]
+pub struct AuditLog {
+    pub(crate) db: Db,
+    pub(crate) audited: AuditedSteps,
+}
+
+impl AuditLog {
+    /// Writes the refusal down.
+    pub async fn note_denial(&self, denial: Denial) -> Result<(), StoreError> {
+        self.audited.record(&[denial.to_audit_row()]).await
+    }
+
+    /// A page, newest first, this decision included.
+    pub async fn read_audit(
         &self,
         permit: &Permit<ReadAudit>,
         query: &AuditQuery,
     ) -> Result<Vec<AuditLine>, StoreError> {
-        self.audited().record(&[permit.to_audit_row()]).await?;
+        self.audited.record(&[permit.to_audit_row()]).await?;
         // A filter that few rows fit may look at very many, and nobody's record waits for that.
         self.read_more_audit(permit, query).await
     }
 
-    async fn read_more_audit(
+    /// The next page of what `read_audit` began, for a file with all of it.
+    pub async fn read_more_audit(
         &self,
         _permit: &Permit<ReadAudit>,
         query: &AuditQuery,
     ) -> Result<Vec<AuditLine>, StoreError> {
         let lines =
-            self.db().long_read(query, |conn, query| Box::pin(async move { Ok(page(conn, query).await?) }));
+            self.db.long_read(query, |conn, query| Box::pin(async move { Ok(page(conn, query).await?) }));
         lines.await
     }
+}
 
-    async fn read_team(
-        &self,
-        permit: Permit<ReadTeam>,
-        times: SessionTimes,
-    ) -> Result<Vec<TeamMember>, StoreError> {
-        let args = (times, permit.asked().at);
-        self.audited()
-            .run(&[permit.to_audit_row()], &args, |conn, (times, now)| {
-                Box::pin(async move { Ok(members(conn, *times, *now).await?) })
-            })
-            .await
-    }
+/// The audit log as hash chains, for `verify`.
+#[derive(Clone)]
+pub struct AuditChains {
+    pub(crate) db: Db,
+}
 
-    async fn note_managing_team(&self, permit: Permit<ManageTeam>) -> Result<(), StoreError> {
-        self.audited().record(&[permit.to_audit_row()]).await
-    }
-
-    async fn audit_writer_after(&self, writer: Option<WriterId>) -> Result<Option<WriterId>, StoreError> {
+impl AuditChains {
+    /// The writer with the next higher number that has rows or an end.
+    pub async fn audit_writer_after(&self, writer: Option<WriterId>) -> Result<Option<WriterId>, StoreError> {
         let after = writer.map_or(i64::MIN, |writer| writer.0);
-        let next: Vec<Option<i64>> = self.db().long_fetch_all(db::query(NEXT_WRITER).bind(after)).await?;
+        let next: Vec<Option<i64>> = self.db.long_fetch_all(db::query(NEXT_WRITER).bind(after)).await?;
         Ok(next.into_iter().flatten().next().map(WriterId))
     }
 
-    async fn audit_chain_head(&self, writer: WriterId) -> Result<Option<ChainHead>, StoreError> {
-        Ok(self.db().fetch_optional(db::query(HEAD).bind(writer.0)).await?)
+    /// Where the writer's chain is said to end.
+    pub async fn audit_chain_head(&self, writer: WriterId) -> Result<Option<ChainHead>, StoreError> {
+        Ok(self.db.fetch_optional(db::query(HEAD).bind(writer.0)).await?)
     }
 
-    async fn audit_rows(
+    /// One writer's rows in order of their places: up to `limit` from the given place on.
+    pub async fn audit_rows(
         &self,
         writer: WriterId,
         from: u64,
         limit: u32,
     ) -> Result<Vec<ChainedAuditRow>, StoreError> {
         let rows = db::query(CHAIN_PAGE).bind(writer.0).bind(stored_count(from)).bind(i64::from(limit));
-        Ok(self.db().long_fetch_all(rows).await?)
+        Ok(self.db.long_fetch_all(rows).await?)
     }
 }

@@ -11,7 +11,7 @@
 use crate::StoreError;
 use crate::audit::chain::link;
 use crate::db::error_codes::STATEMENT_TIMEOUT;
-use crate::db::{Db, HasDb, Step};
+use crate::db::{Db, Step};
 use chancery_domain::{AuditRow, WriterId};
 use std::sync::Arc;
 use std::time::Duration;
@@ -121,9 +121,4 @@ impl AuditedSteps {
     pub(crate) async fn record(&self, decisions: &[AuditRow]) -> Result<(), StoreError> {
         self.run(decisions, &(), |_, ()| Box::pin(async { Ok(()) })).await
     }
-}
-
-/// A store that has audited steps. Goes with the two stores, once every aggregate runs on `Db`.
-pub(crate) trait HasAudit: HasDb {
-    fn audited(&self) -> &AuditedSteps;
 }

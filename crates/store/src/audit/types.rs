@@ -1,12 +1,8 @@
 //! The audit log as the rest of Chancery sees it.
 
-use crate::{StoreError, TeamMember};
-use async_trait::async_trait;
 use chancery_domain::{
-    Action, AuditRow, ChainHash, ChainHead, ClientId, Decision, EventKind, PersonId, PersonRef, SessionTimes,
-    UnixMillis, WriterId,
+    Action, AuditRow, ChainHash, ClientId, Decision, EventKind, PersonId, PersonRef, UnixMillis,
 };
-use chancery_policy::{ManageTeam, Permit, ReadAudit, ReadTeam};
 
 /// Rows of the audit on one page.
 pub const AUDIT_ROWS_PER_PAGE: u32 = 100;
@@ -55,45 +51,4 @@ pub struct ChainedAuditRow {
     /// The first is 0.
     pub place: u64,
     pub hash: ChainHash,
-}
-
-#[async_trait]
-pub trait Audit: Send + Sync + 'static {
-    /// A page, newest first, this decision included.
-    async fn read_audit(
-        &self,
-        permit: &Permit<ReadAudit>,
-        query: &AuditQuery,
-    ) -> Result<Vec<AuditLine>, StoreError>;
-
-    /// The next page of what `read_audit` began, for a file with all of it.
-    async fn read_more_audit(
-        &self,
-        permit: &Permit<ReadAudit>,
-        query: &AuditQuery,
-    ) -> Result<Vec<AuditLine>, StoreError>;
-
-    /// Everybody who was not removed, by address, then those who were.
-    async fn read_team(
-        &self,
-        permit: Permit<ReadTeam>,
-        times: SessionTimes,
-    ) -> Result<Vec<TeamMember>, StoreError>;
-
-    /// Writes down that somebody may change something about somebody else, before it is changed.
-    async fn note_managing_team(&self, permit: Permit<ManageTeam>) -> Result<(), StoreError>;
-
-    /// The writer with the next higher number that has rows or an end.
-    async fn audit_writer_after(&self, writer: Option<WriterId>) -> Result<Option<WriterId>, StoreError>;
-
-    /// Where the writer's chain is said to end.
-    async fn audit_chain_head(&self, writer: WriterId) -> Result<Option<ChainHead>, StoreError>;
-
-    /// One writer's rows in order of their places: up to `limit` from the given place on.
-    async fn audit_rows(
-        &self,
-        writer: WriterId,
-        from: u64,
-        limit: u32,
-    ) -> Result<Vec<ChainedAuditRow>, StoreError>;
 }

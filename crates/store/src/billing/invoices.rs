@@ -1,12 +1,13 @@
 //! Invoices for those who may see them: every change is one transaction with its decision. What is only read comes right after
 //! its decision's commit, as it was at one moment.
 
-use crate::audit::step::HasAudit;
+use crate::audit::step::AuditedSteps;
 use crate::billing::months::{self, AccountMonth};
 use crate::billing::{issue, list, rows};
+use crate::db::Db;
 use crate::{
-    CreditOrder, InvoicePage, InvoiceQuery, InvoiceRecord, Invoices, IssueOrder, Issued, MonthToBill,
-    PaymentDeed, Render, StoreError,
+    CreditOrder, InvoicePage, InvoiceQuery, InvoiceRecord, IssueOrder, Issued, MonthToBill, PaymentDeed,
+    Render, StoreError,
 };
 use chancery_domain::{AccountId, InvoiceNumber, InvoiceState, InvoiceTerms, ModelUsage, Month};
 use chancery_policy::{ManageInvoices, Permit, ReadInvoices};
@@ -36,16 +37,27 @@ fn in_terms_of(month: Month) -> impl FnOnce(StoreError) -> StoreError {
     }
 }
 
-#[async_trait::async_trait]
-impl<S: HasAudit> Invoices for S {
-    async fn list_invoices(
+/// Invoices and credit notes.
+#[derive(Clone)]
+pub struct Invoices {
+    pub(crate) db: Db,
+    pub(crate) audited: AuditedSteps,
+}
+
+impl Invoices {
+    /// The last number that was given in each year.
+    pub async fn last_invoice_numbers(&self) -> Result<Vec<InvoiceNumber>, StoreError> {
+        Ok(self.db.fetch_all(months::last_numbers()).await?)
+    }
+
+    pub async fn list_invoices(
         &self,
         permit: Permit<ReadInvoices>,
         query: &InvoiceQuery,
     ) -> Result<InvoicePage, StoreError> {
-        self.audited().record(&[permit.to_audit_row()]).await?;
+        self.audited.record(&[permit.to_audit_row()]).await?;
         let page = self
-            .db()
+            .db
             .long_snapshot(query, |conn, query| Box::pin(async move { Ok(list::page(conn, query).await?) }));
         page.await.map_err(|error| match error {
             StoreError::SumTooLarge => StoreError::InvoicesTooLarge,
@@ -53,15 +65,16 @@ impl<S: HasAudit> Invoices for S {
         })
     }
 
-    async fn month_to_bill(
+    /// None where there is no such account. A month without usage has none.
+    pub async fn month_to_bill(
         &self,
         permit: Permit<ReadInvoices>,
         account: AccountId,
         month: Month,
     ) -> Result<Option<MonthToBill>, StoreError> {
-        self.audited().record(&[permit.to_audit_row()]).await?;
+        self.audited.record(&[permit.to_audit_row()]).await?;
         let args = (account, month);
-        let found = self.db().long_snapshot(&args, |conn, (account, month)| {
+        let found = self.db.long_snapshot(&args, |conn, (account, month)| {
             Box::pin(async move {
                 let Some(buyer) = months::buyer(conn, *account).await? else { return Ok(None) };
                 let usage = months::usage(*account, *month).fetch_all(conn).await?;
@@ -72,28 +85,32 @@ impl<S: HasAudit> Invoices for S {
         found.await.map_err(in_terms_of(month))
     }
 
-    async fn read_invoice(
+    pub async fn read_invoice(
         &self,
         permit: Permit<ReadInvoices>,
         number: InvoiceNumber,
     ) -> Result<Option<InvoiceRecord>, StoreError> {
-        self.audited().record(&[permit.to_audit_row()]).await?;
-        let found = self.db().snapshot(&number, |conn, number| {
+        self.audited.record(&[permit.to_audit_row()]).await?;
+        let found = self.db.snapshot(&number, |conn, number| {
             Box::pin(async move { Ok(rows::invoice(conn, *number).await?) })
         });
         found.await
     }
 
-    async fn read_invoice_document(
+    /// The PDF, byte for byte as it was issued.
+    pub async fn read_invoice_document(
         &self,
         permit: Permit<ReadInvoices>,
         number: InvoiceNumber,
     ) -> Result<Option<Vec<u8>>, StoreError> {
-        self.audited().record(&[permit.to_audit_row()]).await?;
-        Ok(self.db().fetch_optional(rows::document(number)).await?)
+        self.audited.record(&[permit.to_audit_row()]).await?;
+        Ok(self.db.fetch_optional(rows::document(number)).await?)
     }
 
-    async fn issue_invoice(
+    /// Issues the invoice of a month that has ended, under the next number. However many do so at once, there is one. The moment
+    /// is that of the permit, or that of the last document where this is later. `MonthStillOpen` up to an hour after its end, `NothingToBill` without usage, `MonthTooLarge` where it
+    /// cannot be counted exactly, `NoSuchAccountId`.
+    pub async fn issue_invoice(
         &self,
         permit: Permit<ManageInvoices>,
         order: &IssueOrder,
@@ -101,13 +118,16 @@ impl<S: HasAudit> Invoices for S {
     ) -> Result<Issued, StoreError> {
         check_no_nul(&order.terms, "")?;
         let (decision, args) = ([permit.to_audit_row()], (permit.asked(), order, render));
-        let issued = self.audited().run(&decision, &args, |conn, (asked, order, render)| {
+        let issued = self.audited.run(&decision, &args, |conn, (asked, order, render)| {
             Box::pin(issue::issue(conn, asked, order, *render))
         });
         issued.await.map_err(in_terms_of(order.month))
     }
 
-    async fn credit_invoice(
+    /// Issues a credit note under the next number. Where nothing is left of the invoice it is void, and its month can be
+    /// invoiced again. `NoSuchInvoice`, also for a credit note; `CreditRefused` where there is less left, or nothing;
+    /// `CreditedMeanwhile` where something else was credited of it than the order says.
+    pub async fn credit_invoice(
         &self,
         permit: Permit<ManageInvoices>,
         order: &CreditOrder,
@@ -115,58 +135,72 @@ impl<S: HasAudit> Invoices for S {
     ) -> Result<InvoiceNumber, StoreError> {
         check_no_nul(&order.terms, &order.reason)?;
         let (decision, args) = ([permit.to_audit_row()], (permit.asked(), order, render));
-        let credited = self.audited().run(&decision, &args, |conn, (asked, order, render)| {
+        let credited = self.audited.run(&decision, &args, |conn, (asked, order, render)| {
             Box::pin(issue::credit(conn, asked, order, *render))
         });
         credited.await
     }
 
-    async fn note_payment(
+    /// Doing it again changes nothing. `NoSuchInvoice`, also for a credit note; `InvoiceIsVoid`. Gives the state that it is in now.
+    pub async fn note_payment(
         &self,
         permit: Permit<ManageInvoices>,
         number: InvoiceNumber,
         deed: PaymentDeed,
     ) -> Result<InvoiceState, StoreError> {
         let (decision, args) = ([permit.to_audit_row()], (permit.asked(), number, deed));
-        let recorded = self.audited().run(&decision, &args, |conn, (asked, number, change)| {
+        let recorded = self.audited.run(&decision, &args, |conn, (asked, number, change)| {
             Box::pin(issue::record_payment(conn, asked, *number, *change))
         });
         recorded.await
     }
+}
 
-    async fn issued_invoices(
+/// Issued invoices as they were stored, for `verify`.
+#[derive(Clone)]
+pub struct IssuedInvoices {
+    pub(crate) db: Db,
+}
+
+impl IssuedInvoices {
+    /// For those who verify them: everything that was issued, by number, a page at a time.
+    pub async fn issued_invoices(
         &self,
         after: Option<InvoiceNumber>,
         limit: u32,
     ) -> Result<Vec<InvoiceRecord>, StoreError> {
         let args = (after, limit);
-        let found = self.db().long_snapshot(&args, |conn, (after, limit)| {
+        let found = self.db.long_snapshot(&args, |conn, (after, limit)| {
             Box::pin(async move { Ok(rows::invoices_after(conn, *after, *limit).await?) })
         });
         found.await
     }
 
-    async fn issued_document(&self, number: InvoiceNumber) -> Result<Option<Vec<u8>>, StoreError> {
-        let found: Vec<Vec<u8>> = self.db().long_fetch_all(rows::document(number)).await?;
+    /// For those who verify them: the PDF as it is kept.
+    pub async fn issued_document(&self, number: InvoiceNumber) -> Result<Option<Vec<u8>>, StoreError> {
+        let found: Vec<Vec<u8>> = self.db.long_fetch_all(rows::document(number)).await?;
         Ok(found.into_iter().next())
     }
 
-    async fn last_invoice_numbers(&self) -> Result<Vec<InvoiceNumber>, StoreError> {
-        Ok(self.db().fetch_all(months::last_numbers()).await?)
+    /// For those who verify them: the last number that was given in each year.
+    pub async fn last_invoice_numbers(&self) -> Result<Vec<InvoiceNumber>, StoreError> {
+        Ok(self.db.fetch_all(months::last_numbers()).await?)
     }
 
-    async fn billed_months(
+    /// For those who verify them: which invoice is said to bill each month, of those that are.
+    pub async fn billed_months(
         &self,
         after: Option<(AccountId, Month)>,
         limit: u32,
     ) -> Result<Vec<(AccountId, Month, InvoiceNumber)>, StoreError> {
-        let months: Vec<AccountMonth> = self.db().long_fetch_all(months::billed_after(after, limit)).await?;
+        let months: Vec<AccountMonth> = self.db.long_fetch_all(months::billed_after(after, limit)).await?;
         let billed = |month: AccountMonth| Some((month.account, month.month, month.invoice?));
         Ok(months.into_iter().filter_map(billed).collect())
     }
 
-    async fn month_usage(&self, account: AccountId, month: Month) -> Result<Vec<ModelUsage>, StoreError> {
-        let usage = self.db().long_fetch_all(months::usage(account, month)).await;
+    /// For those who verify them: what an account has used in a month, by model and prices, from the sums by day.
+    pub async fn month_usage(&self, account: AccountId, month: Month) -> Result<Vec<ModelUsage>, StoreError> {
+        let usage = self.db.long_fetch_all(months::usage(account, month)).await;
         usage.map_err(|error| in_terms_of(month)(error.into()))
     }
 }

@@ -1,12 +1,10 @@
 //! Invoices as the rest of Chancery sees them.
 
-use crate::{StoreError, UsageTotals};
-use async_trait::async_trait;
+use crate::UsageTotals;
 use chancery_domain::{
     AccountId, AccountName, Buyer, CreditAmount, Credited, Currency, Day, Invoice, InvoiceEvent, InvoiceKind,
     InvoiceNumber, InvoiceState, InvoiceTerms, MinorUnits, ModelUsage, Month, UnixMillis,
 };
-use chancery_policy::{ManageInvoices, Permit, ReadInvoices};
 
 /// Invoices, and months that are not invoiced yet, on one page of their list.
 pub const INVOICES_PER_PAGE: u32 = 25;
@@ -133,85 +131,4 @@ pub struct CreditOrder {
 pub enum PaymentDeed {
     Paid,
     TakenBack,
-}
-
-#[async_trait]
-pub trait Invoices: Send + Sync + 'static {
-    async fn list_invoices(
-        &self,
-        permit: Permit<ReadInvoices>,
-        query: &InvoiceQuery,
-    ) -> Result<InvoicePage, StoreError>;
-
-    /// None where there is no such account. A month without usage has none.
-    async fn month_to_bill(
-        &self,
-        permit: Permit<ReadInvoices>,
-        account: AccountId,
-        month: Month,
-    ) -> Result<Option<MonthToBill>, StoreError>;
-
-    async fn read_invoice(
-        &self,
-        permit: Permit<ReadInvoices>,
-        number: InvoiceNumber,
-    ) -> Result<Option<InvoiceRecord>, StoreError>;
-
-    /// The PDF, byte for byte as it was issued.
-    async fn read_invoice_document(
-        &self,
-        permit: Permit<ReadInvoices>,
-        number: InvoiceNumber,
-    ) -> Result<Option<Vec<u8>>, StoreError>;
-
-    /// Issues the invoice of a month that has ended, under the next number. However many do so at once, there is one. The moment
-    /// is that of the permit, or that of the last document where this is later. `MonthStillOpen` up to an hour after its end, `NothingToBill` without usage, `MonthTooLarge` where it
-    /// cannot be counted exactly, `NoSuchAccountId`.
-    async fn issue_invoice(
-        &self,
-        permit: Permit<ManageInvoices>,
-        order: &IssueOrder,
-        render: Render<'_>,
-    ) -> Result<Issued, StoreError>;
-
-    /// Issues a credit note under the next number. Where nothing is left of the invoice it is void, and its month can be
-    /// invoiced again. `NoSuchInvoice`, also for a credit note; `CreditRefused` where there is less left, or nothing;
-    /// `CreditedMeanwhile` where something else was credited of it than the order says.
-    async fn credit_invoice(
-        &self,
-        permit: Permit<ManageInvoices>,
-        order: &CreditOrder,
-        render: Render<'_>,
-    ) -> Result<InvoiceNumber, StoreError>;
-
-    /// Doing it again changes nothing. `NoSuchInvoice`, also for a credit note; `InvoiceIsVoid`. Gives the state that it is in now.
-    async fn note_payment(
-        &self,
-        permit: Permit<ManageInvoices>,
-        number: InvoiceNumber,
-        deed: PaymentDeed,
-    ) -> Result<InvoiceState, StoreError>;
-
-    /// For those who verify them: everything that was issued, by number, a page at a time.
-    async fn issued_invoices(
-        &self,
-        after: Option<InvoiceNumber>,
-        limit: u32,
-    ) -> Result<Vec<InvoiceRecord>, StoreError>;
-
-    /// For those who verify them: the PDF as it is kept.
-    async fn issued_document(&self, number: InvoiceNumber) -> Result<Option<Vec<u8>>, StoreError>;
-
-    /// For those who verify them: the last number that was given in each year.
-    async fn last_invoice_numbers(&self) -> Result<Vec<InvoiceNumber>, StoreError>;
-
-    /// For those who verify them: which invoice is said to bill each month, of those that are.
-    async fn billed_months(
-        &self,
-        after: Option<(AccountId, Month)>,
-        limit: u32,
-    ) -> Result<Vec<(AccountId, Month, InvoiceNumber)>, StoreError>;
-
-    /// For those who verify them: what an account has used in a month, by model and prices, from the sums by day.
-    async fn month_usage(&self, account: AccountId, month: Month) -> Result<Vec<ModelUsage>, StoreError>;
 }

@@ -2,14 +2,17 @@
 //! by, and the entries that they bring along.
 
 use crate::StoreError;
+use crate::audit::step::AuditedSteps;
 use crate::clients::entries::{NewEntryCounts, insert_entries, leave_room_for};
 use crate::clients::rows::{NO_ENTRY_MS, must_be_known, must_be_member};
 use crate::clients::search::{WordRow, add_words, sort_name, words_of};
 use crate::clients::types::{NewClient, NewEntry};
+use crate::db::Db;
 use crate::db::{Conn, Dialect, Statement, TxError, query};
 use chancery_domain::{AuditRow, ClientId, EntryId, PersonId, Version};
 use chancery_policy::{CreateClient, Permit};
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// Clients that are added together: far within the databases' bounds on parameters, and in a moment.
 pub(crate) const MAX_CLIENTS_AT_ONCE: usize = 500;
@@ -39,6 +42,11 @@ pub(crate) async fn end_many(conn: &mut Conn<'_>) -> Result<(), sqlx::Error> {
     }
     Ok(())
 }
+
+/// However large a file is, whoever waits for it this long has something to look into.
+const IMPORT_TIMEOUT: Duration = Duration::from_secs(3_600);
+
+const ANY: &str = "SELECT COUNT(*) FROM (SELECT id FROM clients LIMIT 1) AS some_client";
 
 /// The next numbers of a table, in order.
 pub(crate) async fn draw_numbers(
@@ -195,4 +203,47 @@ async fn insert_clients(conn: &mut Conn<'_>, new: &[Numbered<'_>]) -> Result<(),
     });
     add_versions.build().persistent(new.len() == 1).execute(conn).await?;
     Ok(())
+}
+
+/// The numbers of clients that were just created.
+pub(crate) fn created(decisions: &[AuditRow]) -> Vec<ClientId> {
+    decisions.iter().filter_map(AuditRow::client).collect()
+}
+
+/// Adds the clients of a file.
+#[derive(Clone)]
+pub struct ClientImports {
+    pub(crate) db: Db,
+    pub(crate) audited: AuditedSteps,
+}
+
+impl ClientImports {
+    /// All or none, in their order; calls `progress` with how many are done. Gives their numbers.
+    pub async fn import_clients(
+        &self,
+        clients: Vec<(Permit<CreateClient>, NewClient)>,
+        progress: &(dyn Fn(u64) + Send + Sync),
+    ) -> Result<Vec<ClientId>, StoreError> {
+        let args = (&clients, progress);
+        self.audited
+            .run_long_then_link(IMPORT_TIMEOUT, &args, |conn, (clients, progress)| {
+                Box::pin(async move {
+                    begin_many(conn).await?;
+                    let mut decisions = Vec::with_capacity(clients.len());
+                    for some in clients.chunks(MAX_CLIENTS_AT_ONCE) {
+                        decisions.extend(add_clients(conn, some).await?);
+                        progress(decisions.len() as u64);
+                    }
+                    end_many(conn).await?;
+                    Ok((created(&decisions), decisions))
+                })
+            })
+            .await
+    }
+
+    /// Whether the firm has any client at all.
+    pub async fn has_clients(&self) -> Result<bool, StoreError> {
+        let found: i64 = self.db.fetch_one(query(ANY)).await?;
+        Ok(found > 0)
+    }
 }

@@ -253,12 +253,12 @@ fn sum(shares: &[OwnerShare]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Store;
     use crate::db::Dialect;
-    use crate::{Health, SqliteStore};
 
     /// The steps of SQLite's plan: each with its number, that of the step it belongs to, and what it does.
     async fn plan(
-        store: &SqliteStore,
+        store: &Store,
         filter: &ListFilter,
         order: ClientOrder,
         way: Way,
@@ -281,7 +281,7 @@ mod tests {
     #[tokio::test]
     async fn a_page_without_words_walks_the_index_of_its_order_and_sorts_nothing_but_itself() {
         let folder = tempfile::tempdir().unwrap();
-        let store = SqliteStore::open(&folder.path().join("chancery.db")).await.unwrap();
+        let store = Store::open_file(&folder.path().join("chancery.db")).await.unwrap();
         for (order, index) in [
             (ClientOrder::RecentFirst, "clients_recent"),
             (ClientOrder::OldestFirst, "clients_recent"),
@@ -311,7 +311,7 @@ mod tests {
     #[tokio::test]
     async fn a_search_looks_words_up_in_the_index_of_their_owner_or_of_all() {
         let folder = tempfile::tempdir().unwrap();
-        let store = SqliteStore::open(&folder.path().join("chancery.db")).await.unwrap();
+        let store = Store::open_file(&folder.path().join("chancery.db")).await.unwrap();
         for (owner, index) in [
             (None, "client_words_of_all (is_archived=? AND word>? AND word<?)"),
             (Some(PersonId(1)), "client_words_of_owner (owner_id=? AND is_archived=? AND word>? AND word<?)"),

@@ -2,40 +2,37 @@
 //! it allows (`audit/step.rs`).
 
 use crate::StoreError;
-use crate::audit::step::HasAudit;
+use crate::audit::step::AuditedSteps;
 use crate::clients::changes::{archive_client, change_client, is_still_owned, lock_owners, move_clients};
 use crate::clients::entries::{
     all_entries, archive_entry, change_entry, entries_among, find_entry, insert_entries, into_page,
     leave_room_for, recount_entries, select_page,
 };
 use crate::clients::export::whole_records;
-use crate::clients::import::{MAX_CLIENTS_AT_ONCE, add_clients, begin_many, draw_numbers, end_many};
+use crate::clients::import::created;
+use crate::clients::import::{add_clients, draw_numbers};
 use crate::clients::list::{ListFilter, list, owner_within};
 use crate::clients::rows::{
     LockFor, lock_client, lock_for_change, lock_for_read, must_be_known, must_be_member,
 };
 use crate::clients::types::{
-    Changed, ClientChange, ClientPage, ClientQuery, ClientRecord, ClientRecords, ClientVersion,
-    EntriesWanted, EntryChange, EntryVersion, NewClient, NewEntry, Ownership, VersionsWanted,
+    Changed, ClientChange, ClientPage, ClientQuery, ClientRecord, ClientVersion, EntriesWanted, EntryChange,
+    EntryVersion, NewClient, NewEntry, Ownership, VersionsWanted,
 };
 use crate::clients::versions::{versions_of_client, versions_of_entry};
 use crate::clients::views::{record_views, views_of};
+use crate::db::Db;
 use crate::db::error_codes::LONG_ANSWER_TIMEOUT;
 use crate::db::query;
 use chancery_domain::{AuditRow, Client, ClientId, Entry, EntryId, PersonId};
 use chancery_policy::{
-    Act, ArchiveClient, CreateClient, Denial, EditClient, ExportClient, ListClients, Permit, ReadClient,
+    Act, ArchiveClient, CreateClient, EditClient, ExportClient, ListClients, Permit, ReadClient,
     ReassignClient,
 };
 use std::collections::HashSet;
-use std::time::Duration;
-
-/// However large a file is, whoever waits for it this long has something to look into.
-const IMPORT_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 /// One row in any case, so that it takes as long for a number that is no client's.
 const OWNER: &str = "SELECT (SELECT owner_id FROM clients WHERE id = $1)";
-const ANY: &str = "SELECT COUNT(*) FROM (SELECT id FROM clients LIMIT 1) AS some_client";
 const OWNERSHIPS: &str = "SELECT id, owner_id FROM clients WHERE id > $1 ORDER BY id LIMIT $2";
 /// The index has those that are archived apart, so each kind is a walk by itself.
 const OWNERSHIPS_OF: &str = "SELECT id, owner_id FROM \
@@ -48,47 +45,46 @@ fn clients_of<A: Act>(permits: &[Permit<A>]) -> Vec<ClientId> {
     permits.iter().filter_map(Permit::client).collect()
 }
 
-/// The numbers of clients that were just created.
-fn created(decisions: &[AuditRow]) -> Vec<ClientId> {
-    decisions.iter().filter_map(AuditRow::client).collect()
+/// Client records.
+#[derive(Clone)]
+pub struct Clients {
+    pub(crate) db: Db,
+    pub(crate) audited: AuditedSteps,
 }
 
-#[async_trait::async_trait]
-impl<S: HasAudit> ClientRecords for S {
-    async fn owner_of(&self, client: ClientId) -> Result<Option<PersonId>, StoreError> {
-        let found: Option<i64> = self.db().fetch_one(query(OWNER).bind(client.0)).await?;
+impl Clients {
+    pub async fn owner_of(&self, client: ClientId) -> Result<Option<PersonId>, StoreError> {
+        let found: Option<i64> = self.db.fetch_one(query(OWNER).bind(client.0)).await?;
         Ok(found.map(PersonId))
     }
 
-    async fn note_denial(&self, denial: Denial) -> Result<(), StoreError> {
-        self.audited().record(&[denial.to_audit_row()]).await
-    }
-
-    async fn list_clients(
+    /// The decision is written down first; then the page is read, without keeping anybody waiting who writes.
+    pub async fn list_clients(
         &self,
         permit: Permit<ListClients>,
         query: &ClientQuery,
     ) -> Result<ClientPage, StoreError> {
-        self.audited().record(&[permit.to_audit_row()]).await?;
+        self.audited.record(&[permit.to_audit_row()]).await?;
         let Some(filter) = ListFilter::of(permit.scope(), query) else {
             return Ok(ClientPage { lines: Vec::new(), total: 0 });
         };
         // Each statement looks for itself whose the clients are, and a search may look at many: the ledger and other
         // people's records do not wait for it.
-        self.db()
+        self.db
             .read(&(&filter, query), |conn, (filter, query)| {
                 Box::pin(async move { Ok(list(conn, filter, query.order, query.page).await?) })
             })
             .await
     }
 
-    async fn read_client(
+    /// None where there is no such client, which only those learn who may read every one.
+    pub async fn read_client(
         &self,
         permit: Permit<ReadClient>,
         wanted: &EntriesWanted,
     ) -> Result<Option<ClientRecord>, StoreError> {
         let found = self
-            .audited()
+            .audited
             .run(&[permit.to_audit_row()], &(&permit, wanted), |conn, (permit, wanted)| {
                 Box::pin(async move {
                     let Some(client) = lock_for_read(conn, permit).await? else { return Ok(None) };
@@ -112,7 +108,7 @@ impl<S: HasAudit> ClientRecords for S {
         }
         // All of a long record takes a while, for which nobody else's waits. The statement looks itself whose it is.
         let (id, owner) = (client.client.id, client.client.owner.id);
-        let entries = self.db().fetch_all(select_page(id, wanted, Some(owner))).await?;
+        let entries = self.db.fetch_all(select_page(id, wanted, Some(owner))).await?;
         if entries.is_empty() && all_entries(&client.counts) > client.counts.archived {
             return Err(StoreError::OwnerChanged(id));
         }
@@ -120,12 +116,14 @@ impl<S: HasAudit> ClientRecords for S {
         Ok(Some(client.into_record(entries, has_more, views)))
     }
 
-    async fn read_for_letter(
+    /// The client, and those of the given entries that are its own and not archived, newest first: what a letter is drafted
+    /// from. None like `read_client`.
+    pub async fn read_for_letter(
         &self,
         permit: Permit<EditClient>,
         entries: &[EntryId],
     ) -> Result<Option<(Client, Vec<Entry>)>, StoreError> {
-        self.audited()
+        self.audited
             .run(&[permit.to_audit_row()], &(&permit, entries), |conn, (permit, entries)| {
                 Box::pin(async move {
                     let Some(found) = lock_for_read(conn, permit).await? else { return Ok(None) };
@@ -137,12 +135,13 @@ impl<S: HasAudit> ClientRecords for S {
             .await
     }
 
-    async fn client_versions(
+    /// Newest first. None like `read_client`.
+    pub async fn client_versions(
         &self,
         permit: Permit<ReadClient>,
         wanted: VersionsWanted,
     ) -> Result<Option<(Client, Vec<ClientVersion>)>, StoreError> {
-        self.audited()
+        self.audited
             .run(&[permit.to_audit_row()], &(&permit, wanted), |conn, (permit, wanted)| {
                 Box::pin(async move {
                     let Some(found) = lock_for_read(conn, permit).await? else { return Ok(None) };
@@ -154,14 +153,15 @@ impl<S: HasAudit> ClientRecords for S {
             .await
     }
 
-    async fn entry_versions(
+    /// Newest first. None where the client has no such entry.
+    pub async fn entry_versions(
         &self,
         permit: Permit<ReadClient>,
         entry: EntryId,
         wanted: VersionsWanted,
     ) -> Result<Option<(Entry, Vec<EntryVersion>)>, StoreError> {
         let args = (&permit, entry, wanted);
-        self.audited()
+        self.audited
             .run(&[permit.to_audit_row()], &args, |conn, (permit, entry, wanted)| {
                 Box::pin(async move {
                     let Some(found) = lock_for_read(conn, permit).await? else { return Ok(None) };
@@ -175,13 +175,14 @@ impl<S: HasAudit> ClientRecords for S {
             .await
     }
 
-    async fn create_client(
+    /// Refused with `NoSuchPerson` where the owner was removed.
+    pub async fn create_client(
         &self,
         permit: Permit<CreateClient>,
         new: NewClient,
     ) -> Result<ClientId, StoreError> {
         let created = self
-            .audited()
+            .audited
             .run_then_link(&[(permit, new)], |conn, new| {
                 Box::pin(async move {
                     let decisions = add_clients(conn, new).await?;
@@ -193,34 +194,12 @@ impl<S: HasAudit> ClientRecords for S {
         created.ok_or_else(|| StoreError::Unavailable("the client was not given back".to_owned()))
     }
 
-    async fn import_clients(
-        &self,
-        clients: Vec<(Permit<CreateClient>, NewClient)>,
-        progress: &(dyn Fn(u64) + Send + Sync),
-    ) -> Result<Vec<ClientId>, StoreError> {
-        let args = (&clients, progress);
-        self.audited()
-            .run_long_then_link(IMPORT_TIMEOUT, &args, |conn, (clients, progress)| {
-                Box::pin(async move {
-                    begin_many(conn).await?;
-                    let mut decisions = Vec::with_capacity(clients.len());
-                    for some in clients.chunks(MAX_CLIENTS_AT_ONCE) {
-                        decisions.extend(add_clients(conn, some).await?);
-                        progress(decisions.len() as u64);
-                    }
-                    end_many(conn).await?;
-                    Ok((created(&decisions), decisions))
-                })
-            })
-            .await
-    }
-
-    async fn edit_client(
+    pub async fn edit_client(
         &self,
         permit: Permit<EditClient>,
         change: ClientChange,
     ) -> Result<Changed<Client>, StoreError> {
-        self.audited()
+        self.audited
             .run(&[permit.to_audit_row()], &(&permit, &change), |conn, (permit, change)| {
                 Box::pin(async move {
                     match lock_for_change(conn, permit).await? {
@@ -232,13 +211,14 @@ impl<S: HasAudit> ClientRecords for S {
             .await
     }
 
-    async fn set_client_archived(
+    /// Puts it away, or takes it out again. Where it is so already, nothing is changed.
+    pub async fn set_client_archived(
         &self,
         permit: Permit<ArchiveClient>,
         is_archived: bool,
     ) -> Result<Changed<Client>, StoreError> {
         let args = (&permit, is_archived);
-        self.audited()
+        self.audited
             .run(&[permit.to_audit_row()], &args, |conn, (permit, is_archived)| {
                 Box::pin(async move {
                     match lock_for_change(conn, permit).await? {
@@ -250,12 +230,13 @@ impl<S: HasAudit> ClientRecords for S {
             .await
     }
 
-    async fn reassign_client(
+    /// Refused with `NoSuchPerson` where the new owner was removed.
+    pub async fn reassign_client(
         &self,
         permit: Permit<ReassignClient>,
         to: PersonId,
     ) -> Result<Changed<Client>, StoreError> {
-        self.audited()
+        self.audited
             .run(&[permit.to_audit_row()], &(&permit, to), |conn, (permit, to)| {
                 Box::pin(async move {
                     let Some(found) = lock_for_change(conn, permit).await? else { return Ok(Changed::Gone) };
@@ -271,14 +252,15 @@ impl<S: HasAudit> ClientRecords for S {
             .await
     }
 
-    async fn reassign_clients(
+    /// All or none of them. Gives how many changed hands.
+    pub async fn reassign_clients(
         &self,
         permits: Vec<Permit<ReassignClient>>,
         to: PersonId,
     ) -> Result<u64, StoreError> {
         let decisions: Vec<AuditRow> = permits.iter().map(Permit::to_audit_row).collect();
         let args = (&permits, to);
-        self.audited()
+        self.audited
             .run_long(LONG_ANSWER_TIMEOUT, &decisions, &args, |conn, (permits, to)| {
                 Box::pin(async move {
                     let owners = lock_owners(conn, clients_of(permits), LockFor::Changing).await?;
@@ -307,9 +289,9 @@ impl<S: HasAudit> ClientRecords for S {
             .await
     }
 
-    async fn add_entry(&self, permit: Permit<EditClient>, new: NewEntry) -> Result<Entry, StoreError> {
+    pub async fn add_entry(&self, permit: Permit<EditClient>, new: NewEntry) -> Result<Entry, StoreError> {
         let added = self
-            .audited()
+            .audited
             .run(&[permit.to_audit_row()], &(&permit, &new), |conn, (permit, new)| {
                 Box::pin(async move {
                     // That somebody may write about a number that is no client's is on record like any other decision.
@@ -331,12 +313,12 @@ impl<S: HasAudit> ClientRecords for S {
         added.ok_or_else(|| StoreError::NoSuchClient(permit.client().unwrap_or(ClientId(0))))
     }
 
-    async fn edit_entry(
+    pub async fn edit_entry(
         &self,
         permit: Permit<EditClient>,
         change: EntryChange,
     ) -> Result<Changed<Entry>, StoreError> {
-        self.audited()
+        self.audited
             .run(&[permit.to_audit_row()], &(&permit, &change), |conn, (permit, change)| {
                 Box::pin(async move {
                     match lock_for_change(conn, permit).await? {
@@ -348,14 +330,14 @@ impl<S: HasAudit> ClientRecords for S {
             .await
     }
 
-    async fn set_entry_archived(
+    pub async fn set_entry_archived(
         &self,
         permit: Permit<EditClient>,
         entry: EntryId,
         is_archived: bool,
     ) -> Result<Changed<Entry>, StoreError> {
         let args = (&permit, entry, is_archived);
-        self.audited()
+        self.audited
             .run(&[permit.to_audit_row()], &args, |conn, (permit, entry, is_archived)| {
                 Box::pin(async move {
                     match lock_for_change(conn, permit).await? {
@@ -370,7 +352,9 @@ impl<S: HasAudit> ClientRecords for S {
             .await
     }
 
-    async fn ownerships(
+    /// Those that the permit's holder may read, by number, archived ones included: up to `limit` after the given one. To
+    /// ask the policy about each of them; nothing of the records. The decision is written down with the first of them.
+    pub async fn ownerships(
         &self,
         permit: &Permit<ListClients>,
         owner: Option<PersonId>,
@@ -378,7 +362,7 @@ impl<S: HasAudit> ClientRecords for S {
         limit: u32,
     ) -> Result<Vec<Ownership>, StoreError> {
         if after.is_none() {
-            self.audited().record(&[permit.to_audit_row()]).await?;
+            self.audited.record(&[permit.to_audit_row()]).await?;
         }
         let Some(owner) = owner_within(permit.scope(), owner) else { return Ok(Vec::new()) };
         let after = after.map_or(i64::MIN, |client| client.0);
@@ -389,14 +373,15 @@ impl<S: HasAudit> ClientRecords for S {
                 of_owner.bind(false).bind(true)
             }
         };
-        Ok(self.db().fetch_all(read).await?)
+        Ok(self.db.fetch_all(read).await?)
     }
 
-    async fn export_clients(
+    /// With all entries, archived ones too. A client that has changed hands is left out.
+    pub async fn export_clients(
         &self,
         permits: Vec<Permit<ExportClient>>,
     ) -> Result<Vec<ClientRecord>, StoreError> {
-        self.audited()
+        self.audited
             .run_long_then_link(LONG_ANSWER_TIMEOUT, &permits, |conn, permits| {
                 Box::pin(async move {
                     let owners = lock_owners(conn, clients_of(permits), LockFor::Reading).await?;
@@ -419,10 +404,5 @@ impl<S: HasAudit> ClientRecords for S {
                 })
             })
             .await
-    }
-
-    async fn has_clients(&self) -> Result<bool, StoreError> {
-        let found: i64 = self.db().fetch_one(query(ANY)).await?;
-        Ok(found > 0)
     }
 }

@@ -1,14 +1,8 @@
 //! Client records as the rest of Chancery sees them.
 
-use crate::StoreError;
-use async_trait::async_trait;
 use chancery_domain::{
     Client, ClientId, ClientName, ContactFacts, Entry, EntryId, EntryKind, EntryText, EntryTitle, PersonId,
     PersonRef, UnixMillis, Version,
-};
-use chancery_policy::{
-    ArchiveClient, CreateClient, Denial, EditClient, ExportClient, ListClients, Permit, ReadClient,
-    ReassignClient,
 };
 
 /// Rows of a list on one page.
@@ -207,124 +201,4 @@ impl VersionsWanted {
 pub struct Ownership {
     pub client: ClientId,
     pub owner: PersonId,
-}
-
-#[async_trait]
-pub trait ClientRecords: Send + Sync + 'static {
-    async fn owner_of(&self, client: ClientId) -> Result<Option<PersonId>, StoreError>;
-
-    /// Writes the refusal down.
-    async fn note_denial(&self, denial: Denial) -> Result<(), StoreError>;
-
-    /// The decision is written down first; then the page is read, without keeping anybody waiting who writes.
-    async fn list_clients(
-        &self,
-        permit: Permit<ListClients>,
-        query: &ClientQuery,
-    ) -> Result<ClientPage, StoreError>;
-
-    /// None where there is no such client, which only those learn who may read every one.
-    async fn read_client(
-        &self,
-        permit: Permit<ReadClient>,
-        wanted: &EntriesWanted,
-    ) -> Result<Option<ClientRecord>, StoreError>;
-
-    /// The client, and those of the given entries that are its own and not archived, newest first: what a letter is drafted
-    /// from. None like `read_client`.
-    async fn read_for_letter(
-        &self,
-        permit: Permit<EditClient>,
-        entries: &[EntryId],
-    ) -> Result<Option<(Client, Vec<Entry>)>, StoreError>;
-
-    /// Newest first. None like `read_client`.
-    async fn client_versions(
-        &self,
-        permit: Permit<ReadClient>,
-        wanted: VersionsWanted,
-    ) -> Result<Option<(Client, Vec<ClientVersion>)>, StoreError>;
-
-    /// Newest first. None where the client has no such entry.
-    async fn entry_versions(
-        &self,
-        permit: Permit<ReadClient>,
-        entry: EntryId,
-        wanted: VersionsWanted,
-    ) -> Result<Option<(Entry, Vec<EntryVersion>)>, StoreError>;
-
-    /// Refused with `NoSuchPerson` where the owner was removed.
-    async fn create_client(
-        &self,
-        permit: Permit<CreateClient>,
-        new: NewClient,
-    ) -> Result<ClientId, StoreError>;
-
-    /// All or none, in their order; calls `progress` with how many are done. Gives their numbers.
-    async fn import_clients(
-        &self,
-        clients: Vec<(Permit<CreateClient>, NewClient)>,
-        progress: &(dyn Fn(u64) + Send + Sync),
-    ) -> Result<Vec<ClientId>, StoreError>;
-
-    async fn edit_client(
-        &self,
-        permit: Permit<EditClient>,
-        change: ClientChange,
-    ) -> Result<Changed<Client>, StoreError>;
-
-    /// Puts it away, or takes it out again. Where it is so already, nothing is changed.
-    async fn set_client_archived(
-        &self,
-        permit: Permit<ArchiveClient>,
-        is_archived: bool,
-    ) -> Result<Changed<Client>, StoreError>;
-
-    /// Refused with `NoSuchPerson` where the new owner was removed.
-    async fn reassign_client(
-        &self,
-        permit: Permit<ReassignClient>,
-        to: PersonId,
-    ) -> Result<Changed<Client>, StoreError>;
-
-    /// All or none of them. Gives how many changed hands.
-    async fn reassign_clients(
-        &self,
-        permits: Vec<Permit<ReassignClient>>,
-        to: PersonId,
-    ) -> Result<u64, StoreError>;
-
-    async fn add_entry(&self, permit: Permit<EditClient>, new: NewEntry) -> Result<Entry, StoreError>;
-
-    async fn edit_entry(
-        &self,
-        permit: Permit<EditClient>,
-        change: EntryChange,
-    ) -> Result<Changed<Entry>, StoreError>;
-
-    async fn set_entry_archived(
-        &self,
-        permit: Permit<EditClient>,
-        entry: EntryId,
-        is_archived: bool,
-    ) -> Result<Changed<Entry>, StoreError>;
-
-    /// Those that the permit's holder may read, by number, archived ones included: up to `limit` after the given one. To
-    /// ask the policy about each of them; nothing of the records. The decision is written down with the first of them.
-    async fn ownerships(
-        &self,
-        permit: &Permit<ListClients>,
-        owner: Option<PersonId>,
-        after: Option<ClientId>,
-        limit: u32,
-    ) -> Result<Vec<Ownership>, StoreError>;
-
-    /// With all entries, archived ones too. A client that has changed hands is left out.
-    async fn export_clients(
-        &self,
-        permits: Vec<Permit<ExportClient>>,
-    ) -> Result<Vec<ClientRecord>, StoreError>;
-
-    /// Whether the firm has any client at all.
-    async fn has_clients(&self) -> Result<bool, StoreError>;
 }

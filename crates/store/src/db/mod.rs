@@ -4,7 +4,6 @@
 mod conn;
 mod database;
 pub(crate) mod error_codes;
-pub(crate) mod health;
 pub(crate) mod migrate;
 pub(crate) mod postgres;
 mod query;
@@ -25,8 +24,3 @@ pub(crate) use query::{Query, query};
 pub(crate) use row::{Corrupt, FromRow, Row, corrupt};
 pub(crate) use statement::Statement;
 pub(crate) use tx::TxError;
-
-/// A store that has an open database. Goes with the two stores, once every aggregate runs on `Db`.
-pub(crate) trait HasDb: Send + Sync + 'static {
-    fn db(&self) -> &Db;
-}

@@ -6,12 +6,14 @@
 //! 3. Settling turns the row from "under way" into "finished" in the transaction that adds the ledger's row. Where
 //!    somebody removed it by (2), nothing is written. So there is never a second row in the ledger for one key.
 
+use crate::db::Db;
 use crate::db::error_codes::STATEMENT_TIMEOUT;
 use crate::db::{FromRow, Row, corrupt, query};
-use crate::leases::lease::HasLease;
+use crate::leases::lease::Lease;
 use crate::ledger::chains::ROW;
-use crate::{Claim, Claimed, FinishedReply, IdempotencyKeys, KeptKey, KeyHolder, StoreError};
+use crate::{Claim, Claimed, FinishedReply, KeptKey, KeyHolder, StoreError};
 use chancery_domain::{AccountId, Fingerprint, IdempotencyKey, RequestId, UnixMillis};
+use std::sync::Arc;
 
 /// How often a key is tried again that was free a moment ago and is not any more.
 const MAX_ATTEMPTS: u32 = 10;
@@ -94,41 +96,50 @@ impl FromRow for KeptKey {
     }
 }
 
-#[async_trait::async_trait]
-impl<S: HasLease> IdempotencyKeys for S {
-    async fn key_holder(
+/// Keys by which an account's callers name their requests: of all requests under one key, one row at most reaches the
+/// ledger. A key is free when nobody has it, when its time is up, or when its request is under way in a dead process.
+#[derive(Clone)]
+pub struct IdempotencyKeys {
+    pub(crate) db: Db,
+    pub(crate) lease: Arc<Lease>,
+}
+
+impl IdempotencyKeys {
+    /// Who has the key, if anybody.
+    pub async fn key_holder(
         &self,
         account: AccountId,
         key: &IdempotencyKey,
         now: UnixMillis,
     ) -> Result<Option<KeyHolder>, StoreError> {
         let holder = query(HOLDER).bind(account.0).bind(key.as_str()).bind(now.0);
-        let Some(holder) = self.db().fetch_optional(holder).await? else { return Ok(None) };
+        let Some(holder) = self.db.fetch_optional(holder).await? else { return Ok(None) };
         let Holder { fingerprint, request_id, reply } = holder;
         let Some((output_text, cached_tokens)) = reply else {
             return Ok(Some(KeyHolder { fingerprint, reply: None }));
         };
-        let row = self.db().fetch_optional(query(ROW).bind(request_id.as_str())).await?;
+        let row = self.db.fetch_optional(query(ROW).bind(request_id.as_str())).await?;
         let row = row.ok_or_else(|| corrupt_reply(&request_id, "it is not in the ledger"))?;
         Ok(Some(KeyHolder { fingerprint, reply: Some(FinishedReply { row, output_text, cached_tokens }) }))
     }
 
-    async fn claim_key(&self, claim: &Claim) -> Result<Claimed, StoreError> {
+    /// Takes the key if it is free. However many do so at once, one succeeds.
+    pub async fn claim_key(&self, claim: &Claim) -> Result<Claimed, StoreError> {
         let Claim { account, key, fingerprint, request_id, now, expires_at } = claim;
-        self.lease().renew(*now).await?;
+        self.lease.renew(*now).await?;
         for _ in 0..MAX_ATTEMPTS {
             let add = query(CLAIM)
                 .bind(account.0)
                 .bind(key.as_str())
                 .bind(fingerprint.0.as_slice())
                 .bind(request_id.as_str())
-                .bind(self.lease().writer.0)
+                .bind(self.lease.writer.0)
                 .bind(expires_at.0);
-            if self.db().execute(add, STATEMENT_TIMEOUT).await? == 1 {
+            if self.db.execute(add, STATEMENT_TIMEOUT).await? == 1 {
                 return Ok(Claimed::Yes);
             }
             let delete = query(DELETE_DEAD).bind(account.0).bind(key.as_str()).bind(now.0);
-            if self.db().execute(delete, STATEMENT_TIMEOUT).await? == 0
+            if self.db.execute(delete, STATEMENT_TIMEOUT).await? == 0
                 && let Some(holder) = self.key_holder(*account, key, *now).await?
             {
                 return Ok(Claimed::HeldBy(holder));
@@ -137,20 +148,31 @@ impl<S: HasLease> IdempotencyKeys for S {
         Err(StoreError::Unavailable("an idempotency key changes hands all the time".to_owned()))
     }
 
-    async fn free_key(&self, claim: &Claim) -> Result<(), StoreError> {
+    /// For a request that comes to nothing. A key that is no longer its own, or whose request has ended, stays.
+    pub async fn free_key(&self, claim: &Claim) -> Result<(), StoreError> {
         let free = query(FREE).bind(claim.account.0).bind(claim.key.as_str()).bind(claim.request_id.as_str());
-        self.db().execute(free, STATEMENT_TIMEOUT).await?;
+        self.db.execute(free, STATEMENT_TIMEOUT).await?;
         Ok(())
     }
 
-    async fn forget_expired_keys(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError> {
+    /// Removes up to `limit` keys whose time is up, with their replies, and says how many there were.
+    pub async fn forget_expired_keys(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError> {
         let delete = query(DELETE_EXPIRED).bind(now.0).bind(i64::from(limit));
-        Ok(self.db().execute(delete, STATEMENT_TIMEOUT).await?)
+        Ok(self.db.execute(delete, STATEMENT_TIMEOUT).await?)
     }
+}
 
-    async fn kept_keys(&self, after: Option<&KeptKey>, limit: u32) -> Result<Vec<KeptKey>, StoreError> {
+/// Stored replies of finished requests, for `verify`.
+#[derive(Clone)]
+pub struct StoredReplies {
+    pub(crate) db: Db,
+}
+
+impl StoredReplies {
+    /// The keys whose requests have ended, by account and key, a page at a time: up to `limit` after the given one.
+    pub async fn kept_keys(&self, after: Option<&KeptKey>, limit: u32) -> Result<Vec<KeptKey>, StoreError> {
         let (account, key) = after.map_or((i64::MIN, ""), |last| (last.account.0, last.key.as_str()));
         let page = query(FINISHED_PAGE).bind(account).bind(key).bind(i64::from(limit));
-        Ok(self.db().long_fetch_all(page).await?)
+        Ok(self.db.long_fetch_all(page).await?)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::StoreError;
 use crate::db::error_codes::STATEMENT_TIMEOUT;
-use crate::db::{Db, HasDb, query};
+use crate::db::{Db, query};
 use chancery_domain::{UnixMillis, WriterId};
 use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard};
@@ -77,11 +77,6 @@ fn is_fresh(alive_until: Option<UnixMillis>, now: UnixMillis) -> bool {
     alive_until.is_some_and(|until| (FRESH_MS..=LEASE_MS).contains(&(until.0 - now.0)))
 }
 
-/// A store with a lease. Goes with the two stores, like `HasDb`.
-pub(crate) trait HasLease: HasDb {
-    fn lease(&self) -> &Lease;
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,7 +95,7 @@ mod tests {
     #[tokio::test]
     async fn who_waits_behind_a_renewal_that_hangs_is_told_in_time() {
         let folder = tempfile::tempdir().unwrap();
-        let store = crate::SqliteStore::open(&folder.path().join("chancery.db")).await.unwrap();
+        let store = crate::Store::open_file(&folder.path().join("chancery.db")).await.unwrap();
         let hanging = store.lease.alive_until.lock().await;
         tokio::time::pause();
         let (renewing, giving_up) = tokio::join!(
@@ -111,6 +106,6 @@ mod tests {
         giving_up.unwrap();
         tokio::time::resume();
         drop(hanging);
-        crate::Health::close(&store).await;
+        store.close().await;
     }
 }

@@ -2,4 +2,3 @@
 
 pub(crate) mod lease;
 pub(crate) mod orphans;
-pub(crate) mod types;

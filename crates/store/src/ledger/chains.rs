@@ -1,15 +1,17 @@
 //! The ledger's rows and the hash chains that their writers link them into. Rows are only ever added, and only by the
 //! `LedgerWriter`; they are read to verify them, and what people ask for is answered from the sums by day (`day_sums`).
 
+use crate::db::Db;
 use crate::db::{Conn, FromRow, Row, corrupt, query};
 use crate::ledger::batch::stored_count;
 use crate::ledger::day_sums;
-use crate::ledger::writer::HasLedger;
-use crate::{ChainedRow, DayUsage, Ledger, Settlement, StoreError, UsageQuery, UsageSum};
+use crate::ledger::writer::LedgerWriter;
+use crate::{ChainedRow, DayUsage, Settlement, StoreError, UsageQuery, UsageSum};
 use chancery_domain::{
     AccountId, ChainHash, ChainHead, HowEnded, KeyId, Nanos, Prices, RequestId, TokenPrice, UsageRow,
     WriterId,
 };
+use std::sync::Arc;
 
 pub(crate) const ROW: &str = "SELECT * FROM ledger WHERE request_id = $1";
 
@@ -103,36 +105,72 @@ pub(crate) async fn read_head(
     query(HEAD).bind(writer.0).fetch_optional(conn).await
 }
 
-#[async_trait::async_trait]
-impl<S: HasLedger> Ledger for S {
-    async fn settle(&self, settlement: Settlement) -> Result<(), StoreError> {
-        self.ledger().settle(settlement).await
+/// What was used: settled once for each request, and summed.
+#[derive(Clone)]
+pub struct Ledger {
+    pub(crate) db: Db,
+    pub(crate) writer: Arc<LedgerWriter>,
+}
+
+impl Ledger {
+    /// Returns once the row is on disk, together with its place in this process's chain and what it adds to the sums of
+    /// its day. Rows that come in together share one commit. Settling the same row again changes nothing; the same
+    /// request with other values is `RequestAlreadyBilled`, and a row whose cost is not its tokens times its prices,
+    /// whose account or key is unknown, or whose day's sum would be too large is `LedgerRefused`; one of a month that is
+    /// invoiced is `MonthInvoiced`.
+    ///
+    /// What the request had set aside of its account's cap is given back in the same transaction; where that is gone,
+    /// nothing is written, and that is `ReservationGone`. So is the reply kept under the key that the request claimed;
+    /// where the key is no longer its own, nothing is written, and that is `ClaimGone`.
+    ///
+    /// After `Unavailable` nobody knows whether the row was written; settling it again is safe. Dropping the future
+    /// leaves the row to be written, unless the queue was still full: then it was never handed over.
+    pub async fn settle(&self, settlement: Settlement) -> Result<(), StoreError> {
+        self.writer.settle(settlement).await
     }
 
-    async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageSum>, StoreError> {
-        let sums = self.db().long_snapshot(&query, |conn, query| {
+    /// Sums, in the order of their groups, from what is kept by day. A sum too large to be exact is `SumTooLarge`.
+    pub async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageSum>, StoreError> {
+        let sums = self.db.long_snapshot(&query, |conn, query| {
             Box::pin(async move { Ok(day_sums::usage_sums(conn, query).await?) })
         });
         sums.await
     }
+}
 
-    async fn ledger_rows(&self, after: Option<&RequestId>, limit: u32) -> Result<Vec<UsageRow>, StoreError> {
+/// The ledger as hash chains and sums by day, for `verify`.
+#[derive(Clone)]
+pub struct LedgerChains {
+    pub(crate) db: Db,
+}
+
+impl LedgerChains {
+    /// The whole ledger in order of request id, a page at a time: up to `limit` rows after the given one. Like the
+    /// methods below it may take minutes on a long ledger, and keeps no other call waiting.
+    pub async fn ledger_rows(
+        &self,
+        after: Option<&RequestId>,
+        limit: u32,
+    ) -> Result<Vec<UsageRow>, StoreError> {
         // No request id is empty, so the empty text comes before them all.
         let after = after.map_or("", RequestId::as_str);
-        Ok(self.db().long_fetch_all(query(PAGE).bind(after).bind(i64::from(limit))).await?)
+        Ok(self.db.long_fetch_all(query(PAGE).bind(after).bind(i64::from(limit))).await?)
     }
 
-    async fn writer_after(&self, writer: Option<WriterId>) -> Result<Option<WriterId>, StoreError> {
+    /// The writer with the next higher number that has rows or an end.
+    pub async fn writer_after(&self, writer: Option<WriterId>) -> Result<Option<WriterId>, StoreError> {
         let after = writer.map_or(i64::MIN, |writer| writer.0);
-        let next: Vec<Option<i64>> = self.db().long_fetch_all(query(NEXT_WRITER).bind(after)).await?;
+        let next: Vec<Option<i64>> = self.db.long_fetch_all(query(NEXT_WRITER).bind(after)).await?;
         Ok(next.into_iter().next().flatten().map(WriterId))
     }
 
-    async fn chain_head(&self, writer: WriterId) -> Result<Option<ChainHead>, StoreError> {
-        Ok(self.db().fetch_optional(query(HEAD).bind(writer.0)).await?)
+    /// Where the writer's chain is said to end.
+    pub async fn chain_head(&self, writer: WriterId) -> Result<Option<ChainHead>, StoreError> {
+        Ok(self.db.fetch_optional(query(HEAD).bind(writer.0)).await?)
     }
 
-    async fn chained_rows(
+    /// One writer's rows in order of their places, a page at a time: up to `limit` rows after the given one.
+    pub async fn chained_rows(
         &self,
         writer: WriterId,
         after: Option<&ChainedRow>,
@@ -141,10 +179,11 @@ impl<S: HasLedger> Ledger for S {
         let (place, request) =
             after.map_or((-1, ""), |last| (stored_count(last.place), last.row.request_id.as_str()));
         let page = query(CHAIN_PAGE).bind(writer.0).bind(place).bind(request).bind(i64::from(limit));
-        Ok(self.db().long_fetch_all(page).await?)
+        Ok(self.db.long_fetch_all(page).await?)
     }
 
-    async fn day_usage(&self, after: Option<&DayUsage>, limit: u32) -> Result<Vec<DayUsage>, StoreError> {
-        Ok(self.db().long_fetch_all(day_sums::page(after, limit)).await?)
+    /// The sums that are kept by day, a page at a time: up to `limit` after the given one.
+    pub async fn day_usage(&self, after: Option<&DayUsage>, limit: u32) -> Result<Vec<DayUsage>, StoreError> {
+        Ok(self.db.long_fetch_all(day_sums::page(after, limit)).await?)
     }
 }

@@ -14,7 +14,7 @@ use crate::ledger::batch::Batch;
 use chancery_domain::{Month, RequestId, UnixMillis};
 use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// After a failure to make a partition, how long it is not tried again.
 const RETRY_PAUSE_MS: i64 = 600_000;
@@ -33,6 +33,23 @@ enum Seen {
     /// It could not be made on the way of a row, and is to be made soon.
     Missing,
     FailedAt(UnixMillis),
+}
+
+/// The ledger's table for each month, where the database has one.
+#[derive(Clone)]
+pub struct LedgerPartitions {
+    /// None in SQLite, where one table has all months.
+    pub(crate) monthly: Option<(Arc<LedgerMonths>, PgPool)>,
+}
+
+impl LedgerPartitions {
+    /// Makes this month's and the next one's partition where they are missing. To be called now and then.
+    pub async fn make_months_ready(&self, now: UnixMillis) -> Result<(), StoreError> {
+        match &self.monthly {
+            Some((months, pool)) => months.prepare(pool, now).await,
+            None => Ok(()),
+        }
+    }
 }
 
 impl LedgerMonths {

@@ -2,12 +2,13 @@
 //! begins with the account or the day, and never from the ledger's rows: what a month costs to read is told by that month alone.
 
 use crate::accounts::{activity, lookup};
-use crate::audit::step::HasAudit;
+use crate::audit::step::AuditedSteps;
+use crate::db::Db;
 use crate::db::{Conn, FromRow, Query, Row, Statement, TxError, query, values};
 use crate::ledger::day_sums::{SumsBy, push_sums, usage_sums};
 use crate::{
-    AccountUsage, KeyUsage, MAX_ACCOUNTS_OFFERED, MAX_USAGE_LINES, PeakDay, RefusedDay, StoreError, UsageBy,
-    UsageMonth, UsageQuery, UsageReport, UsageReports, UsageTotals,
+    AccountUsage, KeyUsage, MAX_ACCOUNTS_OFFERED, MAX_USAGE_LINES, PeakDay, StoreError, UsageBy, UsageMonth,
+    UsageQuery, UsageReport, UsageTotals,
 };
 use chancery_domain::{Account, AccountId, AccountName, KeyPrefix, Month};
 use chancery_policy::{Permit, ReadUsage};
@@ -113,29 +114,31 @@ async fn report(conn: &mut Conn<'_>, asked: UsageMonth) -> Result<UsageReport, T
     })
 }
 
-#[async_trait::async_trait]
-impl<S: HasAudit> UsageReports for S {
-    async fn read_usage(
+/// What was used in a month.
+#[derive(Clone)]
+pub struct UsageReports {
+    pub(crate) db: Db,
+    pub(crate) audited: AuditedSteps,
+}
+
+impl UsageReports {
+    /// `NoSuchAccountId`.
+    pub async fn read_usage(
         &self,
         permit: Permit<ReadUsage>,
         query: UsageMonth,
     ) -> Result<UsageReport, StoreError> {
-        self.audited().record(&[permit.to_audit_row()]).await?;
+        self.audited.record(&[permit.to_audit_row()]).await?;
         // Nobody's record waits for sums over many accounts.
-        self.db().long_snapshot(&query, |conn, query| Box::pin(report(conn, *query))).await
-    }
-
-    async fn note_activity(&self, refused: &[RefusedDay], peaks: &[PeakDay]) -> Result<(), StoreError> {
-        activity::record(self.db(), refused, peaks).await
+        self.db.long_snapshot(&query, |conn, query| Box::pin(report(conn, *query))).await
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::SqliteStore;
+    use crate::Store;
     use crate::db::Dialect;
-    use crate::db::HasDb;
     use crate::ledger::day_sums;
 
     struct PlanStep(String);
@@ -150,7 +153,7 @@ mod tests {
     #[tokio::test]
     async fn sqlite_reads_a_month_by_an_index_that_begins_with_the_account_or_the_day() {
         let folder = tempfile::tempdir().unwrap();
-        let store = SqliteStore::open(&folder.path().join("chancery.db")).await.unwrap();
+        let store = Store::open_file(&folder.path().join("chancery.db")).await.unwrap();
         let searches_of_all = ["(day>? AND day<?)", "u USING INDEX usage_days_day"];
         let searches_of_one = ["(account_id=? AND day>? AND day<?)", "u USING PRIMARY KEY"];
         let month: Month = "2026-11".parse().unwrap();
@@ -182,7 +185,7 @@ mod tests {
             for _ in 0..sql.matches('$').count() {
                 explain = explain.bind(1_i64);
             }
-            let steps: Vec<PlanStep> = store.db().fetch_all(explain).await.unwrap();
+            let steps: Vec<PlanStep> = store.db.fetch_all(explain).await.unwrap();
             let steps: Vec<String> = steps.into_iter().map(|step| step.0).collect();
             let is_met =
                 |step: &String| step.starts_with("SEARCH") && expected.iter().all(|part| step.contains(part));
@@ -190,6 +193,6 @@ mod tests {
             let sums = |step: &String| step.contains(" u") || step.contains("_days");
             assert!(!steps.iter().any(|step| step.starts_with("SCAN") && sums(step)), "{sql}: {steps:#?}");
         }
-        crate::Health::close(&store).await;
+        store.close().await;
     }
 }

@@ -20,7 +20,6 @@
 use crate::db::error_codes::{
     closed, explain, is_connection_lost, is_month_invoiced, is_the_rows_fault, is_worth_repeating,
 };
-use crate::leases::lease::HasLease;
 use crate::ledger::batch::Batch;
 use crate::ledger::write_gaps::Gaps;
 use crate::{Settlement, StoreError};
@@ -41,14 +40,6 @@ const MAX_QUEUE: usize = 4096;
 /// How often rows are written again because the chain's end, or another row, was not what it had been just before.
 /// Only another process that uses the same writer's number could make it more than one.
 const MAX_TRIES: u32 = 4;
-
-/// A store with a ledger. Goes with the two stores, like `HasDb`.
-pub(crate) trait HasLedger: HasLease {
-    fn ledger(&self) -> &LedgerWriter;
-
-    /// Of the connection that the ledger writes with.
-    fn close_write_slot(&self) -> impl Future<Output = ()> + Send;
-}
 
 /// A settlement with the caller who waits for it.
 struct Waiting {

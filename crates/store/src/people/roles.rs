@@ -3,9 +3,10 @@
 
 use super::rows::{KnownPerson, lock_identity, lock_person};
 use super::sessions::end_sessions_of;
-use crate::audit::step::HasAudit;
+use crate::audit::step::AuditedSteps;
+use crate::db::Db;
 use crate::db::{Conn, Dialect, TxError, query};
-use crate::{Arrival, People, RemovedPerson, StoreError};
+use crate::{Arrival, RemovedPerson, StoreError};
 use chancery_domain::{
     AuditEvent, AuditRow, AuditedEvent, EmailAddress, EventKind, Identity, Person, PersonId, Role, UnixMillis,
 };
@@ -105,15 +106,23 @@ fn rejected<T>(permit: &Permit<ManageTeam>, why: StoreError) -> Outcome<T> {
     (Err(why), vec![permit.to_audit_row()])
 }
 
-#[async_trait::async_trait]
-impl<S: HasAudit> People for S {
-    async fn arrive(&self, arrival: Arrival) -> Result<Person, StoreError> {
+/// People of the firm and their roles.
+#[derive(Clone)]
+pub struct People {
+    pub(crate) db: Db,
+    pub(crate) audited: AuditedSteps,
+}
+
+impl People {
+    /// The one person of this identity, created if it is new, with the address as it is now. Somebody new and somebody who
+    /// becomes a partner by it are on record. Rejected with `PersonRemoved`.
+    pub async fn arrive(&self, arrival: Arrival) -> Result<Person, StoreError> {
         let Identity { issuer, subject } = &arrival.identity;
         if issuer.contains('\0') || subject.contains('\0') {
             return Err(StoreError::NulCharacter { what: "the identity" });
         }
         let KnownPerson { person, removed_at } = self
-            .audited()
+            .audited
             .run_then_link(&arrival, |conn, arrival| {
                 Box::pin(async move {
                     let (known, event) = admit(conn, arrival).await?;
@@ -130,12 +139,14 @@ impl<S: HasAudit> People for S {
         }
     }
 
-    async fn list_people(&self) -> Result<Vec<Person>, StoreError> {
-        Ok(self.db().fetch_all(query(LIST)).await?)
+    /// Everybody who was not removed, by address.
+    pub async fn list_people(&self) -> Result<Vec<Person>, StoreError> {
+        Ok(self.db.fetch_all(query(LIST)).await?)
     }
 
-    async fn list_removed_people(&self) -> Result<Vec<RemovedPerson>, StoreError> {
-        let found: Vec<KnownPerson> = self.db().fetch_all(query(LIST_REMOVED)).await?;
+    /// By address.
+    pub async fn list_removed_people(&self) -> Result<Vec<RemovedPerson>, StoreError> {
+        let found: Vec<KnownPerson> = self.db.fetch_all(query(LIST_REMOVED)).await?;
         let removed = found.into_iter().map(|KnownPerson { person, removed_at }| RemovedPerson {
             person,
             removed_at: removed_at.unwrap_or(UnixMillis(0)),
@@ -143,17 +154,20 @@ impl<S: HasAudit> People for S {
         Ok(removed.collect())
     }
 
-    async fn people_with_email(&self, email: &EmailAddress) -> Result<Vec<Person>, StoreError> {
-        Ok(self.db().fetch_all(query(WITH_EMAIL).bind(email.as_str())).await?)
+    /// More than one where several identities have one address.
+    pub async fn people_with_email(&self, email: &EmailAddress) -> Result<Vec<Person>, StoreError> {
+        Ok(self.db.fetch_all(query(WITH_EMAIL).bind(email.as_str())).await?)
     }
 
-    async fn set_role(
+    /// Rejected with `LastPartner` where nobody would be left who is one. A change that is rejected leaves the decision on
+    /// record, without a change.
+    pub async fn set_role(
         &self,
         permit: Permit<ManageTeam>,
         person: PersonId,
         role: Role,
     ) -> Result<Person, StoreError> {
-        self.audited()
+        self.audited
             .run_then_link(&(&permit, person, role), |conn, (permit, person, role)| {
                 Box::pin(async move {
                     let old_role = lock_person(conn, *person).await?.map(|known| known.person.role);
@@ -173,8 +187,13 @@ impl<S: HasAudit> People for S {
             .await?
     }
 
-    async fn remove_person(&self, permit: Permit<ManageTeam>, person: PersonId) -> Result<(), StoreError> {
-        self.audited()
+    /// From now on none of the person's sessions opens anything, and none is started. Rejected with `LastPartner`.
+    pub async fn remove_person(
+        &self,
+        permit: Permit<ManageTeam>,
+        person: PersonId,
+    ) -> Result<(), StoreError> {
+        self.audited
             .run_then_link(&(&permit, person), |conn, (permit, person)| {
                 Box::pin(async move {
                     // The person's sessions open nothing from now on; they are deleted with those that have ended.
@@ -188,12 +207,14 @@ impl<S: HasAudit> People for S {
             .await?
     }
 
-    async fn restore_person(
+    /// The person may sign in again, in the role they had; the sessions they had do not come back. Rejected with
+    /// `NoSuchPerson` for somebody who was not removed.
+    pub async fn restore_person(
         &self,
         permit: Permit<ManageTeam>,
         person: PersonId,
     ) -> Result<Person, StoreError> {
-        self.audited()
+        self.audited
             .run_then_link(&(&permit, person), |conn, (permit, person)| {
                 Box::pin(async move {
                     let restored: Option<Person> = query(RESTORE).bind(person.0).fetch_optional(conn).await?;
@@ -208,8 +229,13 @@ impl<S: HasAudit> People for S {
             .await?
     }
 
-    async fn sign_out_person(&self, permit: Permit<ManageTeam>, person: PersonId) -> Result<u64, StoreError> {
-        self.audited()
+    /// Ends the person's sessions, and their sign-ins that wait for a code. How many sessions there were.
+    pub async fn sign_out_person(
+        &self,
+        permit: Permit<ManageTeam>,
+        person: PersonId,
+    ) -> Result<u64, StoreError> {
+        self.audited
             .run_then_link(&(&permit, person), |conn, (permit, person)| {
                 Box::pin(async move {
                     let Some(known) = lock_person(conn, *person).await? else {

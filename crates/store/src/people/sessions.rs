@@ -2,9 +2,10 @@
 //! and out is on record with the address that it came from; a session that ends by itself is not.
 
 use super::rows::{KnownPerson, lock_identity, lock_person};
-use crate::audit::step::{AuditedSteps, HasAudit};
+use crate::audit::step::AuditedSteps;
+use crate::db::Db;
 use crate::db::{COMMAND_WAIT, Conn, FromRow, Row, query};
-use crate::{NewSession, Sessions, SignedIn, StoreError};
+use crate::{NewSession, SignedIn, StoreError};
 use chancery_domain::{
     AuditEvent, AuditRow, AuditedEvent, EventKind, EventOrigin, Identity, Person, PersonId, Session,
     SessionId, SessionTimes, TokenHash, UnixMillis,
@@ -108,11 +109,39 @@ async fn end(
         .await
 }
 
-#[async_trait::async_trait]
-impl<S: HasAudit> Sessions for S {
-    async fn start_session(&self, new: NewSession) -> Result<(), StoreError> {
+/// Ends the sessions of an identity, as `SessionRevoker` does.
+pub(crate) async fn end_all_of_identity(
+    audited: &AuditedSteps,
+    identity: &Identity,
+    origin: &EventOrigin,
+) -> Result<u64, StoreError> {
+    audited
+        .run_then_link(&(identity, origin), |conn, (identity, origin)| {
+            Box::pin(async move {
+                let ended = end_sessions_of(conn, identity).await?;
+                let rows = match ended {
+                    0 => Vec::new(),
+                    _ => event_of(lock_identity(conn, identity).await?, EventKind::SignedOut, origin),
+                };
+                Ok((ended, rows))
+            })
+        })
+        .await
+}
+
+/// Sessions.
+#[derive(Clone)]
+pub struct Sessions {
+    pub(crate) db: Db,
+    pub(crate) audited: AuditedSteps,
+}
+
+impl Sessions {
+    /// Refused with `NoSuchPerson` for somebody who was removed. Of very many sessions of one person, those go that were
+    /// not used for longest.
+    pub async fn start_session(&self, new: NewSession) -> Result<(), StoreError> {
         let started = self
-            .audited()
+            .audited
             .run_then_link(&new, |conn, new| {
                 Box::pin(async move {
                     let start = query(START)
@@ -145,7 +174,8 @@ impl<S: HasAudit> Sessions for S {
         }
     }
 
-    async fn signed_in(
+    /// Whose session this is, if it is alive. Notes that it was used, now and then.
+    pub async fn signed_in(
         &self,
         token: TokenHash,
         place: &str,
@@ -154,7 +184,7 @@ impl<S: HasAudit> Sessions for S {
     ) -> Result<Option<SignedIn>, StoreError> {
         let (oldest_start, oldest_use) = times.oldest_alive(now);
         let find = query(ALIVE).bind(token.0.as_slice()).bind(oldest_start.0).bind(oldest_use.0);
-        let found: Option<SignedIn> = self.db().fetch_optional(find).await?;
+        let found: Option<SignedIn> = self.db.fetch_optional(find).await?;
         if let Some(SignedIn { session, .. }) = &found
             && (session.last_used_at.0 + touch_pause_ms(times) <= now.0 || session.place != place)
         {
@@ -164,12 +194,13 @@ impl<S: HasAudit> Sessions for S {
                 .bind(place)
                 .bind(oldest_start.0)
                 .bind(oldest_use.0);
-            self.db().execute(touch, COMMAND_WAIT).await?;
+            self.db.execute(touch, COMMAND_WAIT).await?;
         }
         Ok(found)
     }
 
-    async fn sessions_of(
+    /// Those that are alive, the last used first.
+    pub async fn sessions_of(
         &self,
         person: PersonId,
         times: SessionTimes,
@@ -177,47 +208,30 @@ impl<S: HasAudit> Sessions for S {
     ) -> Result<Vec<Session>, StoreError> {
         let (oldest_start, oldest_use) = times.oldest_alive(now);
         let find = query(OF_PERSON).bind(person.0).bind(oldest_start.0).bind(oldest_use.0);
-        Ok(self.db().fetch_all(find).await?)
+        Ok(self.db.fetch_all(find).await?)
     }
 
-    async fn end_session(
+    /// Whether there was such a session of that person.
+    pub async fn end_session(
         &self,
         person: PersonId,
         session: SessionId,
         origin: &EventOrigin,
     ) -> Result<bool, StoreError> {
-        Ok(end(self.audited(), END, person, Some(session), origin).await? > 0)
+        Ok(end(&self.audited, END, person, Some(session), origin).await? > 0)
     }
 
-    async fn end_all_sessions(
+    /// How many there were.
+    pub async fn end_all_sessions(
         &self,
         person: PersonId,
         except: Option<SessionId>,
         origin: &EventOrigin,
     ) -> Result<u64, StoreError> {
-        end(self.audited(), END_ALL, person, except, origin).await
+        end(&self.audited, END_ALL, person, except, origin).await
     }
 
-    async fn end_sessions_of_identity(
-        &self,
-        identity: &Identity,
-        origin: &EventOrigin,
-    ) -> Result<u64, StoreError> {
-        self.audited()
-            .run_then_link(&(identity, origin), |conn, (identity, origin)| {
-                Box::pin(async move {
-                    let ended = end_sessions_of(conn, identity).await?;
-                    let rows = match ended {
-                        0 => Vec::new(),
-                        _ => event_of(lock_identity(conn, identity).await?, EventKind::SignedOut, origin),
-                    };
-                    Ok((ended, rows))
-                })
-            })
-            .await
-    }
-
-    async fn forget_ended_sessions(
+    pub async fn forget_ended_sessions(
         &self,
         times: SessionTimes,
         now: UnixMillis,
@@ -225,6 +239,6 @@ impl<S: HasAudit> Sessions for S {
     ) -> Result<u64, StoreError> {
         let (oldest_start, oldest_use) = times.oldest_alive(now);
         let delete = query(DELETE_EXPIRED).bind(oldest_start.0).bind(oldest_use.0).bind(i64::from(limit));
-        Ok(self.db().execute(delete, COMMAND_WAIT).await?)
+        Ok(self.db.execute(delete, COMMAND_WAIT).await?)
     }
 }

@@ -2,9 +2,10 @@
 
 use super::email_codes;
 use super::rows::lock_identity;
-use crate::audit::step::HasAudit;
+use crate::audit::step::AuditedSteps;
+use crate::db::Db;
 use crate::db::{COMMAND_WAIT, Conn, FromRow, Row, query};
-use crate::{CodeSending, CodeTry, HalfSignIn, SignIn, SignIns, StoreError};
+use crate::{CodeSending, CodeTry, HalfSignIn, SignIn, StoreError};
 use chancery_domain::{
     AuditEvent, AuditRow, AuditedEvent, EventKind, EventOrigin, Identity, TokenHash, UnixMillis,
 };
@@ -44,9 +45,15 @@ async fn code_rejected(
     Ok(AuditRow::Event(AuditedEvent { by, event, origin: origin.clone() }))
 }
 
-#[async_trait::async_trait]
-impl<S: HasAudit> SignIns for S {
-    async fn begin_sign_in(&self, token: TokenHash, sign_in: SignIn) -> Result<(), StoreError> {
+/// SignIns.
+#[derive(Clone)]
+pub struct SignIns {
+    pub(crate) db: Db,
+    pub(crate) audited: AuditedSteps,
+}
+
+impl SignIns {
+    pub async fn begin_sign_in(&self, token: TokenHash, sign_in: SignIn) -> Result<(), StoreError> {
         let begin = query(BEGIN)
             .bind(token.0.as_slice())
             .bind(sign_in.state.as_str())
@@ -54,46 +61,54 @@ impl<S: HasAudit> SignIns for S {
             .bind(sign_in.pkce_verifier.as_str())
             .bind(sign_in.return_to.as_str())
             .bind(sign_in.expires_at.0);
-        self.db().execute(begin, COMMAND_WAIT).await?;
+        self.db.execute(begin, COMMAND_WAIT).await?;
         Ok(())
     }
 
-    async fn take_sign_in(&self, token: TokenHash, now: UnixMillis) -> Result<Option<SignIn>, StoreError> {
+    /// Gives it once; None where there is none or its time is over.
+    pub async fn take_sign_in(
+        &self,
+        token: TokenHash,
+        now: UnixMillis,
+    ) -> Result<Option<SignIn>, StoreError> {
         let take = query(TAKE).bind(token.0.as_slice());
-        let taken: Vec<SignIn> = self.db().write_returning(take, COMMAND_WAIT).await?;
+        let taken: Vec<SignIn> = self.db.write_returning(take, COMMAND_WAIT).await?;
         Ok(taken.into_iter().next().filter(|sign_in| sign_in.expires_at > now))
     }
 
-    async fn half_sign_in(
+    pub async fn half_sign_in(
         &self,
         token: TokenHash,
         now: UnixMillis,
     ) -> Result<Option<HalfSignIn>, StoreError> {
-        Ok(self.db().fetch_optional(email_codes::find(&token, now)).await?)
+        Ok(self.db.fetch_optional(email_codes::find(&token, now)).await?)
     }
 
-    async fn begin_half_sign_in(
+    /// With its first code, which is counted as sent.
+    pub async fn begin_half_sign_in(
         &self,
         token: TokenHash,
         half: HalfSignIn,
         now: UnixMillis,
     ) -> Result<CodeSending, StoreError> {
         let args = (token, half, now);
-        let begun = self.db().run(&args, |conn, (token, half, now)| {
+        let begun = self.db.run(&args, |conn, (token, half, now)| {
             Box::pin(async move { Ok(email_codes::begin(conn, token, half, *now).await?) })
         });
         begun.await
     }
 
-    async fn may_send_code(&self, token: TokenHash, now: UnixMillis) -> Result<CodeSending, StoreError> {
+    /// Whether one more letter may go out; counts it if so. The code of the last one stays in force.
+    pub async fn may_send_code(&self, token: TokenHash, now: UnixMillis) -> Result<CodeSending, StoreError> {
         let args = (token, now);
-        let counted = self.db().run(&args, |conn, (token, now)| {
+        let counted = self.db.run(&args, |conn, (token, now)| {
             Box::pin(async move { Ok(email_codes::next_email(conn, token, *now).await?) })
         });
         counted.await
     }
 
-    async fn code_was_sent(
+    /// The mail server has taken a letter: its code is in force in the place of the last one. Not where the sign-in is over.
+    pub async fn code_was_sent(
         &self,
         token: TokenHash,
         hash: TokenHash,
@@ -101,24 +116,26 @@ impl<S: HasAudit> SignIns for S {
         now: UnixMillis,
     ) -> Result<bool, StoreError> {
         let sent = email_codes::sent(&token, &hash, expires_at, now);
-        Ok(self.db().execute(sent, COMMAND_WAIT).await? > 0)
+        Ok(self.db.execute(sent, COMMAND_WAIT).await? > 0)
     }
 
-    async fn code_was_not_sent(&self, token: TokenHash, now: UnixMillis) -> Result<(), StoreError> {
+    /// A letter that was counted could not be sent: it counts no more, and the next one may go out after a moment.
+    pub async fn code_was_not_sent(&self, token: TokenHash, now: UnixMillis) -> Result<(), StoreError> {
         let args = (token, now);
-        let refunded = self.db().run(&args, |conn, (token, now)| {
+        let refunded = self.db.run(&args, |conn, (token, now)| {
             Box::pin(async move { Ok(email_codes::refund_email(conn, token, *now).await?) })
         });
         refunded.await
     }
 
-    async fn try_code(
+    /// A wrong code is on record.
+    pub async fn try_code(
         &self,
         token: TokenHash,
         typed: TokenHash,
         origin: &EventOrigin,
     ) -> Result<CodeTry, StoreError> {
-        self.audited()
+        self.audited
             .run_then_link(&(token, typed, origin), |conn, (token, typed, origin)| {
                 Box::pin(async move {
                     let (tried, rejected) = email_codes::try_code(conn, token, typed, origin.at).await?;
@@ -132,14 +149,21 @@ impl<S: HasAudit> SignIns for S {
             .await
     }
 
-    async fn forget_old_sign_ins(&self, now: UnixMillis, limit: u32, keep: u32) -> Result<u64, StoreError> {
+    /// Removes up to `limit` of each kind that nobody can use any more, and of more sign-ins than `keep` those that were
+    /// begun first; says how much.
+    pub async fn forget_old_sign_ins(
+        &self,
+        now: UnixMillis,
+        limit: u32,
+        keep: u32,
+    ) -> Result<u64, StoreError> {
         let mut deleted = 0;
         let expired = [DELETE_EXPIRED, email_codes::DELETE_EXPIRED];
         for (sql, bound) in
             expired.map(|sql| (sql, now.0)).into_iter().chain([(DELETE_TOO_MANY, i64::from(keep))])
         {
             let delete = query(sql).bind(bound).bind(i64::from(limit));
-            deleted += self.db().execute(delete, COMMAND_WAIT).await?;
+            deleted += self.db.execute(delete, COMMAND_WAIT).await?;
         }
         Ok(deleted)
     }

@@ -1,9 +1,12 @@
 //! Everybody of the firm as the team's page shows them: their clients and the sessions that are alive.
 
 use super::rows::KnownPerson;
+use crate::People;
+use crate::StoreError;
 use crate::TeamMember;
 use crate::db::{Conn, FromRow, Row, corrupt, query};
 use chancery_domain::{SessionTimes, UnixMillis};
+use chancery_policy::{ManageTeam, Permit, ReadTeam};
 
 /// Sessions of those who were removed open nothing. The parameters: not archived, archived, and from when on a session must
 /// have started and been used.
@@ -49,4 +52,25 @@ pub(crate) async fn members(
         (member.removed_at.is_some(), member.person.email.clone(), member.person.id)
     });
     Ok(members)
+}
+
+impl People {
+    /// Everybody who was not removed, by address, then those who were.
+    pub async fn read_team(
+        &self,
+        permit: Permit<ReadTeam>,
+        times: SessionTimes,
+    ) -> Result<Vec<TeamMember>, StoreError> {
+        let args = (times, permit.asked().at);
+        self.audited
+            .run(&[permit.to_audit_row()], &args, |conn, (times, now)| {
+                Box::pin(async move { Ok(members(conn, *times, *now).await?) })
+            })
+            .await
+    }
+
+    /// Writes down that somebody may change something about somebody else, before it is changed.
+    pub async fn note_managing_team(&self, permit: Permit<ManageTeam>) -> Result<(), StoreError> {
+        self.audited.record(&[permit.to_audit_row()]).await
+    }
 }

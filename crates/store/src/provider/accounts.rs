@@ -2,8 +2,8 @@
 
 use super::proofs;
 use crate::db::error_codes::{explain_unless_taken, is_unique_violation};
-use crate::db::{COMMAND_WAIT, Conn, FromRow, HasDb, Query, Row, TxError, corrupt, query};
-use crate::{NewProviderAccount, PasswordHash, ProviderAccount, ProviderAccounts, StoreError};
+use crate::db::{COMMAND_WAIT, Conn, Db, FromRow, Query, Row, TxError, corrupt, query};
+use crate::{NewProviderAccount, PasswordHash, ProviderAccount, StoreError};
 use chancery_domain::{EmailAddress, TokenHash, UnixMillis};
 
 impl FromRow for ProviderAccount {
@@ -45,11 +45,20 @@ async fn take_proof(conn: &mut Conn<'_>, token: &TokenHash, code: &TokenHash) ->
     Ok(proofs::take(token, code).execute(conn).await? > 0)
 }
 
-#[async_trait::async_trait]
-impl<S: HasDb> ProviderAccounts for S {
-    async fn create_provider_account(&self, new: NewProviderAccount) -> Result<ProviderAccount, StoreError> {
+/// ProviderAccounts.
+#[derive(Clone)]
+pub struct ProviderAccounts {
+    pub(crate) db: Db,
+}
+
+impl ProviderAccounts {
+    /// Refused with `EmailTaken`.
+    pub async fn create_provider_account(
+        &self,
+        new: NewProviderAccount,
+    ) -> Result<ProviderAccount, StoreError> {
         let created: Result<Vec<ProviderAccount>, _> =
-            self.db().write_returning(create(&new), COMMAND_WAIT).await;
+            self.db.write_returning(create(&new), COMMAND_WAIT).await;
         let taken = || StoreError::EmailTaken(new.email.clone());
         let created = created.map_err(|error| explain_unless_taken(&error, taken))?;
         created
@@ -58,25 +67,27 @@ impl<S: HasDb> ProviderAccounts for S {
             .ok_or_else(|| StoreError::Unavailable("the account was not given back".to_owned()))
     }
 
-    async fn provider_account_with_email(
+    pub async fn provider_account_with_email(
         &self,
         email: &EmailAddress,
     ) -> Result<Option<ProviderAccount>, StoreError> {
-        Ok(self.db().fetch_optional(query(WITH_EMAIL).bind(email.as_str())).await?)
+        Ok(self.db.fetch_optional(query(WITH_EMAIL).bind(email.as_str())).await?)
     }
 
-    async fn provider_account(&self, subject: &str) -> Result<Option<ProviderAccount>, StoreError> {
-        Ok(self.db().fetch_optional(query(WITH_SUBJECT).bind(subject)).await?)
+    pub async fn provider_account(&self, subject: &str) -> Result<Option<ProviderAccount>, StoreError> {
+        Ok(self.db.fetch_optional(query(WITH_SUBJECT).bind(subject)).await?)
     }
 
-    async fn create_proven_account(
+    /// Makes the account with a proof's right code, and in the same step uses up the proof and all others of this mailbox.
+    /// None where the proof is gone: of many at once, one gets the account. Refused with `EmailTaken`.
+    pub async fn create_proven_account(
         &self,
         token: TokenHash,
         code: TokenHash,
         new: NewProviderAccount,
     ) -> Result<Option<ProviderAccount>, StoreError> {
         let args = (token, code, new);
-        let created = self.db().run(&args, |conn, (token, code, new)| {
+        let created = self.db.run(&args, |conn, (token, code, new)| {
             Box::pin(async move {
                 if !take_proof(conn, token, code).await? {
                     return Ok(None);
@@ -93,7 +104,9 @@ impl<S: HasDb> ProviderAccounts for S {
         created.await
     }
 
-    async fn set_proven_password(
+    /// `set_password` with a proof's right code, and in the same step uses up the proof and all others of this mailbox.
+    /// None where the proof is gone or there is no such account.
+    pub async fn set_proven_password(
         &self,
         token: TokenHash,
         code: TokenHash,
@@ -101,7 +114,7 @@ impl<S: HasDb> ProviderAccounts for S {
         password_hash: &PasswordHash,
     ) -> Result<Option<ProviderAccount>, StoreError> {
         let args = (token, code, email, password_hash);
-        let changed = self.db().run(&args, |conn, (token, code, email, password_hash)| {
+        let changed = self.db.run(&args, |conn, (token, code, email, password_hash)| {
             Box::pin(async move {
                 if !take_proof(conn, token, code).await? {
                     return Ok(None);
@@ -114,12 +127,13 @@ impl<S: HasDb> ProviderAccounts for S {
         changed.await
     }
 
-    async fn set_password(
+    /// Ends all sessions of the account in the same step. None where there is no such account.
+    pub async fn set_password(
         &self,
         email: &EmailAddress,
         password_hash: &PasswordHash,
     ) -> Result<Option<ProviderAccount>, StoreError> {
-        let changed = self.db().write_returning(set_password(email, password_hash), COMMAND_WAIT).await?;
+        let changed = self.db.write_returning(set_password(email, password_hash), COMMAND_WAIT).await?;
         Ok(changed.into_iter().next())
     }
 }

@@ -4,8 +4,8 @@
 //! counts the presentation and gives the token to the first one alone, if everything fits; any later one sets the token back
 //! to nothing. So whoever comes second, even at the same moment, ends what the first one got.
 
-use crate::db::{COMMAND_WAIT, FromRow, HasDb, Row, corrupt, query};
-use crate::{CodePresented, Consent, ConsentQuestion, Grant, Grants, NewCode, Redeemed, StoreError};
+use crate::db::{COMMAND_WAIT, Db, FromRow, Row, corrupt, query};
+use crate::{CodePresented, Consent, ConsentQuestion, Grant, NewCode, Redeemed, StoreError};
 use chancery_domain::{TokenHash, UnixMillis};
 
 impl FromRow for Grant {
@@ -89,9 +89,18 @@ fn without_nul(what: &'static str, texts: &[&str]) -> Result<(), StoreError> {
     }
 }
 
-#[async_trait::async_trait]
-impl<S: HasDb> Grants for S {
-    async fn ask_for_consent(&self, token: TokenHash, question: ConsentQuestion) -> Result<(), StoreError> {
+/// What the built-in identity provider gives out in people's names.
+#[derive(Clone)]
+pub struct Grants {
+    pub(crate) db: Db,
+}
+
+impl Grants {
+    pub async fn ask_for_consent(
+        &self,
+        token: TokenHash,
+        question: ConsentQuestion,
+    ) -> Result<(), StoreError> {
         without_nul("the request", &[&question.request])?;
         let ask = query(ASK)
             .bind(token.0.as_slice())
@@ -99,40 +108,43 @@ impl<S: HasDb> Grants for S {
             .bind(question.session.0.as_slice())
             .bind(question.request.as_str())
             .bind(question.expires_at.0);
-        self.db().execute(ask, COMMAND_WAIT).await?;
+        self.db.execute(ask, COMMAND_WAIT).await?;
         Ok(())
     }
 
-    async fn take_consent_question(
+    /// Gives it once; None where there is none or its time is over.
+    pub async fn take_consent_question(
         &self,
         token: TokenHash,
         now: UnixMillis,
     ) -> Result<Option<ConsentQuestion>, StoreError> {
         let take = query(TAKE_QUESTION).bind(token.0.as_slice());
-        let taken: Vec<ConsentQuestion> = self.db().write_returning(take, COMMAND_WAIT).await?;
+        let taken: Vec<ConsentQuestion> = self.db.write_returning(take, COMMAND_WAIT).await?;
         Ok(taken.into_iter().next().filter(|question| question.expires_at > now))
     }
 
-    async fn remember_consent(&self, consent: Consent) -> Result<(), StoreError> {
+    pub async fn remember_consent(&self, consent: Consent) -> Result<(), StoreError> {
         let remember = query(REMEMBER)
             .bind(consent.subject.as_str())
             .bind(consent.client_id.as_str())
             .bind(consent.scope.as_str())
             .bind(consent.at.0);
-        self.db().execute(remember, COMMAND_WAIT).await?;
+        self.db.execute(remember, COMMAND_WAIT).await?;
         Ok(())
     }
 
-    async fn forget_consents(&self, subject: &str, client_id: &str) -> Result<u64, StoreError> {
+    /// Takes back all that was allowed to this application; says how much there was.
+    pub async fn forget_consents(&self, subject: &str, client_id: &str) -> Result<u64, StoreError> {
         let delete = query(DELETE_CONSENTS).bind(subject).bind(client_id);
-        Ok(self.db().execute(delete, COMMAND_WAIT).await?)
+        Ok(self.db.execute(delete, COMMAND_WAIT).await?)
     }
 
-    async fn consents(&self, subject: &str, client_id: &str) -> Result<Vec<String>, StoreError> {
-        Ok(self.db().fetch_all(query(CONSENTS).bind(subject).bind(client_id)).await?)
+    /// Every scope that was allowed to this application.
+    pub async fn consents(&self, subject: &str, client_id: &str) -> Result<Vec<String>, StoreError> {
+        Ok(self.db.fetch_all(query(CONSENTS).bind(subject).bind(client_id)).await?)
     }
 
-    async fn issue_code(&self, new: NewCode) -> Result<(), StoreError> {
+    pub async fn issue_code(&self, new: NewCode) -> Result<(), StoreError> {
         let NewCode { code, grant, expires_at, forgotten_at } = &new;
         let nonce = grant.nonce.as_deref();
         without_nul("the grant", &[&grant.redirect_uri, &grant.scope, nonce.unwrap_or_default()])?;
@@ -148,11 +160,13 @@ impl<S: HasDb> Grants for S {
             .bind(code.0.as_slice())
             .bind(expires_at.0)
             .bind(forgotten_at.0);
-        self.db().execute(issue, COMMAND_WAIT).await?;
+        self.db.execute(issue, COMMAND_WAIT).await?;
         Ok(())
     }
 
-    async fn redeem_code(&self, presented: CodePresented) -> Result<Redeemed, StoreError> {
+    /// A code is good for one presentation, right or wrong. However many present it at once, one gets its token at most,
+    /// and the second presentation revokes that token.
+    pub async fn redeem_code(&self, presented: CodePresented) -> Result<Redeemed, StoreError> {
         let CodePresented {
             code,
             client_id,
@@ -171,7 +185,7 @@ impl<S: HasDb> Grants for S {
             .bind(code_challenge.as_str())
             .bind(access_token.0.as_slice())
             .bind(access_expires_at.0);
-        let found: Vec<Presentation> = self.db().write_returning(present, COMMAND_WAIT).await?;
+        let found: Vec<Presentation> = self.db.write_returning(present, COMMAND_WAIT).await?;
         let Some(found) = found.into_iter().next() else { return Ok(Redeemed::Unknown) };
         let grant = found.grant;
         Ok(match (found.presentations, found.access_token_hash) {
@@ -181,15 +195,17 @@ impl<S: HasDb> Grants for S {
         })
     }
 
-    async fn access(&self, token: TokenHash, now: UnixMillis) -> Result<Option<Grant>, StoreError> {
-        Ok(self.db().fetch_optional(query(ACCESS).bind(token.0.as_slice()).bind(now.0)).await?)
+    /// What an access token is good for, if it is alive.
+    pub async fn access(&self, token: TokenHash, now: UnixMillis) -> Result<Option<Grant>, StoreError> {
+        Ok(self.db.fetch_optional(query(ACCESS).bind(token.0.as_slice()).bind(now.0)).await?)
     }
 
-    async fn forget_old_grants(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError> {
+    /// Removes what nobody can use any more; says how much.
+    pub async fn forget_old_grants(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError> {
         let mut deleted = 0;
         for sql in [DELETE_EXPIRED, DELETE_EXPIRED_QUESTIONS] {
             let delete = query(sql).bind(now.0).bind(i64::from(limit));
-            deleted += self.db().execute(delete, COMMAND_WAIT).await?;
+            deleted += self.db.execute(delete, COMMAND_WAIT).await?;
         }
         Ok(deleted)
     }

@@ -1,7 +1,7 @@
 //! The queries about mailboxes that are being proved to the identity provider.
 
-use crate::db::{COMMAND_WAIT, FromRow, HasDb, Query, Row, corrupt, query};
-use crate::{MailboxProof, MailboxProofs, MailedCode, PasswordHash, ProofPurpose, StoreError};
+use crate::db::{COMMAND_WAIT, Db, FromRow, Query, Row, corrupt, query};
+use crate::{MailboxProof, MailedCode, PasswordHash, ProofPurpose, StoreError};
 use chancery_domain::{EmailAddress, LocalPath, TokenHash, UnixMillis};
 
 impl FromRow for MailboxProof {
@@ -42,9 +42,14 @@ pub(super) fn delete_of_mailbox(email: &EmailAddress) -> Query<'_> {
     query(DELETE_OF_MAILBOX).bind(email.as_str())
 }
 
-#[async_trait::async_trait]
-impl<S: HasDb> MailboxProofs for S {
-    async fn begin_proof(&self, token: TokenHash, proof: MailboxProof) -> Result<(), StoreError> {
+/// Tries are not counted here: whoever compares codes counts them first, with `Attempts`.
+#[derive(Clone)]
+pub struct MailboxProofs {
+    pub(crate) db: Db,
+}
+
+impl MailboxProofs {
+    pub async fn begin_proof(&self, token: TokenHash, proof: MailboxProof) -> Result<(), StoreError> {
         let (purpose, password_hash) = match &proof.purpose {
             ProofPurpose::SignUp(hash) => ("sign_up", Some(hash.0.as_str())),
             ProofPurpose::NewPassword => ("new_password", None),
@@ -59,34 +64,38 @@ impl<S: HasDb> MailboxProofs for S {
             .bind(proof.code.expires_at.0)
             .bind(i64::from(proof.code.sent))
             .bind(proof.code.sent_at.0);
-        self.db().execute(begin, COMMAND_WAIT).await?;
+        self.db.execute(begin, COMMAND_WAIT).await?;
         Ok(())
     }
 
-    async fn proof(&self, token: TokenHash, now: UnixMillis) -> Result<Option<MailboxProof>, StoreError> {
-        Ok(self.db().fetch_optional(query(FIND).bind(token.0.as_slice()).bind(now.0)).await?)
+    pub async fn proof(&self, token: TokenHash, now: UnixMillis) -> Result<Option<MailboxProof>, StoreError> {
+        Ok(self.db.fetch_optional(query(FIND).bind(token.0.as_slice()).bind(now.0)).await?)
     }
 
-    async fn replace_proof_code(&self, token: TokenHash, new: MailedCode) -> Result<bool, StoreError> {
+    /// Whether the new code took the place of the last one; not where another has taken it meanwhile.
+    pub async fn replace_proof_code(&self, token: TokenHash, new: MailedCode) -> Result<bool, StoreError> {
         let replace = query(NEW_CODE)
             .bind(token.0.as_slice())
             .bind(new.hash.0.as_slice())
             .bind(new.expires_at.0)
             .bind(new.sent_at.0)
             .bind(i64::from(new.sent) - 1);
-        Ok(self.db().execute(replace, COMMAND_WAIT).await? > 0)
+        Ok(self.db.execute(replace, COMMAND_WAIT).await? > 0)
     }
 
-    async fn take_proof(&self, token: TokenHash, code: TokenHash) -> Result<bool, StoreError> {
-        Ok(self.db().execute(take(&token, &code), COMMAND_WAIT).await? > 0)
+    /// Uses the proof up. Whether it was still there, with this code: of many at once, one gets true.
+    pub async fn take_proof(&self, token: TokenHash, code: TokenHash) -> Result<bool, StoreError> {
+        Ok(self.db.execute(take(&token, &code), COMMAND_WAIT).await? > 0)
     }
 
-    async fn destroy_proofs(&self, email: &EmailAddress) -> Result<u64, StoreError> {
-        Ok(self.db().execute(delete_of_mailbox(email), COMMAND_WAIT).await?)
+    /// Removes all proofs of this mailbox for whatever purpose; says how many.
+    pub async fn destroy_proofs(&self, email: &EmailAddress) -> Result<u64, StoreError> {
+        Ok(self.db.execute(delete_of_mailbox(email), COMMAND_WAIT).await?)
     }
 
-    async fn forget_old_proofs(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError> {
+    /// Removes up to `limit` whose time is over; says how many.
+    pub async fn forget_old_proofs(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError> {
         let delete = query(DELETE_EXPIRED).bind(now.0).bind(i64::from(limit));
-        Ok(self.db().execute(delete, COMMAND_WAIT).await?)
+        Ok(self.db.execute(delete, COMMAND_WAIT).await?)
     }
 }

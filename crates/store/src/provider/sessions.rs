@@ -1,7 +1,7 @@
 //! The queries about browsers' sessions with the identity provider. Whether one is alive is read again for every request.
 
-use crate::db::{COMMAND_WAIT, FromRow, HasDb, Row, query};
-use crate::{NewProviderSession, ProviderAccount, ProviderSession, ProviderSessions, StoreError};
+use crate::db::{COMMAND_WAIT, Db, FromRow, Row, query};
+use crate::{NewProviderSession, ProviderAccount, ProviderSession, StoreError};
 use chancery_domain::{SessionTimes, TokenHash, UnixMillis};
 
 struct StoredSession {
@@ -37,19 +37,31 @@ const END_ALL: &str = "DELETE FROM provider_sessions WHERE subject = $1";
 const DELETE_EXPIRED: &str = "DELETE FROM provider_sessions WHERE token_hash IN \
     (SELECT token_hash FROM provider_sessions WHERE started_at_ms <= $1 OR last_used_at_ms <= $2 LIMIT $3)";
 
-#[async_trait::async_trait]
-impl<S: HasDb> ProviderSessions for S {
-    async fn start_provider_session(&self, new: NewProviderSession) -> Result<(), StoreError> {
+/// Ends the sessions of an account of the provider, as `SessionRevoker` does.
+pub(crate) async fn end_all_of_subject(db: &Db, subject: &str) -> Result<u64, StoreError> {
+    Ok(db.execute(query(END_ALL).bind(subject), COMMAND_WAIT).await?)
+}
+
+/// ProviderSessions.
+#[derive(Clone)]
+pub struct ProviderSessions {
+    pub(crate) db: Db,
+}
+
+impl ProviderSessions {
+    /// Opens nothing if the account's password was changed since it was found right.
+    pub async fn start_provider_session(&self, new: NewProviderSession) -> Result<(), StoreError> {
         let start = query(START)
             .bind(new.token.0.as_slice())
             .bind(new.subject.as_str())
             .bind(new.password_version)
             .bind(new.at.0);
-        self.db().execute(start, COMMAND_WAIT).await?;
+        self.db.execute(start, COMMAND_WAIT).await?;
         Ok(())
     }
 
-    async fn provider_session(
+    /// Whose session this is, if it is alive. Notes that it was used, now and then.
+    pub async fn provider_session(
         &self,
         token: TokenHash,
         times: SessionTimes,
@@ -57,25 +69,23 @@ impl<S: HasDb> ProviderSessions for S {
     ) -> Result<Option<ProviderSession>, StoreError> {
         let (oldest_start, oldest_use) = times.oldest_alive(now);
         let find = query(ALIVE).bind(token.0.as_slice()).bind(oldest_start.0).bind(oldest_use.0);
-        let found: Option<StoredSession> = self.db().fetch_optional(find).await?;
+        let found: Option<StoredSession> = self.db.fetch_optional(find).await?;
         let Some(StoredSession { session, last_used_at }) = found else { return Ok(None) };
         if last_used_at.0 + TOUCH_PAUSE_MS <= now.0 {
             let touch =
                 query(TOUCH).bind(token.0.as_slice()).bind(now.0).bind(oldest_start.0).bind(oldest_use.0);
-            self.db().execute(touch, COMMAND_WAIT).await?;
+            self.db.execute(touch, COMMAND_WAIT).await?;
         }
         Ok(Some(session))
     }
 
-    async fn end_provider_session(&self, token: TokenHash) -> Result<bool, StoreError> {
-        Ok(self.db().execute(query(END).bind(token.0.as_slice()), COMMAND_WAIT).await? > 0)
+    /// Whether there was such a session.
+    pub async fn end_provider_session(&self, token: TokenHash) -> Result<bool, StoreError> {
+        Ok(self.db.execute(query(END).bind(token.0.as_slice()), COMMAND_WAIT).await? > 0)
     }
 
-    async fn end_provider_sessions_of(&self, subject: &str) -> Result<u64, StoreError> {
-        Ok(self.db().execute(query(END_ALL).bind(subject), COMMAND_WAIT).await?)
-    }
-
-    async fn forget_ended_provider_sessions(
+    /// Removes up to `limit` that are over; says how many.
+    pub async fn forget_ended_provider_sessions(
         &self,
         times: SessionTimes,
         now: UnixMillis,
@@ -83,6 +93,6 @@ impl<S: HasDb> ProviderSessions for S {
     ) -> Result<u64, StoreError> {
         let (oldest_start, oldest_use) = times.oldest_alive(now);
         let delete = query(DELETE_EXPIRED).bind(oldest_start.0).bind(oldest_use.0).bind(i64::from(limit));
-        Ok(self.db().execute(delete, COMMAND_WAIT).await?)
+        Ok(self.db.execute(delete, COMMAND_WAIT).await?)
     }
 }

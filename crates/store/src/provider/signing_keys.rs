@@ -1,8 +1,8 @@
 //! The queries about the identity provider's signing keys. Which key is due when, the provider says; here a generation is
 //! created once.
 
-use crate::db::{COMMAND_WAIT, FromRow, HasDb, Row, query};
-use crate::{SigningKey, SigningKeys, StoreError};
+use crate::db::{COMMAND_WAIT, Db, FromRow, Row, query};
+use crate::{SigningKey, StoreError};
 use chancery_domain::UnixMillis;
 use std::fmt;
 
@@ -41,13 +41,20 @@ const ADD: &str = "INSERT INTO signing_keys \
     VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (generation) DO NOTHING";
 const DELETE_EXPIRED: &str = "DELETE FROM signing_keys WHERE published_until_ms <= $1";
 
-#[async_trait::async_trait]
-impl<S: HasDb> SigningKeys for S {
-    async fn signing_keys(&self) -> Result<Vec<SigningKey>, StoreError> {
-        Ok(self.db().fetch_all(query(LIST)).await?)
+/// SigningKeys.
+#[derive(Clone)]
+pub struct SigningKeys {
+    pub(crate) db: Db,
+}
+
+impl SigningKeys {
+    /// All that are kept, oldest first.
+    pub async fn signing_keys(&self) -> Result<Vec<SigningKey>, StoreError> {
+        Ok(self.db.fetch_all(query(LIST)).await?)
     }
 
-    async fn add_signing_key(&self, key: SigningKey) -> Result<bool, StoreError> {
+    /// Whether it was added: not where its generation is there. However many do so at once, one succeeds.
+    pub async fn add_signing_key(&self, key: SigningKey) -> Result<bool, StoreError> {
         let add = query(ADD)
             .bind(key.generation)
             .bind(key.key_id.as_str())
@@ -55,10 +62,11 @@ impl<S: HasDb> SigningKeys for S {
             .bind(key.signs_from.0)
             .bind(key.signs_until.0)
             .bind(key.published_until.0);
-        Ok(self.db().execute(add, COMMAND_WAIT).await? > 0)
+        Ok(self.db.execute(add, COMMAND_WAIT).await? > 0)
     }
 
-    async fn forget_old_signing_keys(&self, now: UnixMillis) -> Result<u64, StoreError> {
-        Ok(self.db().execute(query(DELETE_EXPIRED).bind(now.0), COMMAND_WAIT).await?)
+    /// Removes those that are no longer published; says how many.
+    pub async fn forget_old_signing_keys(&self, now: UnixMillis) -> Result<u64, StoreError> {
+        Ok(self.db.execute(query(DELETE_EXPIRED).bind(now.0), COMMAND_WAIT).await?)
     }
 }

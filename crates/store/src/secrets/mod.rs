@@ -1,4 +1,3 @@
 //! Secrets that all nodes share.
 
 pub(crate) mod shared;
-pub(crate) mod types;

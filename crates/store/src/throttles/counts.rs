@@ -2,8 +2,8 @@
 //! of its own and no two get the last one that is allowed. Past the limit nothing is written: denying must cost less than
 //! asking. It decides as `chancery_domain::Throttle::count` does.
 
-use crate::db::{COMMAND_WAIT, Conn, FromRow, HasDb, Query, Row, query};
-use crate::{StoreError, Throttles};
+use crate::StoreError;
+use crate::db::{COMMAND_WAIT, Conn, Db, FromRow, Query, Row, query};
 use chancery_domain::{ThrottleCount, ThrottleDecision, ThrottleExpiry, ThrottleKey, UnixMillis};
 
 impl FromRow for ThrottleCount {
@@ -89,9 +89,15 @@ pub(crate) fn refund(key: ThrottleKey<'_>, amount: i64) -> Query<'static> {
     query(REFUND).bind(key.hash().0.to_vec()).bind(amount)
 }
 
-#[async_trait::async_trait]
-impl<S: HasDb> Throttles for S {
-    async fn count_throttle(
+/// Decides as `chancery_domain::Throttle` does, however many come at once.
+#[derive(Clone)]
+pub struct Throttles {
+    pub(crate) db: Db,
+}
+
+impl Throttles {
+    /// Counts one more, unless the limit is reached.
+    pub async fn count_throttle(
         &self,
         key: ThrottleKey<'_>,
         now: UnixMillis,
@@ -101,7 +107,7 @@ impl<S: HasDb> Throttles for S {
         {
             return Ok(ThrottleDecision::Denied(current));
         }
-        let counted: Vec<ThrottleCount> = self.db().write_returning(add_one(key, now), COMMAND_WAIT).await?;
+        let counted: Vec<ThrottleCount> = self.db.write_returning(add_one(key, now), COMMAND_WAIT).await?;
         match counted.into_iter().next() {
             Some(counted) => Ok(ThrottleDecision::Allowed(counted)),
             // Others took the last ones meanwhile.
@@ -109,26 +115,29 @@ impl<S: HasDb> Throttles for S {
         }
     }
 
-    async fn throttle_count(
+    /// What counts now.
+    pub async fn throttle_count(
         &self,
         key: ThrottleKey<'_>,
         now: UnixMillis,
     ) -> Result<Option<ThrottleCount>, StoreError> {
-        Ok(self.db().fetch_optional(find(key, now)).await?)
+        Ok(self.db.fetch_optional(find(key, now)).await?)
     }
 
-    async fn refund_throttle(&self, key: ThrottleKey<'_>) -> Result<(), StoreError> {
-        self.db().execute(refund(key, 1), COMMAND_WAIT).await?;
+    /// Takes one back that did no harm after all.
+    pub async fn refund_throttle(&self, key: ThrottleKey<'_>) -> Result<(), StoreError> {
+        self.db.execute(refund(key, 1), COMMAND_WAIT).await?;
         Ok(())
     }
 
-    async fn reset_throttle(&self, key: ThrottleKey<'_>) -> Result<(), StoreError> {
-        self.db().execute(query(RESET).bind(key.hash().0.to_vec()), COMMAND_WAIT).await?;
+    pub async fn reset_throttle(&self, key: ThrottleKey<'_>) -> Result<(), StoreError> {
+        self.db.execute(query(RESET).bind(key.hash().0.to_vec()), COMMAND_WAIT).await?;
         Ok(())
     }
 
-    async fn delete_expired_throttles(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError> {
+    /// Deletes up to `limit` counts that are over; says how many.
+    pub async fn delete_expired_throttles(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError> {
         let delete = query(DELETE_EXPIRED).bind(now.0).bind(i64::from(limit));
-        Ok(self.db().execute(delete, COMMAND_WAIT).await?)
+        Ok(self.db.execute(delete, COMMAND_WAIT).await?)
     }
 }

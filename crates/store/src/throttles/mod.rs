@@ -1,4 +1,3 @@
 //! Counts of what may be tried only so often. The bounds are in `chancery_domain`.
 
 pub(crate) mod counts;
-pub(crate) mod types;

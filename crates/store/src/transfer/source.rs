@@ -7,7 +7,7 @@ use crate::db::sqlite::{SqliteConnector, is_ours, options};
 use crate::db::url::Place;
 use crate::db::write_slot::Connector;
 use crate::ledger::months::ids_of;
-use crate::{DatabaseUrl, Health, LimitsKept, ServingLock, SqliteStore, Store, StoreError};
+use crate::{DatabaseUrl, LimitsKept, ServingLock, Store, StoreError};
 use chancery_domain::Month;
 use sqlx::sqlite::{SqliteRow, SqliteValueRef};
 use sqlx::{AssertSqlSafe, ConnectOptions, Decode, Row, Sqlite, SqliteConnection, ValueRef};
@@ -18,7 +18,7 @@ const HOLD: &str = "BEGIN IMMEDIATE; PRAGMA query_only = ON";
 
 /// A SQLite file that nobody serves and nobody writes to while this is held.
 pub struct MoveSource {
-    store: SqliteStore,
+    store: Store,
     /// Has SQLite's write lock, and is not allowed to write: what is verified is what moves.
     held: SqliteConnection,
     lock: ServingLock,
@@ -36,7 +36,7 @@ impl MoveSource {
             return Err(StoreError::NoDatabase { place: url.to_string() });
         }
         let lock = ServingLock::take(url, LimitsKept::InMemory).await?;
-        let store = SqliteStore::open_existing(file).await?;
+        let store = Store::open_existing(url).await?;
         let options = options(file).busy_timeout(STATEMENT_TIMEOUT);
         let mut held = options.connect().await.map_err(|error| explain_opening(&error, file))?;
         let hold = sqlx::raw_sql(HOLD).execute(&mut held).await;
@@ -45,7 +45,7 @@ impl MoveSource {
     }
 
     /// For reading and verifying it.
-    pub fn store(&self) -> &dyn Store {
+    pub fn store(&self) -> &Store {
         &self.store
     }
 

@@ -9,32 +9,31 @@ use chancery_domain::{
     Month, Nanos, RateLimits,
 };
 use chancery_policy::{ManageAccounts, ReadAccounts, TheFirm};
-use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{
-    ACCOUNTS_PER_PAGE, AccountDeed, AccountDesk, AccountDone, AccountEvent, AccountPage, AccountQuery,
-    AccountRecord, AccountSubject, Accounts, BillingChange, CapChange, Keys, Ledger, LimitsChange,
-    MAX_ACCOUNT_EVENTS, MAX_KEYS_LISTED, NewKey, Store, StoreError,
+    ACCOUNTS_PER_PAGE, AccountDeed, AccountDone, AccountEvent, AccountPage, AccountQuery, AccountRecord,
+    AccountSubject, BillingChange, CapChange, LimitsChange, MAX_ACCOUNT_EVENTS, MAX_KEYS_LISTED, NewKey,
+    Store, StoreError,
 };
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-async fn read(store: &impl Store, people: &People, id: AccountId) -> AccountRecord {
+async fn read(store: &Store, people: &People, id: AccountId) -> AccountRecord {
     let permit = firm_permit::<ReadAccounts>(&people.ruth);
-    store.read_account(permit, id, Month::of(NOON)).await.unwrap().unwrap()
+    store.accounts.read_account(permit, id, Month::of(NOON)).await.unwrap().unwrap()
 }
 
-async fn list(store: &impl Store, people: &People, page: u32) -> AccountPage {
+async fn list(store: &Store, people: &People, page: u32) -> AccountPage {
     let permit = firm_permit::<ReadAccounts>(&people.ruth);
-    store.read_accounts(permit, AccountQuery { month: Month::of(NOON), page }).await.unwrap()
+    store.accounts.read_accounts(permit, AccountQuery { month: Month::of(NOON), page }).await.unwrap()
 }
 
 /// Ruth does it.
-async fn done(store: &impl Store, people: &People, deed: AccountDeed) -> AccountDone {
-    store.do_with_account(firm_permit(&people.ruth), deed).await.unwrap()
+async fn done(store: &Store, people: &People, deed: AccountDeed) -> AccountDone {
+    store.accounts.do_with_account(firm_permit(&people.ruth), deed).await.unwrap()
 }
 
-async fn refused(store: &impl Store, people: &People, deed: AccountDeed) -> StoreError {
-    store.do_with_account(firm_permit(&people.ruth), deed).await.unwrap_err()
+async fn refused(store: &Store, people: &People, deed: AccountDeed) -> StoreError {
+    store.accounts.do_with_account(firm_permit(&people.ruth), deed).await.unwrap_err()
 }
 
 fn the_account(done: AccountDone) -> Account {
@@ -59,7 +58,7 @@ fn limits(requests_per_min: u32) -> LimitsChange {
     LimitsChange { requests_per_min: Some(requests_per_min), ..LimitsChange::default() }
 }
 
-async fn decided(store: &impl Store) -> Vec<(Action, Decision)> {
+async fn decided(store: &Store) -> Vec<(Action, Decision)> {
     decisions(store).await.iter().map(|row| (row.asked.action, row.decision)).collect()
 }
 
@@ -69,7 +68,7 @@ pub async fn an_accounts_whole_life_is_in_its_history_with_who_and_when<D: TestD
     let made = done(&*store, &people, AccountDeed::Make(new_account("Hale & Ward"))).await;
     let event = made.event.unwrap();
     let made = the_account(made);
-    assert_eq!(store.account_named(&name("Hale & Ward")).await.unwrap(), made);
+    assert_eq!(store.account_lookup.account_named(&name("Hale & Ward")).await.unwrap(), made);
     let id = made.id;
     let change = LimitsChange {
         requests_per_min: Some(120),
@@ -93,16 +92,17 @@ pub async fn an_accounts_whole_life_is_in_its_history_with_who_and_when<D: TestD
     let revoked = the_key(done(&*store, &people, AccountDeed::RevokeKey(prefix.clone())).await);
     assert_eq!(revoked.state, KeyState::Revoked { at: NOON });
     let by_command = ask::<ManageAccounts>(Asker::Operator, TheFirm).unwrap();
-    let closed = the_account(store.do_with_account(by_command, AccountDeed::Close(id)).await.unwrap());
+    let closed =
+        the_account(store.accounts.do_with_account(by_command, AccountDeed::Close(id)).await.unwrap());
     assert_eq!(closed.state, AccountState::Closed { at: NOON });
 
     let record = read(&*store, &people, id).await;
     assert_eq!(record.account, closed);
     assert_eq!(record.billing.address.as_str(), "12 Harbour Lane\nBoston");
     assert_eq!(record.billing.email.as_str(), "new@hale.example");
-    assert_eq!(store.billing_contacts().await.unwrap(), [(id, record.billing.clone())]);
+    assert_eq!(store.account_lookup.billing_contacts().await.unwrap(), [(id, record.billing.clone())]);
     assert_eq!((record.keys.len(), record.keys_total), (1, 1));
-    let found = store.key_with_prefix(&prefix).await.unwrap().unwrap().key;
+    let found = store.keys.key_with_prefix(&prefix).await.unwrap().unwrap().key;
     assert_eq!((found.label.as_str(), found.state), ("backend", KeyState::Revoked { at: NOON }));
     assert_eq!(
         words(&record.events),
@@ -182,16 +182,16 @@ pub async fn what_is_refused_leaves_neither_a_decision_nor_a_line<D: TestDatabas
         assert!(is_it(&error), "{what}: {error:?}");
         assert_eq!(decisions(&*store).await.len(), decided, "{what}");
     }
-    let found = store.key_with_prefix(&active.prefix).await.unwrap().unwrap();
+    let found = store.keys.key_with_prefix(&active.prefix).await.unwrap().unwrap();
     assert_eq!((found.key.label.as_str(), found.key.account), ("a label", Some(open.id)));
-    assert_eq!(store.list_keys().await.unwrap().len(), 2);
-    assert_eq!(store.list_accounts().await.unwrap().len(), 2);
+    assert_eq!(store.account_lookup.list_keys().await.unwrap().len(), 2);
+    assert_eq!(store.account_lookup.list_accounts().await.unwrap().len(), 2);
     for before in before {
         assert_eq!(read(&*store, &people, before.account.id).await.events, before.events);
     }
     assert!(list(&*store, &people, 1).await.events.is_empty());
     let permit = firm_permit::<ReadAccounts>(&people.ruth);
-    assert!(store.read_account(permit, nobody, Month::of(NOON)).await.unwrap().is_none());
+    assert!(store.accounts.read_account(permit, nobody, Month::of(NOON)).await.unwrap().is_none());
 }
 
 pub async fn what_is_so_already_is_decided_and_adds_no_line<D: TestDatabase>(database: Arc<D>) {
@@ -217,7 +217,7 @@ pub async fn what_is_so_already_is_decided_and_adds_no_line<D: TestDatabase>(dat
     let closed = done(&*store, &people, AccountDeed::Close(hale.id)).await;
     assert!(closed.event.is_none());
     assert_eq!(the_account(closed).state, AccountState::Closed { at: after_s(-30) }, "the first time stands");
-    let found = store.key_with_prefix(&key.prefix).await.unwrap().unwrap().key;
+    let found = store.keys.key_with_prefix(&key.prefix).await.unwrap().unwrap().key;
     assert_eq!(found.state, KeyState::Revoked { at: after_s(-60) });
     let decided = decided(&*store).await;
     assert_eq!(decided[0], (Action::ReadAccounts, Decision::Allowed));
@@ -275,7 +275,7 @@ pub async fn accounts_are_listed_with_keys_and_the_months_sums_and_last_use<D: T
     for (number, key, days_ago) in [(1, one.id, 20), (2, one.id, 3), (3, one.id, 2), (4, two.id, 5)] {
         let mut row = with_tokens(row(number, (hale.id, key)), 10, 20);
         row.at.0 -= days_ago * day_ms;
-        store.settle(row.into()).await.unwrap();
+        store.ledger.settle(row.into()).await.unwrap();
     }
     let page = list(&*store, &people, 1).await;
     let listed: Vec<(&str, u64, u64, i64)> = page
@@ -376,13 +376,13 @@ pub async fn a_key_is_not_attached_once_it_is_revoked_however_they_race<D: TestD
         let prefix = key(&*stores[0], Some(hale)).await.prefix;
         let spawned = |store: usize, deed: AccountDeed| {
             let (store, people) = (Arc::clone(&stores[store]), Arc::clone(&people));
-            tokio::spawn(async move { store.do_with_account(firm_permit(&people.ruth), deed).await })
+            tokio::spawn(async move { store.accounts.do_with_account(firm_permit(&people.ruth), deed).await })
         };
         let attach = spawned(round % 2, AccountDeed::AttachKey { key: prefix.clone(), account: ward });
         let revoke = spawned(1 - round % 2, AccountDeed::RevokeKey(prefix.clone()));
         let (attached, revoked) = (attach.await.unwrap(), revoke.await.unwrap());
         assert!(revoked.unwrap().event.is_some());
-        let found = stores[0].key_with_prefix(&prefix).await.unwrap().unwrap().key;
+        let found = stores[0].keys.key_with_prefix(&prefix).await.unwrap().unwrap().key;
         assert_eq!(found.state, KeyState::Revoked { at: NOON });
         let (at_hale, at_ward) =
             (read(&*stores[0], &people, hale).await.events, read(&*stores[0], &people, ward).await.events);
@@ -410,7 +410,7 @@ pub async fn no_key_is_made_on_an_account_after_it_was_closed<D: TestDatabase>(d
         let id = account(&*stores[0], &format!("Hale {round}")).await.id;
         let spawned = |store: usize, deed: AccountDeed| {
             let (store, people) = (Arc::clone(&stores[store]), Arc::clone(&people));
-            tokio::spawn(async move { store.do_with_account(firm_permit(&people.ruth), deed).await })
+            tokio::spawn(async move { store.accounts.do_with_account(firm_permit(&people.ruth), deed).await })
         };
         let make = spawned(round % 2, AccountDeed::MakeKey(new_key(Some(id))));
         let close = spawned(1 - round % 2, AccountDeed::Close(id));
@@ -453,6 +453,6 @@ pub async fn hostile_labels_and_names_in_the_history_come_back_unchanged<D: Test
     let permit = crate::firm::POLICY
         .decide::<ManageAccounts>(&asking(crate::firm::asker(&people.ruth), at), TheFirm)
         .unwrap();
-    store.do_with_account(permit, AccountDeed::RevokeKey(prefix)).await.unwrap();
+    store.accounts.do_with_account(permit, AccountDeed::RevokeKey(prefix)).await.unwrap();
     assert_eq!(read(&*store, &people, id).await.events[0].at, at);
 }

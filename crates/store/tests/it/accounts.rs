@@ -3,8 +3,7 @@
 use crate::databases::TestDatabase;
 use crate::samples::{HOSTILE, NOON, account, name, new_account};
 use chancery_domain::{AccountName, AccountState, RateLimits, UnixMillis};
-use chancery_store::testing::OperatorChanges as _;
-use chancery_store::{Accounts, LimitsChange, StoreError};
+use chancery_store::{LimitsChange, StoreError};
 use std::sync::Arc;
 
 pub async fn a_created_account_is_found_as_it_was_made<D: TestDatabase>(database: Arc<D>) {
@@ -17,9 +16,9 @@ pub async fn a_created_account_is_found_as_it_was_made<D: TestDatabase>(database
         assert_eq!(made.name.as_str(), text);
         assert_eq!(made.limits, RateLimits { requests_per_min: 60, tokens_per_min: 60_000 });
         assert_eq!((made.created_at, made.state), (NOON, AccountState::Open));
-        assert_eq!(store.account_named(&name(text)).await.unwrap(), made);
+        assert_eq!(store.account_lookup.account_named(&name(text)).await.unwrap(), made);
     }
-    assert_eq!(store.list_accounts().await.unwrap().len(), names.len());
+    assert_eq!(store.account_lookup.list_accounts().await.unwrap().len(), names.len());
 }
 
 pub async fn a_second_account_of_the_same_name_is_refused<D: TestDatabase>(database: Arc<D>) {
@@ -27,7 +26,7 @@ pub async fn a_second_account_of_the_same_name_is_refused<D: TestDatabase>(datab
     let first = account(&*store, "Hale & Ward").await;
     let error = store.create_account(new_account("Hale & Ward")).await.unwrap_err();
     assert!(matches!(error, StoreError::AccountNameTaken(taken) if taken == first.name));
-    assert_eq!(store.list_accounts().await.unwrap(), [first]);
+    assert_eq!(store.account_lookup.list_accounts().await.unwrap(), [first]);
     account(&*store, "hale & ward").await;
 }
 
@@ -37,8 +36,14 @@ pub async fn accounts_are_listed_by_name_in_code_point_order<D: TestDatabase>(da
         account(&*store, text).await;
     }
     store.close_account(&name("B"), NOON).await.unwrap();
-    let listed: Vec<String> =
-        store.list_accounts().await.unwrap().iter().map(|account| account.name.to_string()).collect();
+    let listed: Vec<String> = store
+        .account_lookup
+        .list_accounts()
+        .await
+        .unwrap()
+        .iter()
+        .map(|account| account.name.to_string())
+        .collect();
     assert_eq!(listed, ["B", "_", "a", "a b", "ab", "b", "z", "Ä", "é"]);
 }
 
@@ -57,7 +62,7 @@ pub async fn changing_one_limit_leaves_the_other<D: TestDatabase>(database: Arc<
     ] {
         let changed = store.set_limits(&name, change).await.unwrap();
         assert_eq!(changed.limits, RateLimits { requests_per_min, tokens_per_min });
-        assert_eq!(store.account_named(&name).await.unwrap(), changed);
+        assert_eq!(store.account_lookup.account_named(&name).await.unwrap(), changed);
     }
 }
 
@@ -74,13 +79,13 @@ pub async fn closing_twice_keeps_the_first_time<D: TestDatabase>(database: Arc<D
     let closed = store.close_account(&name, NOON).await.unwrap();
     assert_eq!(closed.state, AccountState::Closed { at: NOON });
     assert_eq!(store.close_account(&name, UnixMillis(NOON.0 + 1)).await.unwrap(), closed);
-    assert_eq!(store.account_named(&name).await.unwrap(), closed);
+    assert_eq!(store.account_lookup.account_named(&name).await.unwrap(), closed);
 }
 
 pub async fn an_unknown_account_is_named_in_the_error<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let name = name("Nobody");
-    let error = store.account_named(&name).await.unwrap_err();
+    let error = store.account_lookup.account_named(&name).await.unwrap_err();
     assert!(matches!(error, StoreError::NoSuchAccount(ref missing) if *missing == name));
     assert!(error.to_string().contains("Nobody"));
 }

@@ -10,10 +10,7 @@ use chancery_domain::{
     Action, Asker, ClientId, Decision, EventKind, OsRandomness, PersonId, Role, SecretToken, SessionTimes,
 };
 use chancery_policy::{ClientInQuestion, ManageTeam, ReadAudit, ReadClient, ReadTeam, TheFirm};
-use chancery_store::{
-    AUDIT_ROWS_PER_PAGE, Audit, AuditQuery, AuditTurn, ClientRecords, DatabaseUrl, NewSession, People as _,
-    Sessions,
-};
+use chancery_store::{AUDIT_ROWS_PER_PAGE, AuditQuery, AuditTurn, DatabaseUrl, NewSession, Store};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -33,12 +30,12 @@ pub async fn decisions_of_many_at_once_and_of_two_nodes_make_a_sound_chain_each<
         deciding.spawn(async move {
             match number % 4 {
                 0 => drop(read(&*store, &people.maya, client).await.unwrap().unwrap()),
-                1 => drop(store.list_clients(firm_permit(&people.tom), &words("")).await.unwrap()),
+                1 => drop(store.clients.list_clients(firm_permit(&people.tom), &words("")).await.unwrap()),
                 2 => drop(create(&*store, &people.tom, "Calder & Sons").await),
                 _ => {
                     let about = ClientInQuestion { id: client, owner: Some(people.maya.id) };
                     let denial = ask::<ReadClient>(asker(&people.tom), about).unwrap_err();
-                    store.note_denial(denial).await.unwrap();
+                    store.audit.note_denial(denial).await.unwrap();
                 }
             }
         });
@@ -62,24 +59,25 @@ pub async fn the_audit_is_read_newest_first_by_who_what_and_when<D: TestDatabase
         let about = ClientInQuestion { id, owner: (id == client).then_some(people.maya.id) };
         // Some decisions are of one moment.
         match POLICY.decide::<ReadClient>(&asking(asker(person), after_s(number / 3)), about) {
-            Ok(permit) => drop(store.read_client(permit, &crate::firm::NEWEST).await.unwrap()),
-            Err(denial) => store.note_denial(denial).await.unwrap(),
+            Ok(permit) => drop(store.clients.read_client(permit, &crate::firm::NEWEST).await.unwrap()),
+            Err(denial) => store.audit.note_denial(denial).await.unwrap(),
         }
     }
     let team = ask::<ReadTeam>(Asker::Operator, TheFirm).unwrap();
     let times = SessionTimes { idle: Duration::from_secs(1800), max: Duration::from_secs(43_200) };
-    store.read_team(team, times).await.unwrap();
+    store.people.read_team(team, times).await.unwrap();
 
     let late = |at| POLICY.decide::<ReadAudit>(&asking(asker(&people.ruth), after_s(at)), TheFirm).unwrap();
-    let first = store.read_audit(&late(1000), &AuditQuery::default()).await.unwrap();
+    let first = store.audit.read_audit(&late(1000), &AuditQuery::default()).await.unwrap();
     assert_eq!(first.len(), AUDIT_ROWS_PER_PAGE as usize);
     assert_eq!(first[0].row.action_name(), Action::ReadAudit.as_str(), "this decision is included");
     assert_eq!(first[0].person.as_ref().unwrap().email.as_str(), "ruth@example.com");
 
     let whole = async |query: AuditQuery| {
         let permit = late(1000);
-        let read =
-            async |turn| store.read_more_audit(&permit, &AuditQuery { turn, ..query.clone() }).await.unwrap();
+        let read = async |turn| {
+            store.audit.read_more_audit(&permit, &AuditQuery { turn, ..query.clone() }).await.unwrap()
+        };
         let (mut lines, mut turn) = (Vec::new(), None);
         loop {
             let page = read(turn).await;
@@ -121,7 +119,10 @@ pub async fn the_audit_is_read_newest_first_by_who_what_and_when<D: TestDatabase
     assert_eq!(count(AuditQuery { person: Some(PersonId(777)), ..any() }).await, 0);
     let unknown = chancery_store::AuditPlace(i64::MAX);
     for turn in [AuditTurn::Before(unknown), AuditTurn::After(unknown)] {
-        assert_eq!(store.read_audit(&late(1), &AuditQuery { turn: Some(turn), ..any() }).await.unwrap(), []);
+        assert_eq!(
+            store.audit.read_audit(&late(1), &AuditQuery { turn: Some(turn), ..any() }).await.unwrap(),
+            []
+        );
     }
 }
 
@@ -140,7 +141,7 @@ pub async fn raw_sql_cannot_change_remove_or_replace_a_decision<D: TestDatabase>
         assert!(error.contains("append-only"), "{sql}: {error}");
     }
     assert_eq!(decisions(&*store).await, before);
-    let writer = store.audit_writer_after(None).await.unwrap().unwrap();
+    let writer = store.audit_chains.audit_writer_after(None).await.unwrap().unwrap();
     let again = format!(
         "INSERT INTO audit_rows (at_ms, asker, action, request_id, decision, writer_id, place, hash) \
          VALUES (0, 'operator', 'readClient', 'r', 'allowed', {}, 0, {})",
@@ -158,7 +159,7 @@ pub async fn the_team_is_told_with_its_clients_and_sessions<D: TestDatabase>(dat
     let first = create(&*store, &people.maya, "One").await;
     create(&*store, &people.maya, "Two").await;
     create(&*store, &gone, "Three").await;
-    store.set_client_archived(permit(&people.maya, first, people.maya.id), true).await.unwrap();
+    store.clients.set_client_archived(permit(&people.maya, first, people.maya.id), true).await.unwrap();
     for (person, at) in
         [(&people.maya, NOON), (&people.maya, after_s(60)), (&people.tom, after_s(-86_400)), (&gone, NOON)]
     {
@@ -170,12 +171,13 @@ pub async fn the_team_is_told_with_its_clients_and_sessions<D: TestDatabase>(dat
             browser: "Firefox".to_owned(),
             replaces: None,
         };
-        store.start_session(new).await.unwrap();
+        store.sessions.start_session(new).await.unwrap();
     }
-    store.remove_person(manage(after_s(90)), gone.id).await.unwrap();
+    store.people.remove_person(manage(after_s(90)), gone.id).await.unwrap();
     let times = SessionTimes { idle: Duration::from_secs(1800), max: Duration::from_secs(43_200) };
     let team = POLICY.decide::<ReadTeam>(&asking(asker(&people.ruth), after_s(100)), TheFirm).unwrap();
     let team: Vec<_> = store
+        .people
         .read_team(team, times)
         .await
         .unwrap()
@@ -200,7 +202,7 @@ pub async fn the_team_is_told_with_its_clients_and_sessions<D: TestDatabase>(dat
             ("anna@example.com".to_owned(), Some(after_s(90)), 1, 0, 0, None),
         ]
     );
-    store.note_managing_team(firm_permit::<ManageTeam>(&people.ruth)).await.unwrap();
+    store.people.note_managing_team(firm_permit::<ManageTeam>(&people.ruth)).await.unwrap();
     let actions: Vec<Action> =
         decisions(&*store).await.into_iter().rev().map(|row| row.asked.action).take(2).collect();
     assert_eq!(actions, [Action::ManageTeam, Action::ReadTeam]);
@@ -227,8 +229,8 @@ async fn a_process_tells_of_a_read_only_when_it_is_on_record() {
 }
 
 async fn read_and_tell(url: &DatabaseUrl, reads: usize) {
-    let store = chancery_store::open(url).await.unwrap();
-    let maya = store.people_with_email(&"maya@example.com".parse().unwrap()).await.unwrap().remove(0);
+    let store = Arc::new(Store::open(url).await.unwrap());
+    let maya = store.people.people_with_email(&"maya@example.com".parse().unwrap()).await.unwrap().remove(0);
     let mut callers = JoinSet::new();
     for _ in 0..CALLERS {
         let (store, maya) = (Arc::clone(&store), maya.clone());

@@ -56,23 +56,23 @@ pub fn used(
 }
 
 /// A million tokens each way, which is some dollars.
-pub async fn use_a_million(store: &impl Store, number: usize, payer: (AccountId, KeyId), day: &str) {
+pub async fn use_a_million(store: &Store, number: usize, payer: (AccountId, KeyId), day: &str) {
     let prices = crate::samples::prices(3000, 9000);
     let row = used(number, payer, noon_of(day), prices, [1_000_000, 1_000_000]);
-    store.settle(row.into()).await.unwrap();
+    store.ledger.settle(row.into()).await.unwrap();
 }
 
 pub fn order(account: AccountId, of: &str) -> IssueOrder {
     IssueOrder { account, month: month(of), terms: terms() }
 }
 
-pub async fn issue(store: &impl Store, account: AccountId, of: &str, on: &str) -> Result<Issued, StoreError> {
+pub async fn issue(store: &Store, account: AccountId, of: &str, on: &str) -> Result<Issued, StoreError> {
     let permit = permit_at(Asker::Operator, noon_of(on));
-    store.issue_invoice(permit, &order(account, of), &render).await
+    store.invoices.issue_invoice(permit, &order(account, of), &render).await
 }
 
 /// Where it has not been issued yet.
-pub async fn issue_new(store: &impl Store, account: AccountId, of: &str, on: &str) -> InvoiceNumber {
+pub async fn issue_new(store: &Store, account: AccountId, of: &str, on: &str) -> InvoiceNumber {
     match issue(store, account, of, on).await.unwrap() {
         Issued::New(number) => number,
         already => panic!("{already:?}"),
@@ -80,19 +80,19 @@ pub async fn issue_new(store: &impl Store, account: AccountId, of: &str, on: &st
 }
 
 pub async fn credit(
-    store: &impl Store,
+    store: &Store,
     invoice: InvoiceNumber,
     amount: CreditAmount,
     on: &str,
 ) -> Result<InvoiceNumber, StoreError> {
     let permit = permit_at(Asker::Operator, noon_of("2026-12-24"));
-    let known = store.read_invoice(permit, invoice).await?.map(|record| record.credited);
+    let known = store.invoices.read_invoice(permit, invoice).await?.map(|record| record.credited);
     credit_after(store, invoice, known.unwrap_or_default(), amount, on).await
 }
 
 /// Where so much was credited before, as far as is known.
 pub async fn credit_after(
-    store: &impl Store,
+    store: &Store,
     invoice: InvoiceNumber,
     credited_before: Credited,
     amount: CreditAmount,
@@ -100,19 +100,19 @@ pub async fn credit_after(
 ) -> Result<InvoiceNumber, StoreError> {
     let reason = "It was agreed.".to_owned();
     let order = CreditOrder { invoice, amount, credited_before, reason, terms: terms() };
-    store.credit_invoice(permit_at(Asker::Operator, noon_of(on)), &order, &render).await
+    store.invoices.credit_invoice(permit_at(Asker::Operator, noon_of(on)), &order, &render).await
 }
 
-pub async fn read_invoice(store: &impl Store, number: InvoiceNumber) -> InvoiceRecord {
+pub async fn read_invoice(store: &Store, number: InvoiceNumber) -> InvoiceRecord {
     let permit = permit_at(Asker::Operator, noon_of("2026-12-24"));
-    store.read_invoice(permit, number).await.unwrap().unwrap()
+    store.invoices.read_invoice(permit, number).await.unwrap().unwrap()
 }
 
 pub fn all() -> InvoiceQuery {
     InvoiceQuery { account: None, state: None, year: None, page: 1, today: "2026-12-24".parse().unwrap() }
 }
 
-pub async fn listed(store: &impl Store, query: &InvoiceQuery) -> InvoicePage {
+pub async fn listed(store: &Store, query: &InvoiceQuery) -> InvoicePage {
     let permit = permit_at(Asker::Operator, noon_of("2026-12-24"));
-    store.list_invoices(permit, query).await.unwrap()
+    store.invoices.list_invoices(permit, query).await.unwrap()
 }

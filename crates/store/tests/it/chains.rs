@@ -3,22 +3,22 @@
 use crate::databases::TestDatabase;
 use crate::samples::{NOON, account, key, payer, row, whole_ledger, with_tokens};
 use chancery_domain::{ChainHead, Day, Prices, UnixMillis, UsageRow, WriterId};
-use chancery_store::{DayUsage, Ledger, Store, UsageTotals};
+use chancery_store::{DayUsage, Store, UsageTotals};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
 /// Reads every chain, a few rows at a time, and holds it against its end; gives the rows of each.
-async fn sound_chains(store: &impl Store) -> BTreeMap<WriterId, Vec<UsageRow>> {
+async fn sound_chains(store: &Store) -> BTreeMap<WriterId, Vec<UsageRow>> {
     let mut chains = BTreeMap::new();
     let mut last = None;
-    while let Some(writer) = store.writer_after(last).await.unwrap() {
+    while let Some(writer) = store.ledger_chains.writer_after(last).await.unwrap() {
         assert!(last < Some(writer));
         last = Some(writer);
         let mut head = ChainHead::default();
         let (mut rows, mut after) = (Vec::new(), None);
         loop {
-            let page = store.chained_rows(writer, after.as_ref(), 7).await.unwrap();
+            let page = store.ledger_chains.chained_rows(writer, after.as_ref(), 7).await.unwrap();
             let Some(end) = page.last() else { break };
             after = Some(end.clone());
             for chained in page {
@@ -28,14 +28,14 @@ async fn sound_chains(store: &impl Store) -> BTreeMap<WriterId, Vec<UsageRow>> {
                 rows.push(chained.row);
             }
         }
-        assert_eq!(store.chain_head(writer).await.unwrap(), Some(head));
+        assert_eq!(store.ledger_chains.chain_head(writer).await.unwrap(), Some(head));
         chains.insert(writer, rows);
     }
     chains
 }
 
 /// Holds the sums by day against the rows.
-async fn sound_sums(store: &impl Store) {
+async fn sound_sums(store: &Store) {
     let mut expected = BTreeMap::new();
     for row in whole_ledger(store).await {
         let key = (row.account, Day::of(row.at), row.key, row.model, row.prices.input, row.prices.output);
@@ -58,7 +58,7 @@ async fn sound_sums(store: &impl Store) {
         .collect();
     let mut kept: Vec<DayUsage> = Vec::new();
     loop {
-        let page = store.day_usage(kept.last(), 3).await.unwrap();
+        let page = store.ledger_chains.day_usage(kept.last(), 3).await.unwrap();
         if page.is_empty() {
             break;
         }
@@ -70,9 +70,9 @@ async fn sound_sums(store: &impl Store) {
 pub async fn an_empty_ledger_has_no_chains<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     payer(&*store).await;
-    assert_eq!(store.writer_after(None).await.unwrap(), None);
-    assert_eq!(store.chain_head(WriterId(1)).await.unwrap(), None);
-    assert!(store.day_usage(None, 10).await.unwrap().is_empty());
+    assert_eq!(store.ledger_chains.writer_after(None).await.unwrap(), None);
+    assert_eq!(store.ledger_chains.chain_head(WriterId(1)).await.unwrap(), None);
+    assert!(store.ledger_chains.day_usage(None, 10).await.unwrap().is_empty());
 }
 
 pub async fn racing_stores_make_a_chain_each_and_sums_together<D: TestDatabase>(database: Arc<D>) {
@@ -94,9 +94,9 @@ pub async fn racing_stores_make_a_chain_each_and_sums_together<D: TestDatabase>(
         let row = UsageRow { at, ..row(number, payers[turn % payers.len()]) };
         let row = with_tokens(row, turn as u32, 1);
         settling.spawn(async move {
-            store.settle(row.clone().into()).await?;
+            store.ledger.settle(row.clone().into()).await?;
             // Some are settled again, as after a lost answer.
-            if turn % 4 == 0 { store.settle(row.into()).await } else { Ok(()) }
+            if turn % 4 == 0 { store.ledger.settle(row.into()).await } else { Ok(()) }
         });
     }
     for outcome in settling.join_all().await {
@@ -110,14 +110,14 @@ pub async fn racing_stores_make_a_chain_each_and_sums_together<D: TestDatabase>(
 pub async fn twins_and_bad_rows_leave_no_gap_in_the_chain<D: TestDatabase>(database: Arc<D>) {
     let (store, other) = (database.open().await, database.open().await);
     let (account, key) = payer(&*store).await;
-    other.settle(row(5, (account, key)).into()).await.unwrap();
+    other.ledger.settle(row(5, (account, key)).into()).await.unwrap();
     let mut settling = JoinSet::new();
     for number in 0..60 {
         let store = Arc::clone(&store);
         let request = number % 40;
         let payer = if number % 20 == 7 { (chancery_domain::AccountId(777), key) } else { (account, key) };
         let row = row(request, payer);
-        settling.spawn(async move { (request, store.settle(row.into()).await) });
+        settling.spawn(async move { (request, store.ledger.settle(row.into()).await) });
     }
     for (request, outcome) in settling.join_all().await {
         assert_eq!(outcome.is_ok(), request % 20 != 7, "{request}: {outcome:?}");

@@ -10,9 +10,7 @@ use chancery_policy::{
     ArchiveClient, ClientInQuestion, CreateClient, EditClient, NewClientFor, Permit, ReadClient,
     ReassignClient,
 };
-use chancery_store::{
-    CLIENTS_PER_PAGE, ClientChange, ClientOrder, ClientQuery, ClientRecords, NewClient, NewEntry, Store,
-};
+use chancery_store::{CLIENTS_PER_PAGE, ClientChange, ClientOrder, ClientQuery, NewClient, NewEntry, Store};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -74,7 +72,7 @@ pub async fn clients_are_found_by_the_beginnings_of_their_words<D: TestDatabase>
         name: "Kaffeehaus".parse().unwrap(),
         facts: ContactFacts::default(),
     };
-    store.edit_client(permit(&people.maya, ClientId(cafe), people.maya.id), change).await.unwrap();
+    store.clients.edit_client(permit(&people.maya, ClientId(cafe), people.maya.id), change).await.unwrap();
     assert_eq!(listed(&*store, &people.maya, &query("zur")).await.1, 0);
     assert_eq!(listed(&*store, &people.ruth, &query("kaffee")).await, (vec![cafe], 1));
 }
@@ -189,11 +187,11 @@ fn expected(known: &[Known], people: &[Person], asker: &Person, query: &ClientQu
     found.into_iter().map(|client| client.id.0).collect()
 }
 
-async fn whole_list(store: &dyn Store, asker: &Person, query: &ClientQuery) -> (Vec<i64>, Vec<u64>) {
+async fn whole_list(store: &Store, asker: &Person, query: &ClientQuery) -> (Vec<i64>, Vec<u64>) {
     let (mut found, mut totals) = (Vec::new(), Vec::new());
     for page in 1.. {
         let query = ClientQuery { page, ..query.clone() };
-        let page = store.list_clients(firm_permit(asker), &query).await.unwrap();
+        let page = store.clients.list_clients(firm_permit(asker), &query).await.unwrap();
         totals.push(page.total);
         if page.lines.is_empty() {
             break;
@@ -257,7 +255,7 @@ pub async fn a_list_is_what_the_policy_allows_over_random_firms<D: TestDatabase>
                 (ask(asker(&partner), NewClientFor(owner)).unwrap(), new)
             })
             .collect();
-        let ids = store.import_clients(new, &|_| {}).await.unwrap();
+        let ids = store.client_imports.import_clients(new, &|_| {}).await.unwrap();
         for (id, (owner, name, is_archived, entries, change)) in ids.into_iter().zip(draws) {
             let mut client = Known {
                 id,
@@ -276,22 +274,22 @@ pub async fn a_list_is_what_the_policy_allows_over_random_firms<D: TestDatabase>
                         facts: ContactFacts::default(),
                     };
                     let edit = permit::<EditClient>(&partner, id, client.owner);
-                    store.edit_client(edit, change).await.unwrap();
+                    store.clients.edit_client(edit, change).await.unwrap();
                     client.name = name;
                 }
                 Change::Archive(is_archived) => {
                     let archive = permit::<ArchiveClient>(&partner, id, client.owner);
-                    store.set_client_archived(archive, is_archived).await.unwrap();
+                    store.clients.set_client_archived(archive, is_archived).await.unwrap();
                     client.is_archived = is_archived;
                 }
                 Change::MoveTo(to) => {
                     let reassign = permit::<ReassignClient>(&partner, id, client.owner);
-                    store.reassign_client(reassign, people[to].id).await.unwrap();
+                    store.clients.reassign_client(reassign, people[to].id).await.unwrap();
                     client.owner = people[to].id;
                 }
                 Change::AddEntry(at) => {
                     let edit = permit::<EditClient>(&partner, id, client.owner);
-                    store.add_entry(edit, note(partner.id, after_s(at), "Another")).await.unwrap();
+                    store.clients.add_entry(edit, note(partner.id, after_s(at), "Another")).await.unwrap();
                     client.last_entry_s = client.last_entry_s.max(Some(at));
                 }
             }

@@ -14,9 +14,8 @@ use chancery_policy::{
     Permit, ReadClient, ReassignClient, TheFirm,
 };
 use chancery_store::{
-    Changed, ClientChange, ClientOrder, ClientQuery, ClientRecords, ENTRIES_PER_PAGE, EntriesWanted,
-    EntryChange, EntryPlace, MAX_ENTRIES_PER_CLIENT, NewClient, NewEntry, Ownership, People as _, StoreError,
-    VersionsWanted,
+    Changed, ClientChange, ClientOrder, ClientQuery, ENTRIES_PER_PAGE, EntriesWanted, EntryChange,
+    EntryPlace, MAX_ENTRIES_PER_CLIENT, NewClient, NewEntry, Ownership, StoreError, VersionsWanted,
 };
 use std::sync::Arc;
 
@@ -35,14 +34,14 @@ pub async fn clients_are_numbered_from_1001_and_come_back_as_they_were_made<D: T
 ) {
     let store = database.open().await;
     let people = people(&*store).await;
-    assert!(!store.has_clients().await.unwrap());
-    assert_eq!(store.owner_of(ClientId(1001)).await.unwrap(), None);
+    assert!(!store.client_imports.has_clients().await.unwrap());
+    assert_eq!(store.clients.owner_of(ClientId(1001)).await.unwrap(), None);
     let new = NewClient { facts: facts(), ..new_client("Harbour Lane Bakery") };
     let first = create_whole(&*store, &people.maya, new).await;
     let second = create(&*store, &people.tom, "Calder & Sons").await;
     assert_eq!((first, second), (ClientId(1001), ClientId(1002)));
-    assert!(store.has_clients().await.unwrap());
-    assert_eq!(store.owner_of(first).await.unwrap(), Some(people.maya.id));
+    assert!(store.client_imports.has_clients().await.unwrap());
+    assert_eq!(store.clients.owner_of(first).await.unwrap(), Some(people.maya.id));
 
     let record = read(&*store, &people.maya, first).await.unwrap().unwrap();
     assert_eq!(record.client.name.as_str(), "Harbour Lane Bakery");
@@ -59,13 +58,13 @@ pub async fn clients_are_numbered_from_1001_and_come_back_as_they_were_made<D: T
 pub async fn a_client_for_somebody_who_was_removed_is_refused<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let people = people(&*store).await;
-    store.remove_person(manage(NOON), people.tom.id).await.unwrap();
+    store.people.remove_person(manage(NOON), people.tom.id).await.unwrap();
     for owner in [people.tom.id, PersonId(777)] {
         let permit: Permit<CreateClient> = ask(asker(&people.ruth), NewClientFor(owner)).unwrap();
-        let refused = store.create_client(permit, new_client("Calder & Sons")).await.unwrap_err();
+        let refused = store.clients.create_client(permit, new_client("Calder & Sons")).await.unwrap_err();
         assert!(matches!(refused, StoreError::NoSuchPerson(person) if person == owner), "{refused:?}");
     }
-    assert!(!store.has_clients().await.unwrap());
+    assert!(!store.client_imports.has_clients().await.unwrap());
     assert_eq!(
         decisions(&*store).await.len(),
         1,
@@ -102,12 +101,13 @@ pub async fn an_import_is_all_or_nothing_and_gives_numbers_in_order<D: TestDatab
         clients.push((permit(last_owner), new_client("The last one")));
         clients
     };
-    let refused = store.import_clients(clients(PersonId(777)), &|_| {}).await.unwrap_err();
+    let refused = store.client_imports.import_clients(clients(PersonId(777)), &|_| {}).await.unwrap_err();
     assert!(matches!(refused, StoreError::NoSuchPerson(PersonId(777))), "{refused:?}");
-    assert!(!store.has_clients().await.unwrap() && decisions(&*store).await.is_empty());
+    assert!(!store.client_imports.has_clients().await.unwrap() && decisions(&*store).await.is_empty());
 
     let done = std::sync::Mutex::new(Vec::new());
     let numbers = store
+        .client_imports
         .import_clients(clients(people.tom.id), &|count| done.lock().unwrap().push(count))
         .await
         .unwrap();
@@ -139,6 +139,7 @@ pub async fn an_import_is_all_or_nothing_and_gives_numbers_in_order<D: TestDatab
     let away = ClientQuery { page: 1, is_archived: true, ..ClientQuery::default() };
     assert_eq!((kept, listed(&*store, &people.ruth, &away).await.1), (1201 - 240, 240));
     let versions = store
+        .clients
         .client_versions(crate::firm::permit(&people.ruth, numbers[5], people.tom.id), VersionsWanted::NEWEST)
         .await;
     let (_, versions) = versions.unwrap().unwrap();
@@ -151,9 +152,9 @@ pub async fn a_read_and_a_refusal_are_each_one_row_of_the_audit<D: TestDatabase>
     let client = create(&*store, &people.maya, "Harbour Lane Bakery").await;
     read(&*store, &people.maya, client).await.unwrap().unwrap();
     let about = ClientInQuestion { id: client, owner: Some(people.maya.id) };
-    store.note_denial(ask::<ReadClient>(asker(&people.tom), about).unwrap_err()).await.unwrap();
+    store.audit.note_denial(ask::<ReadClient>(asker(&people.tom), about).unwrap_err()).await.unwrap();
     let nobodys = ClientInQuestion { id: ClientId(9999), owner: None };
-    store.note_denial(ask::<ReadClient>(asker(&people.tom), nobodys).unwrap_err()).await.unwrap();
+    store.audit.note_denial(ask::<ReadClient>(asker(&people.tom), nobodys).unwrap_err()).await.unwrap();
     assert_eq!(read(&*store, &people.ruth, ClientId(9999)).await.unwrap(), None);
     listed(&*store, &people.tom, &words("")).await;
 
@@ -193,15 +194,18 @@ pub async fn a_letter_is_drafted_from_the_clients_own_entries_alone_and_that_is_
     for (of, at_s, title) in
         [(client, 0, "Older"), (client, 60, "Newer"), (client, 30, "Away"), (other, 0, "Another's")]
     {
-        let added =
-            store.add_entry(permit(&people.maya, of, maya), note(maya, after_s(at_s), title)).await.unwrap();
+        let added = store
+            .clients
+            .add_entry(permit(&people.maya, of, maya), note(maya, after_s(at_s), title))
+            .await
+            .unwrap();
         ids.push(added.id);
     }
-    store.set_entry_archived(permit(&people.maya, client, maya), ids[2], true).await.unwrap();
+    store.clients.set_entry_archived(permit(&people.maya, client, maya), ids[2], true).await.unwrap();
     let decided = decisions(&*store).await.len();
     let named = [ids.as_slice(), &[ids[0], EntryId(987_654)]].concat();
     let edit = permit::<EditClient>(&people.maya, client, maya);
-    let (found, entries) = store.read_for_letter(edit, &named).await.unwrap().unwrap();
+    let (found, entries) = store.clients.read_for_letter(edit, &named).await.unwrap().unwrap();
     assert_eq!(found.id, client);
     assert_eq!(entries.iter().map(|entry| entry.id).collect::<Vec<_>>(), [ids[1], ids[0]], "newest first");
     let rows = decisions(&*store).await.split_off(decided);
@@ -210,13 +214,13 @@ pub async fn a_letter_is_drafted_from_the_clients_own_entries_alone_and_that_is_
 
     let (early, late) =
         (permit::<EditClient>(&people.maya, client, maya), permit(&people.tom, client, people.tom.id));
-    store.reassign_client(permit(&people.ruth, client, maya), people.tom.id).await.unwrap();
-    let refused = store.read_for_letter(early, &[]).await.unwrap_err();
+    store.clients.reassign_client(permit(&people.ruth, client, maya), people.tom.id).await.unwrap();
+    let refused = store.clients.read_for_letter(early, &[]).await.unwrap_err();
     assert!(matches!(refused, StoreError::OwnerChanged(changed) if changed == client), "{refused:?}");
-    assert_eq!(store.read_for_letter(late, &[]).await.unwrap().unwrap().1, []);
+    assert_eq!(store.clients.read_for_letter(late, &[]).await.unwrap().unwrap().1, []);
     let nobodys =
         ask::<EditClient>(asker(&people.ruth), ClientInQuestion { id: ClientId(9999), owner: None });
-    assert_eq!(store.read_for_letter(nobodys.unwrap(), &[]).await.unwrap(), None);
+    assert_eq!(store.clients.read_for_letter(nobodys.unwrap(), &[]).await.unwrap(), None);
 }
 
 fn change(version: Version, name: &str) -> ClientChange {
@@ -229,19 +233,20 @@ pub async fn an_edit_is_the_next_version_and_every_earlier_one_is_kept<D: TestDa
     let client = create(&*store, &people.maya, "Harbor Lane Bakery").await;
     let edit = || permit::<EditClient>(&people.maya, client, people.maya.id);
     let Changed::Saved(saved) =
-        store.edit_client(edit(), change(Version(1), "Harbour Lane Bakery")).await.unwrap()
+        store.clients.edit_client(edit(), change(Version(1), "Harbour Lane Bakery")).await.unwrap()
     else {
         panic!("it was not saved");
     };
     assert_eq!((saved.version, saved.name.as_str()), (Version(2), "Harbour Lane Bakery"));
     // What changes nothing is no version.
-    let again = store.edit_client(edit(), change(Version(2), "Harbour Lane Bakery")).await.unwrap();
+    let again = store.clients.edit_client(edit(), change(Version(2), "Harbour Lane Bakery")).await.unwrap();
     assert_eq!(again, Changed::Saved(saved.clone()));
     let away = permit::<ArchiveClient>(&people.ruth, client, people.maya.id);
-    store.set_client_archived(away, true).await.unwrap();
-    store.reassign_client(permit(&people.ruth, client, people.maya.id), people.tom.id).await.unwrap();
+    store.clients.set_client_archived(away, true).await.unwrap();
+    store.clients.reassign_client(permit(&people.ruth, client, people.maya.id), people.tom.id).await.unwrap();
 
     let (now, versions) = store
+        .clients
         .client_versions(permit(&people.tom, client, people.tom.id), VersionsWanted::NEWEST)
         .await
         .unwrap()
@@ -273,15 +278,16 @@ pub async fn an_edit_of_an_old_version_is_a_conflict_and_changes_nothing<D: Test
     let people = people(&*store).await;
     let client = create(&*store, &people.maya, "Harbor Lane Bakery").await;
     let edit = || permit::<EditClient>(&people.maya, client, people.maya.id);
-    store.edit_client(edit(), change(Version(1), "First")).await.unwrap();
+    store.clients.edit_client(edit(), change(Version(1), "First")).await.unwrap();
     let before = decisions(&*store).await.len();
     for version in [1, 3, 0] {
-        match store.edit_client(edit(), change(Version(version), "Second")).await.unwrap() {
+        match store.clients.edit_client(edit(), change(Version(version), "Second")).await.unwrap() {
             Changed::Conflict(now) => assert_eq!((now.version, now.name.as_str()), (Version(2), "First")),
             other => panic!("{other:?}"),
         }
     }
     let (now, versions) = store
+        .clients
         .client_versions(permit(&people.maya, client, people.maya.id), VersionsWanted::NEWEST)
         .await
         .unwrap()
@@ -297,6 +303,7 @@ pub async fn of_two_editors_of_one_version_one_saves_and_one_learns_what_is_now<
     let people = people(&*stores[0]).await;
     let client = create(&*stores[0], &people.maya, "Harbor Lane Bakery").await;
     let entry = stores[0]
+        .clients
         .add_entry(permit(&people.maya, client, people.maya.id), note(people.maya.id, NOON, "One"))
         .await;
     let entry = entry.unwrap().id;
@@ -307,7 +314,7 @@ pub async fn of_two_editors_of_one_version_one_saves_and_one_learns_what_is_now<
             let of_entry = permit::<EditClient>(&people.ruth, client, owner);
             tokio::spawn(async move {
                 let wanted = change(Version(round + 1), &format!("Round {round} by {editor}"));
-                let client = store.edit_client(of_client, wanted).await.unwrap();
+                let client = store.clients.edit_client(of_client, wanted).await.unwrap();
                 let wanted = EntryChange {
                     entry,
                     version: Version(round + 1),
@@ -316,7 +323,7 @@ pub async fn of_two_editors_of_one_version_one_saves_and_one_learns_what_is_now<
                     at: Some(NOON),
                     is_open: false,
                 };
-                (client, store.edit_entry(of_entry, wanted).await.unwrap())
+                (client, store.clients.edit_entry(of_entry, wanted).await.unwrap())
             })
         });
         let (mut clients, mut entries) = (Vec::new(), Vec::new());
@@ -336,6 +343,7 @@ pub async fn of_two_editors_of_one_version_one_saves_and_one_learns_what_is_now<
         assert_eq!(entries.iter().filter(|changed| matches!(changed, Changed::Saved(_))).count(), 1);
     }
     let (_, versions) = stores[0]
+        .clients
         .client_versions(permit(&people.maya, client, people.maya.id), VersionsWanted::NEWEST)
         .await
         .unwrap()
@@ -352,10 +360,10 @@ pub async fn of_two_editors_of_one_version_one_saves_and_one_learns_what_is_now<
     ];
     for (wanted, numbers) in asked {
         let read = permit(&people.maya, client, people.maya.id);
-        let (_, versions) = stores[0].client_versions(read, wanted).await.unwrap().unwrap();
+        let (_, versions) = stores[0].clients.client_versions(read, wanted).await.unwrap().unwrap();
         let of_client: Vec<i64> = versions.iter().map(|version| version.version.0).collect();
         let read = permit(&people.maya, client, people.maya.id);
-        let (_, versions) = stores[0].entry_versions(read, entry, wanted).await.unwrap().unwrap();
+        let (_, versions) = stores[0].clients.entry_versions(read, entry, wanted).await.unwrap().unwrap();
         let of_entry: Vec<i64> = versions.iter().map(|version| version.version.0).collect();
         assert_eq!((of_client.as_slice(), of_entry.as_slice()), (numbers, numbers), "{wanted:?}");
     }
@@ -367,10 +375,12 @@ pub async fn an_archived_client_is_kept_whole_and_listed_apart<D: TestDatabase>(
     let client = create(&*store, &people.maya, "Harbour Lane Bakery").await;
     let other = create(&*store, &people.maya, "Calder & Sons").await;
     let archive = || permit::<ArchiveClient>(&people.maya, client, people.maya.id);
-    let Changed::Saved(away) = store.set_client_archived(archive(), true).await.unwrap() else { panic!() };
+    let Changed::Saved(away) = store.clients.set_client_archived(archive(), true).await.unwrap() else {
+        panic!()
+    };
     assert_eq!((away.archived_at, away.version), (Some(NOON), Version(2)));
     assert_eq!(
-        store.set_client_archived(archive(), true).await.unwrap(),
+        store.clients.set_client_archived(archive(), true).await.unwrap(),
         Changed::Saved(away),
         "nothing changes twice"
     );
@@ -383,7 +393,9 @@ pub async fn an_archived_client_is_kept_whole_and_listed_apart<D: TestDatabase>(
         assert_eq!(listed(&*store, person, &ClientQuery { is_archived: true, ..words("bakery") }).await.1, 1);
     }
     assert!(read(&*store, &people.maya, client).await.unwrap().is_some());
-    let Changed::Saved(back) = store.set_client_archived(archive(), false).await.unwrap() else { panic!() };
+    let Changed::Saved(back) = store.clients.set_client_archived(archive(), false).await.unwrap() else {
+        panic!()
+    };
     assert_eq!((back.archived_at, back.version), (None, Version(3)));
     assert_eq!(listed(&*store, &people.maya, &kept).await.1, 2);
 }
@@ -395,12 +407,14 @@ pub async fn a_reassigned_client_is_the_new_owners_and_no_longer_the_old_ones<D:
     let people = people(&*store).await;
     let client = create(&*store, &people.maya, "Harbour Lane Bakery").await;
     let reassign = |owner| permit::<ReassignClient>(&people.ruth, client, owner);
-    let Changed::Saved(same) = store.reassign_client(reassign(people.maya.id), people.maya.id).await.unwrap()
+    let Changed::Saved(same) =
+        store.clients.reassign_client(reassign(people.maya.id), people.maya.id).await.unwrap()
     else {
         panic!()
     };
     assert_eq!(same.version, Version(1), "to whom it is already is no change");
-    let Changed::Saved(moved) = store.reassign_client(reassign(people.maya.id), people.tom.id).await.unwrap()
+    let Changed::Saved(moved) =
+        store.clients.reassign_client(reassign(people.maya.id), people.tom.id).await.unwrap()
     else {
         panic!()
     };
@@ -408,18 +422,18 @@ pub async fn a_reassigned_client_is_the_new_owners_and_no_longer_the_old_ones<D:
         (moved.owner.id, moved.owner.email.as_str(), moved.version),
         (people.tom.id, "tom@example.com", Version(2))
     );
-    assert_eq!(store.owner_of(client).await.unwrap(), Some(people.tom.id));
+    assert_eq!(store.clients.owner_of(client).await.unwrap(), Some(people.tom.id));
     for query in [words(""), words("bakery"), words("1001")] {
         assert_eq!(listed(&*store, &people.maya, &query).await, (vec![], 0));
         assert_eq!(listed(&*store, &people.tom, &query).await, (vec![client.0], 1));
         assert_eq!(listed(&*store, &people.ruth, &query).await, (vec![client.0], 1));
     }
-    store.remove_person(manage(NOON), people.maya.id).await.unwrap();
-    let refused = store.reassign_client(reassign(people.tom.id), people.maya.id).await.unwrap_err();
+    store.people.remove_person(manage(NOON), people.maya.id).await.unwrap();
+    let refused = store.clients.reassign_client(reassign(people.tom.id), people.maya.id).await.unwrap_err();
     assert!(matches!(refused, StoreError::NoSuchPerson(person) if person == people.maya.id), "{refused:?}");
     let nobodys: Permit<ReassignClient> =
         ask(asker(&people.ruth), ClientInQuestion { id: ClientId(5), owner: None }).unwrap();
-    assert_eq!(store.reassign_client(nobodys, people.tom.id).await.unwrap(), Changed::Gone);
+    assert_eq!(store.clients.reassign_client(nobodys, people.tom.id).await.unwrap(), Changed::Gone);
 }
 
 pub async fn many_clients_change_hands_together_or_not_at_all<D: TestDatabase>(database: Arc<D>) {
@@ -427,7 +441,7 @@ pub async fn many_clients_change_hands_together_or_not_at_all<D: TestDatabase>(d
     let people = people(&*store).await;
     let permit_to_make = || ask::<CreateClient>(Asker::Operator, NewClientFor(people.maya.id)).unwrap();
     let new = (0..700).map(|number| (permit_to_make(), new_client(&format!("Client {number}")))).collect();
-    let clients = store.import_clients(new, &|_| {}).await.unwrap();
+    let clients = store.client_imports.import_clients(new, &|_| {}).await.unwrap();
     let toms = create(&*store, &people.tom, "Toms own").await;
     let before = decisions(&*store).await.len();
 
@@ -435,20 +449,21 @@ pub async fn many_clients_change_hands_together_or_not_at_all<D: TestDatabase>(d
         |owner| clients.iter().map(|client| permit(&people.ruth, *client, owner)).collect::<Vec<_>>();
     let mut wrong = permits(people.maya.id);
     wrong.push(permit(&people.ruth, toms, people.maya.id));
-    let refused = store.reassign_clients(wrong, people.tom.id).await.unwrap_err();
+    let refused = store.clients.reassign_clients(wrong, people.tom.id).await.unwrap_err();
     assert!(matches!(refused, StoreError::OwnerChanged(client) if client == toms), "{refused:?}");
     assert_eq!(listed(&*store, &people.maya, &words("")).await.1, 700);
-    let refused = store.reassign_clients(permits(people.maya.id), PersonId(777)).await.unwrap_err();
+    let refused = store.clients.reassign_clients(permits(people.maya.id), PersonId(777)).await.unwrap_err();
     assert!(matches!(refused, StoreError::NoSuchPerson(PersonId(777))), "{refused:?}");
     assert_eq!(decisions(&*store).await.len(), before + 1, "only the list was read");
 
     let mut twice = permits(people.maya.id);
     twice.push(permit(&people.ruth, clients[0], people.maya.id));
-    assert_eq!(store.reassign_clients(twice, people.tom.id).await.unwrap(), 700);
+    assert_eq!(store.clients.reassign_clients(twice, people.tom.id).await.unwrap(), 700);
     assert_eq!(listed(&*store, &people.maya, &words("")).await.1, 0);
     assert_eq!(listed(&*store, &people.tom, &words("client")).await.1, 700);
-    assert_eq!(store.reassign_clients(permits(people.tom.id), people.tom.id).await.unwrap(), 0);
+    assert_eq!(store.clients.reassign_clients(permits(people.tom.id), people.tom.id).await.unwrap(), 0);
     let (now, versions) = store
+        .clients
         .client_versions(permit(&people.tom, clients[9], people.tom.id), VersionsWanted::NEWEST)
         .await
         .unwrap()
@@ -461,14 +476,15 @@ pub async fn a_permit_for_a_former_owner_opens_and_changes_nothing<D: TestDataba
     let people = people(&*store).await;
     let client = create(&*store, &people.maya, "Harbour Lane Bakery").await;
     let maya = people.maya.id;
-    let entry = store.add_entry(permit(&people.maya, client, maya), note(maya, NOON, "One")).await.unwrap();
+    let entry =
+        store.clients.add_entry(permit(&people.maya, client, maya), note(maya, NOON, "One")).await.unwrap();
     let read = permit::<ReadClient>(&people.maya, client, maya);
     let (versions, entry_versions) = (permit(&people.maya, client, maya), permit(&people.maya, client, maya));
     let archive = permit::<ArchiveClient>(&people.maya, client, maya);
     let edits: [Permit<EditClient>; 4] = std::array::from_fn(|_| permit(&people.maya, client, maya));
     let export = permit::<ExportClient>(&people.maya, client, maya);
     let reassign = permit::<ReassignClient>(&people.ruth, client, maya);
-    store.reassign_client(permit(&people.ruth, client, maya), people.tom.id).await.unwrap();
+    store.clients.reassign_client(permit(&people.ruth, client, maya), people.tom.id).await.unwrap();
     let before = decisions(&*store).await;
 
     let [edit, add, edit_entry, put_away] = edits;
@@ -481,20 +497,20 @@ pub async fn a_permit_for_a_former_owner_opens_and_changes_nothing<D: TestDataba
         is_open: false,
     };
     let refusals = [
-        store.read_client(read, &NEWEST).await.unwrap_err(),
-        store.client_versions(versions, VersionsWanted::NEWEST).await.unwrap_err(),
-        store.entry_versions(entry_versions, entry.id, VersionsWanted::NEWEST).await.unwrap_err(),
-        store.set_client_archived(archive, true).await.unwrap_err(),
-        store.edit_client(edit, change(Version(2), "Mine")).await.unwrap_err(),
-        store.add_entry(add, note(maya, NOON, "Two")).await.unwrap_err(),
-        store.edit_entry(edit_entry, entry_change).await.unwrap_err(),
-        store.set_entry_archived(put_away, entry.id, true).await.unwrap_err(),
-        store.reassign_client(reassign, maya).await.unwrap_err(),
+        store.clients.read_client(read, &NEWEST).await.unwrap_err(),
+        store.clients.client_versions(versions, VersionsWanted::NEWEST).await.unwrap_err(),
+        store.clients.entry_versions(entry_versions, entry.id, VersionsWanted::NEWEST).await.unwrap_err(),
+        store.clients.set_client_archived(archive, true).await.unwrap_err(),
+        store.clients.edit_client(edit, change(Version(2), "Mine")).await.unwrap_err(),
+        store.clients.add_entry(add, note(maya, NOON, "Two")).await.unwrap_err(),
+        store.clients.edit_entry(edit_entry, entry_change).await.unwrap_err(),
+        store.clients.set_entry_archived(put_away, entry.id, true).await.unwrap_err(),
+        store.clients.reassign_client(reassign, maya).await.unwrap_err(),
     ];
     for refusal in refusals {
         assert!(matches!(refusal, StoreError::OwnerChanged(changed) if changed == client), "{refusal:?}");
     }
-    assert_eq!(store.export_clients(vec![export]).await.unwrap(), []);
+    assert_eq!(store.clients.export_clients(vec![export]).await.unwrap(), []);
     assert_eq!(decisions(&*store).await, before, "what was not done is not on record");
     let record = crate::firm::read(&*store, &people.tom, client).await.unwrap().unwrap();
     assert_eq!((record.client.version, record.entries), (Version(2), vec![entry]));
@@ -510,17 +526,22 @@ pub async fn a_permit_for_a_number_that_was_nobodys_does_not_open_the_client_tha
     let people = people(&*store).await;
     let nobodys = ClientInQuestion { id: ClientId(1001), owner: None };
     let early = ask::<ReadClient>(asker(&people.ruth), nobodys).unwrap();
-    assert_eq!(store.read_client(ask(asker(&people.ruth), nobodys).unwrap(), &NEWEST).await.unwrap(), None);
+    assert_eq!(
+        store.clients.read_client(ask(asker(&people.ruth), nobodys).unwrap(), &NEWEST).await.unwrap(),
+        None
+    );
     let edit = change(Version(1), "New name");
     assert_eq!(
-        store.edit_client(ask(asker(&people.ruth), nobodys).unwrap(), edit).await.unwrap(),
+        store.clients.edit_client(ask(asker(&people.ruth), nobodys).unwrap(), edit).await.unwrap(),
         Changed::Gone
     );
-    let refused =
-        store.add_entry(ask(asker(&people.ruth), nobodys).unwrap(), note(people.ruth.id, NOON, "One")).await;
+    let refused = store
+        .clients
+        .add_entry(ask(asker(&people.ruth), nobodys).unwrap(), note(people.ruth.id, NOON, "One"))
+        .await;
     assert!(matches!(refused, Err(StoreError::NoSuchClient(ClientId(1001)))), "{refused:?}");
     create(&*store, &people.maya, "Harbour Lane Bakery").await;
-    let refused = store.read_client(early, &NEWEST).await.unwrap_err();
+    let refused = store.clients.read_client(early, &NEWEST).await.unwrap_err();
     assert!(matches!(refused, StoreError::OwnerChanged(ClientId(1001))), "{refused:?}");
 }
 
@@ -542,9 +563,10 @@ pub async fn a_client_that_changes_hands_is_never_shown_to_its_former_owner<D: T
                     _ => (&people.tom, &people.maya),
                 };
                 // What only the new owner may see is written in the moment after it has moved.
-                other.reassign_client(permit(&people.ruth, client, from.id), to.id).await.unwrap();
+                other.clients.reassign_client(permit(&people.ruth, client, from.id), to.id).await.unwrap();
                 let title = format!("for {}", to.id);
                 other
+                    .clients
                     .add_entry(permit(to, client, to.id), note(to.id, after_s(round as i64), &title))
                     .await
                     .unwrap();
@@ -555,7 +577,7 @@ pub async fn a_client_that_changes_hands_is_never_shown_to_its_former_owner<D: T
     while !moving.is_finished() {
         for person in [&people.maya, &people.tom] {
             let early = permit::<ReadClient>(person, client, person.id);
-            match store.read_client(early, &NEWEST).await {
+            match store.clients.read_client(early, &NEWEST).await {
                 Ok(Some(record)) => {
                     shown += 1;
                     assert_eq!(record.client.owner.id, person.id, "somebody else's record");
@@ -563,8 +585,12 @@ pub async fn a_client_that_changes_hands_is_never_shown_to_its_former_owner<D: T
                 Err(StoreError::OwnerChanged(_)) => refused += 1,
                 other => panic!("{other:?}"),
             }
-            let lines =
-                store.list_clients(firm_permit::<ListClients>(person), &words("")).await.unwrap().lines;
+            let lines = store
+                .clients
+                .list_clients(firm_permit::<ListClients>(person), &words(""))
+                .await
+                .unwrap()
+                .lines;
             assert!(lines.iter().all(|line| line.client.owner.id == person.id), "{lines:?}");
         }
     }
@@ -586,14 +612,18 @@ pub async fn entries_are_read_in_pages_newest_first_by_kind_and_put_away<D: Test
         // Some happened at one moment: of those the later written comes first.
         let at = after_s(-(number / 4));
         let new = NewEntry { kind, is_open: number % 2 == 0, ..note(tom, at, &format!("Number {number}")) };
-        entries.push(store.add_entry(edit(), new).await.unwrap());
+        entries.push(store.clients.add_entry(edit(), new).await.unwrap());
     }
-    store.add_entry(permit(&people.maya, other, maya), note(maya, after_s(99), "Elsewhere")).await.unwrap();
+    store
+        .clients
+        .add_entry(permit(&people.maya, other, maya), note(maya, after_s(99), "Elsewhere"))
+        .await
+        .unwrap();
     entries.sort_by_key(|entry| (std::cmp::Reverse(entry.at), std::cmp::Reverse(entry.id)));
     assert_eq!(entries[0].author.email.as_str(), "tom@example.com");
 
     let read = async |wanted: EntriesWanted| {
-        store.read_client(permit(&people.maya, client, maya), &wanted).await.unwrap().unwrap()
+        store.clients.read_client(permit(&people.maya, client, maya), &wanted).await.unwrap().unwrap()
     };
     for kind in [None, Some(EntryKind::BillingDispute)] {
         let expected: Vec<_> =
@@ -619,16 +649,21 @@ pub async fn entries_are_read_in_pages_newest_first_by_kind_and_put_away<D: Test
         (20, 20, 20, 0)
     );
     assert_eq!((counts.open_disputes, counts.open_letters), (10, 10));
-    let line = &store.list_clients(firm_permit(&people.maya), &words("bakery")).await.unwrap().lines[0];
+    let line =
+        &store.clients.list_clients(firm_permit(&people.maya), &words("bakery")).await.unwrap().lines[0];
     assert_eq!((line.open_disputes, line.open_letters), (10, 10));
 
     // The four newest are put away.
     for entry in &entries[..4] {
-        let Changed::Saved(away) = store.set_entry_archived(edit(), entry.id, true).await.unwrap() else {
+        let Changed::Saved(away) = store.clients.set_entry_archived(edit(), entry.id, true).await.unwrap()
+        else {
             panic!()
         };
         assert_eq!((away.archived_at, away.version), (Some(NOON), Version(2)));
-        assert_eq!(store.set_entry_archived(edit(), entry.id, true).await.unwrap(), Changed::Saved(away));
+        assert_eq!(
+            store.clients.set_entry_archived(edit(), entry.id, true).await.unwrap(),
+            Changed::Saved(away)
+        );
     }
     let record = read(EntriesWanted::All).await;
     assert_eq!(record.entries, entries[4..]);
@@ -638,7 +673,7 @@ pub async fn entries_are_read_in_pages_newest_first_by_kind_and_put_away<D: Test
         away.entries.iter().map(|entry| entry.id).collect::<Vec<_>>(),
         entries[..4].iter().map(|entry| entry.id).collect::<Vec<_>>()
     );
-    store.set_entry_archived(edit(), entries[0].id, false).await.unwrap();
+    store.clients.set_entry_archived(edit(), entries[0].id, false).await.unwrap();
     assert_eq!(read(EntriesWanted::All).await.client.last_entry_at, Some(NOON));
 }
 
@@ -652,8 +687,9 @@ pub async fn an_entry_is_edited_within_its_own_record_and_its_versions_are_kept<
     let edit = || permit::<EditClient>(&people.maya, mayas, people.maya.id);
     let dispute =
         NewEntry { kind: EntryKind::BillingDispute, is_open: true, ..note(people.maya.id, NOON, "The bill") };
-    let entry = store.add_entry(edit(), dispute).await.unwrap();
+    let entry = store.clients.add_entry(edit(), dispute).await.unwrap();
     let toms_entry = store
+        .clients
         .add_entry(permit(&people.tom, toms, people.tom.id), note(people.tom.id, NOON, "Theirs"))
         .await
         .unwrap();
@@ -667,25 +703,32 @@ pub async fn an_entry_is_edited_within_its_own_record_and_its_versions_are_kept<
     };
 
     // With a permit for one's own client, somebody else's entry is not there.
-    assert_eq!(store.edit_entry(edit(), change(&toms_entry, "Mine", false)).await.unwrap(), Changed::Gone);
-    assert_eq!(store.set_entry_archived(edit(), toms_entry.id, true).await.unwrap(), Changed::Gone);
+    assert_eq!(
+        store.clients.edit_entry(edit(), change(&toms_entry, "Mine", false)).await.unwrap(),
+        Changed::Gone
+    );
+    assert_eq!(store.clients.set_entry_archived(edit(), toms_entry.id, true).await.unwrap(), Changed::Gone);
     let look = permit::<ReadClient>(&people.maya, mayas, people.maya.id);
-    assert_eq!(store.entry_versions(look, toms_entry.id, VersionsWanted::NEWEST).await.unwrap(), None);
+    assert_eq!(
+        store.clients.entry_versions(look, toms_entry.id, VersionsWanted::NEWEST).await.unwrap(),
+        None
+    );
 
     let Changed::Saved(settled) =
-        store.edit_entry(edit(), change(&entry, "The bill, settled", false)).await.unwrap()
+        store.clients.edit_entry(edit(), change(&entry, "The bill, settled", false)).await.unwrap()
     else {
         panic!()
     };
     assert_eq!((settled.version, settled.is_open, settled.at), (Version(2), false, after_s(-60)));
     let same = change(&settled, "The bill, settled", false);
-    assert_eq!(store.edit_entry(edit(), same).await.unwrap(), Changed::Saved(settled.clone()));
+    assert_eq!(store.clients.edit_entry(edit(), same).await.unwrap(), Changed::Saved(settled.clone()));
     let old = change(&entry, "Late", true);
-    assert_eq!(store.edit_entry(edit(), old).await.unwrap(), Changed::Conflict(settled.clone()));
+    assert_eq!(store.clients.edit_entry(edit(), old).await.unwrap(), Changed::Conflict(settled.clone()));
     let by_partner = permit::<EditClient>(&people.ruth, mayas, people.maya.id);
-    store.set_entry_archived(by_partner, entry.id, true).await.unwrap();
+    store.clients.set_entry_archived(by_partner, entry.id, true).await.unwrap();
 
     let (now, versions) = store
+        .clients
         .entry_versions(permit(&people.maya, mayas, people.maya.id), entry.id, VersionsWanted::NEWEST)
         .await
         .unwrap()
@@ -705,9 +748,12 @@ pub async fn an_entry_is_edited_within_its_own_record_and_its_versions_are_kept<
         ]
     );
     let open_note = NewEntry { is_open: true, ..note(people.maya.id, NOON, "A note") };
-    assert!(!store.add_entry(edit(), open_note).await.unwrap().is_open, "a note is never open");
+    assert!(!store.clients.add_entry(edit(), open_note).await.unwrap().is_open, "a note is never open");
     let nobody = note(PersonId(777), NOON, "Whose?");
-    assert!(matches!(store.add_entry(edit(), nobody).await, Err(StoreError::NoSuchPerson(PersonId(777)))));
+    assert!(matches!(
+        store.clients.add_entry(edit(), nobody).await,
+        Err(StoreError::NoSuchPerson(PersonId(777)))
+    ));
 }
 
 pub async fn a_record_has_so_many_entries_and_no_more<D: TestDatabase>(database: Arc<D>) {
@@ -717,18 +763,19 @@ pub async fn a_record_has_so_many_entries_and_no_more<D: TestDatabase>(database:
     let entries = |count| vec![note(people.maya.id, NOON, "A note"); count];
     let new = |count| NewClient { entries: entries(count), ..new_client("Harbour Lane Bakery") };
     let make = || ask::<CreateClient>(asker(&people.maya), NewClientFor(people.maya.id)).unwrap();
-    let refused = store.create_client(make(), new(most + 1)).await.unwrap_err();
+    let refused = store.clients.create_client(make(), new(most + 1)).await.unwrap_err();
     assert!(matches!(refused, StoreError::TooManyEntries { max: MAX_ENTRIES_PER_CLIENT, .. }), "{refused:?}");
-    let client = store.create_client(make(), new(most)).await.unwrap();
+    let client = store.clients.create_client(make(), new(most)).await.unwrap();
     let edit = || permit::<EditClient>(&people.maya, client, people.maya.id);
-    let one_more = store.add_entry(edit(), note(people.maya.id, NOON, "One more")).await.unwrap_err();
+    let one_more = store.clients.add_entry(edit(), note(people.maya.id, NOON, "One more")).await.unwrap_err();
     assert!(one_more.to_string().contains("Harbour Lane Bakery"), "{one_more}");
-    let record = store.read_client(permit(&people.maya, client, people.maya.id), &EntriesWanted::All).await;
+    let record =
+        store.clients.read_client(permit(&people.maya, client, people.maya.id), &EntriesWanted::All).await;
     let record = record.unwrap().unwrap();
     assert_eq!((record.entries.len(), record.has_more), (most, false));
     // Putting one away makes no room: it is kept.
-    store.set_entry_archived(edit(), record.entries[0].id, true).await.unwrap();
-    assert!(store.add_entry(edit(), note(people.maya.id, NOON, "One more")).await.is_err());
+    store.clients.set_entry_archived(edit(), record.entries[0].id, true).await.unwrap();
+    assert!(store.clients.add_entry(edit(), note(people.maya.id, NOON, "One more")).await.is_err());
 }
 
 pub async fn a_record_tells_who_has_opened_it<D: TestDatabase>(database: Arc<D>) {
@@ -741,19 +788,20 @@ pub async fn a_record_tells_who_has_opened_it<D: TestDatabase>(database: Arc<D>)
         crate::firm::POLICY.decide::<ReadClient>(&asking, about).unwrap()
     };
     store
+        .clients
         .edit_client(permit(&people.ruth, client, people.maya.id), change(Version(1), "Name"))
         .await
         .unwrap();
-    let record = store.read_client(at(&people.maya, 1), &NEWEST).await.unwrap().unwrap();
+    let record = store.clients.read_client(at(&people.maya, 1), &NEWEST).await.unwrap().unwrap();
     assert_eq!(record.looks.len(), 1, "an edit is no look");
-    store.read_client(at(&people.ruth, 2), &NEWEST).await.unwrap();
-    store.read_client(at(&people.maya, 3), &NEWEST).await.unwrap();
+    store.clients.read_client(at(&people.ruth, 2), &NEWEST).await.unwrap();
+    store.clients.read_client(at(&people.maya, 3), &NEWEST).await.unwrap();
     let export: Permit<ExportClient> = permit(&people.ruth, client, people.maya.id);
-    store.export_clients(vec![export]).await.unwrap();
+    store.clients.export_clients(vec![export]).await.unwrap();
     let operators: Permit<ExportClient> =
         ask(Asker::Operator, ClientInQuestion { id: client, owner: Some(people.maya.id) }).unwrap();
-    store.export_clients(vec![operators]).await.unwrap();
-    let record = store.read_client(at(&people.maya, 5), &NEWEST).await.unwrap().unwrap();
+    store.clients.export_clients(vec![operators]).await.unwrap();
+    let record = store.clients.read_client(at(&people.maya, 5), &NEWEST).await.unwrap().unwrap();
     let looks: Vec<_> =
         record.looks.iter().map(|look| (look.person.email.as_str(), look.last_at, look.times)).collect();
     assert_eq!(looks, [("maya@example.com", after_s(5), 3), ("ruth@example.com", NOON, 2)]);
@@ -768,20 +816,27 @@ pub async fn an_export_has_whole_records_of_those_that_have_not_changed_hands<D:
     let (one, two) = (create(&*store, &people.maya, "One").await, create(&*store, &people.maya, "Two").await);
     let away =
         create_whole(&*store, &people.maya, NewClient { is_archived: true, ..new_client("Three") }).await;
-    let first = store.add_entry(permit(&people.maya, one, maya), note(maya, NOON, "First")).await.unwrap();
-    let second =
-        store.add_entry(permit(&people.maya, one, maya), note(maya, after_s(1), "Second")).await.unwrap();
-    let gone =
-        store.add_entry(permit(&people.maya, one, maya), note(maya, after_s(2), "Gone")).await.unwrap();
-    store.set_entry_archived(permit(&people.maya, one, maya), gone.id, true).await.unwrap();
+    let first =
+        store.clients.add_entry(permit(&people.maya, one, maya), note(maya, NOON, "First")).await.unwrap();
+    let second = store
+        .clients
+        .add_entry(permit(&people.maya, one, maya), note(maya, after_s(1), "Second"))
+        .await
+        .unwrap();
+    let gone = store
+        .clients
+        .add_entry(permit(&people.maya, one, maya), note(maya, after_s(2), "Gone"))
+        .await
+        .unwrap();
+    store.clients.set_entry_archived(permit(&people.maya, one, maya), gone.id, true).await.unwrap();
     let imported = NewEntry { is_archived: true, ..note(maya, after_s(3), "Put away elsewhere") };
     let brought = NewClient { entries: vec![imported, note(maya, NOON, "Kept")], ..new_client("Four") };
     let four = create_whole(&*store, &people.maya, brought).await;
     let permits =
         [two, away, one, four].map(|client| permit::<ExportClient>(&people.maya, client, maya)).into();
-    store.reassign_client(permit(&people.ruth, two, maya), people.tom.id).await.unwrap();
+    store.clients.reassign_client(permit(&people.ruth, two, maya), people.tom.id).await.unwrap();
     let before = decisions(&*store).await.len();
-    let records = store.export_clients(permits).await.unwrap();
+    let records = store.clients.export_clients(permits).await.unwrap();
     assert_eq!(records.iter().map(|record| record.client.id).collect::<Vec<_>>(), [away, one, four]);
     let [put_away, rest @ ..] = records[1].entries.as_slice() else { panic!("{:?}", records[1].entries) };
     assert_eq!(
@@ -820,7 +875,8 @@ pub async fn whose_clients_there_are_is_told_in_pages_and_within_what_one_may_re
         let list: Permit<ListClients> = ask(by, TheFirm).unwrap();
         let mut told: Vec<Ownership> = Vec::new();
         loop {
-            let page = store.ownerships(&list, owner, told.last().map(|last| last.client), 4).await.unwrap();
+            let page =
+                store.clients.ownerships(&list, owner, told.last().map(|last| last.client), 4).await.unwrap();
             if page.is_empty() {
                 return told;
             }

@@ -1,14 +1,12 @@
 //! A fresh database for each test, on SQLite in a temporary folder and on the PostgreSQL that the set-up started.
 
-use chancery_store::{DatabaseUrl, PostgresStore, SqliteStore, Store, StoreError};
+use chancery_store::{DatabaseUrl, Store, StoreError};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 pub trait TestDatabase: Send + Sync + Sized + 'static {
-    type Store: Store + Counted;
-
     /// Thirty-two bytes, as SQL.
     const SOME_HASH: &str;
 
@@ -20,30 +18,13 @@ pub trait TestDatabase: Send + Sync + Sized + 'static {
         self.url_text().parse().unwrap()
     }
 
-    fn try_open(&self) -> impl Future<Output = Result<Self::Store, StoreError>> + Send;
+    fn try_open(&self) -> impl Future<Output = Result<Store, StoreError>> + Send;
 
     /// Runs statements behind the store's back.
     fn raw(&self, sql: &str) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
 
-    fn open(&self) -> impl Future<Output = Arc<Self::Store>> + Send {
+    fn open(&self) -> impl Future<Output = Arc<Store>> + Send {
         async { Arc::new(self.try_open().await.unwrap()) }
-    }
-}
-
-/// A store that says how many commits its settled rows took.
-pub trait Counted {
-    fn commits(&self) -> u64;
-}
-
-impl Counted for SqliteStore {
-    fn commits(&self) -> u64 {
-        self.ledger_commits()
-    }
-}
-
-impl Counted for PostgresStore {
-    fn commits(&self) -> u64 {
-        self.ledger_commits()
     }
 }
 
@@ -74,8 +55,6 @@ impl SqliteFile {
 }
 
 impl TestDatabase for SqliteFile {
-    type Store = SqliteStore;
-
     const SOME_HASH: &str = "x'1111111111111111111111111111111111111111111111111111111111111111'";
 
     async fn create() -> Self {
@@ -86,8 +65,8 @@ impl TestDatabase for SqliteFile {
         format!("sqlite:{}", self.path().display())
     }
 
-    async fn try_open(&self) -> Result<SqliteStore, StoreError> {
-        SqliteStore::open(&self.path()).await
+    async fn try_open(&self) -> Result<Store, StoreError> {
+        Store::open_file(&self.path()).await
     }
 
     async fn raw(&self, sql: &str) -> Result<(), sqlx::Error> {
@@ -111,8 +90,6 @@ impl PostgresDatabase {
 }
 
 impl TestDatabase for PostgresDatabase {
-    type Store = PostgresStore;
-
     const SOME_HASH: &str = "'\\x1111111111111111111111111111111111111111111111111111111111111111'";
 
     async fn create() -> Self {
@@ -123,8 +100,8 @@ impl TestDatabase for PostgresDatabase {
         self.0.url()
     }
 
-    async fn try_open(&self) -> Result<PostgresStore, StoreError> {
-        PostgresStore::open(&self.url()).await
+    async fn try_open(&self) -> Result<Store, StoreError> {
+        Store::open(&self.url()).await
     }
 
     async fn raw(&self, sql: &str) -> Result<(), sqlx::Error> {

@@ -23,10 +23,10 @@ pub fn after_s(seconds: i64) -> UnixMillis {
     UnixMillis(NOON.0 + seconds * 1000)
 }
 
-pub async fn arrive(store: &dyn Store, name: &str, role: Role) -> Person {
+pub async fn arrive(store: &Store, name: &str, role: Role) -> Person {
     let identity = Identity { issuer: "https://id.example".to_owned(), subject: name.to_owned() };
     let email = format!("{name}@example.com").parse().unwrap();
-    store.arrive(Arrival { identity, email, role, origin: origin(NOON) }).await.unwrap()
+    store.people.arrive(Arrival { identity, email, role, origin: origin(NOON) }).await.unwrap()
 }
 
 /// Maya and Tom, who are consultants, and Ruth, a partner.
@@ -36,7 +36,7 @@ pub struct People {
     pub ruth: Person,
 }
 
-pub async fn people(store: &dyn Store) -> People {
+pub async fn people(store: &Store) -> People {
     People {
         maya: arrive(store, "maya", Role::Consultant).await,
         tom: arrive(store, "tom", Role::Consultant).await,
@@ -86,24 +86,24 @@ pub fn note(author: PersonId, at: UnixMillis, title: &str) -> NewEntry {
     }
 }
 
-pub async fn create(store: &dyn Store, owner: &Person, name: &str) -> ClientId {
+pub async fn create(store: &Store, owner: &Person, name: &str) -> ClientId {
     create_whole(store, owner, new_client(name)).await
 }
 
-pub async fn create_whole(store: &dyn Store, owner: &Person, new: NewClient) -> ClientId {
+pub async fn create_whole(store: &Store, owner: &Person, new: NewClient) -> ClientId {
     let permit: Permit<CreateClient> = ask(asker(owner), NewClientFor(owner.id)).unwrap();
-    store.create_client(permit, new).await.unwrap()
+    store.clients.create_client(permit, new).await.unwrap()
 }
 
 /// Asks like the portal: for the owner as the store has it.
-pub async fn read(store: &dyn Store, by: &Person, id: ClientId) -> Result<Option<ClientRecord>, StoreError> {
-    let owner = store.owner_of(id).await?;
+pub async fn read(store: &Store, by: &Person, id: ClientId) -> Result<Option<ClientRecord>, StoreError> {
+    let owner = store.clients.owner_of(id).await?;
     let permit: Permit<ReadClient> = ask(asker(by), ClientInQuestion { id, owner }).unwrap();
-    store.read_client(permit, &NEWEST).await
+    store.clients.read_client(permit, &NEWEST).await
 }
 
-pub async fn listed(store: &dyn Store, by: &Person, query: &ClientQuery) -> (Vec<i64>, u64) {
-    let page = store.list_clients(firm_permit(by), query).await.unwrap();
+pub async fn listed(store: &Store, by: &Person, query: &ClientQuery) -> (Vec<i64>, u64) {
+    let page = store.clients.list_clients(firm_permit(by), query).await.unwrap();
     (page.lines.iter().map(|line| line.client.id.0).collect(), page.total)
 }
 
@@ -112,15 +112,15 @@ pub fn words(words: &str) -> ClientQuery {
 }
 
 /// Reads every chain of the audit, a few rows at a time, and holds it against its end; gives the rows of each.
-pub async fn sound_audit(store: &dyn Store) -> BTreeMap<WriterId, Vec<AuditRow>> {
+pub async fn sound_audit(store: &Store) -> BTreeMap<WriterId, Vec<AuditRow>> {
     let mut chains = BTreeMap::new();
     let mut last = None;
-    while let Some(writer) = store.audit_writer_after(last).await.unwrap() {
+    while let Some(writer) = store.audit_chains.audit_writer_after(last).await.unwrap() {
         assert!(last < Some(writer));
         last = Some(writer);
         let (mut head, mut rows) = (ChainHead::default(), Vec::new());
         loop {
-            let page = store.audit_rows(writer, head.rows, 7).await.unwrap();
+            let page = store.audit_chains.audit_rows(writer, head.rows, 7).await.unwrap();
             if page.is_empty() {
                 break;
             }
@@ -131,7 +131,7 @@ pub async fn sound_audit(store: &dyn Store) -> BTreeMap<WriterId, Vec<AuditRow>>
                 rows.push(chained.row);
             }
         }
-        assert_eq!(store.audit_chain_head(writer).await.unwrap(), Some(head));
+        assert_eq!(store.audit_chains.audit_chain_head(writer).await.unwrap(), Some(head));
         chains.insert(writer, rows);
     }
     chains
@@ -139,13 +139,13 @@ pub async fn sound_audit(store: &dyn Store) -> BTreeMap<WriterId, Vec<AuditRow>>
 
 /// All decisions of a store that nobody else has written to, but for those that gave the test its accounts and keys. What
 /// happened besides is `events`.
-pub async fn decisions(store: &dyn Store) -> Vec<AuditedDecision> {
+pub async fn decisions(store: &Store) -> Vec<AuditedDecision> {
     let rows = sound_audit(store).await.into_values().flatten();
     let decisions = rows.filter_map(|row| row.as_decision().cloned());
     decisions.filter(|decision| decision.asked.request_id.as_str() != testing::REQUEST_ID).collect()
 }
 
-pub async fn events(store: &dyn Store) -> Vec<AuditedEvent> {
+pub async fn events(store: &Store) -> Vec<AuditedEvent> {
     let rows = sound_audit(store).await.into_values().flatten();
     let event = |row| match row {
         AuditRow::Event(event) => Some(event),

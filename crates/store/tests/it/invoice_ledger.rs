@@ -11,7 +11,7 @@ use chancery_domain::{
     InvoiceTerms, KeyId, LineItem, MinorUnits, Month, Nanos, OsRandomness, Randomness, TaxRate, TokenPrice,
     UnixMillis, UsageRow,
 };
-use chancery_store::{InvoiceQuery, InvoiceRecord, Invoices, IssueOrder, Issued, Ledger, Store, StoreError};
+use chancery_store::{InvoiceQuery, InvoiceRecord, IssueOrder, Issued, Store, StoreError};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -45,7 +45,7 @@ pub async fn nothing_is_settled_into_an_invoiced_month_and_nobody_else_is_held_u
         let prices = if number % 2 == 0 { prices(3000, 9000) } else { prices(1, 2) };
         let row = used(number, payer, noon_of(day), prices, [3, 4]);
         let store = Arc::clone(&store);
-        settling.spawn(async move { (number, store.settle(row.into()).await) });
+        settling.spawn(async move { (number, store.ledger.settle(row.into()).await) });
     }
     for (number, outcome) in settling.join_all().await {
         match outcome {
@@ -60,6 +60,7 @@ pub async fn nothing_is_settled_into_an_invoiced_month_and_nobody_else_is_held_u
     assert_eq!(read_invoice(&*store, invoice).await, issued);
     assert_eq!(
         store
+            .issued_invoices
             .month_usage(one.0, month("2026-10"))
             .await
             .unwrap()
@@ -70,9 +71,9 @@ pub async fn nothing_is_settled_into_an_invoiced_month_and_nobody_else_is_held_u
     );
     // Who settles a second time what is there already, not knowing whether the first time was heard, is told that it is.
     for row in before {
-        store.settle(row.into()).await.unwrap();
+        store.ledger.settle(row.into()).await.unwrap();
     }
-    store.settle(used(5000, one, noon_of("2026-11-02"), prices(1, 2), [1, 1]).into()).await.unwrap();
+    store.ledger.settle(used(5000, one, noon_of("2026-11-02"), prices(1, 2), [1, 1]).into()).await.unwrap();
 }
 
 pub async fn what_is_settled_while_an_invoice_is_issued_is_on_it_or_refused<D: TestDatabase>(
@@ -86,7 +87,7 @@ pub async fn what_is_settled_while_an_invoice_is_issued_is_on_it_or_refused<D: T
         let of = Month::from_number(month("2026-01").number() + i32::try_from(round).unwrap());
         let noon = |number: usize| UnixMillis(of.first_day().start().0 + (number as i64 % 28) * 86_400_000);
         let first = used(round * 1000 + 999, payer, noon(1), prices(100, 400), [1, 1]);
-        stores[0].settle(first.into()).await.unwrap();
+        stores[0].ledger.settle(first.into()).await.unwrap();
         let mut settling = JoinSet::new();
         for number in 0..ROWS {
             let row = used(round * 1000 + number, payer, noon(number), prices(100, 400), [1, 1]);
@@ -94,7 +95,7 @@ pub async fn what_is_settled_while_an_invoice_is_issued_is_on_it_or_refused<D: T
             settling.spawn(async move {
                 // One after the other in this task, so that some come before the invoice and some after it.
                 tokio::task::yield_now().await;
-                (row.request_id.clone(), store.settle(row.into()).await)
+                (row.request_id.clone(), store.ledger.settle(row.into()).await)
             });
         }
         let mut issuing = JoinSet::new();
@@ -264,7 +265,7 @@ fn is_taxed_and_credited(record: &InvoiceRecord, drawn: &Drawn, notes: &[&Invoic
 }
 
 /// Every month that no invoice bills: whose it is, which, and what it costs.
-async fn open_months(store: &impl Store) -> Vec<(AccountId, Month, Nanos)> {
+async fn open_months(store: &Store) -> Vec<(AccountId, Month, Nanos)> {
     let mut found = Vec::new();
     for page in 1.. {
         let query = InvoiceQuery { state: Some(InvoiceState::Draft), page, ..all() };
@@ -278,16 +279,16 @@ async fn open_months(store: &impl Store) -> Vec<(AccountId, Month, Nanos)> {
 }
 
 async fn issue_on(
-    store: &impl Store,
+    store: &Store,
     terms: &InvoiceTerms,
     account: AccountId,
     of: &str,
 ) -> Result<Issued, StoreError> {
     let order = IssueOrder { terms: terms.clone(), ..order(account, of) };
-    store.issue_invoice(permit_at(Asker::Operator, noon_of(TODAY)), &order, &render).await
+    store.invoices.issue_invoice(permit_at(Asker::Operator, noon_of(TODAY)), &order, &render).await
 }
 
-async fn bring_about(store: &impl Store, terms: &InvoiceTerms, fate: Fate, account: AccountId, of: &str) {
+async fn bring_about(store: &Store, terms: &InvoiceTerms, fate: Fate, account: AccountId, of: &str) {
     if fate == Fate::LeftOpen {
         return;
     }
@@ -344,7 +345,7 @@ pub async fn invoices_and_open_months_are_the_ledger_exactly<D: TestDatabase>(da
                 ..used(ledger * 1000 + place, (account, keys[key]), at, prices, tokens)
             };
             let store = Arc::clone(&store);
-            settling.spawn(async move { store.settle(row.into()).await });
+            settling.spawn(async move { store.ledger.settle(row.into()).await });
         }
         assert!(settling.join_all().await.iter().all(Result::is_ok), "ledger {ledger}");
         for (place, fate) in drawn.fates.iter().enumerate() {
@@ -358,7 +359,7 @@ pub async fn invoices_and_open_months_are_the_ledger_exactly<D: TestDatabase>(da
         }
 
         let rows = whole_ledger(&*store).await;
-        let issued = store.issued_invoices(None, u32::MAX).await.unwrap();
+        let issued = store.issued_invoices.issued_invoices(None, u32::MAX).await.unwrap();
         let mut sums: BTreeMap<AccountId, i128> = BTreeMap::new();
         let mut billed = HashSet::new();
         for record in &issued {

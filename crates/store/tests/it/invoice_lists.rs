@@ -11,8 +11,7 @@ use chancery_domain::{
 };
 use chancery_policy::{ManageInvoices, ReadInvoices};
 use chancery_store::{
-    INVOICES_PER_PAGE, InvoiceQuery, InvoiceSums, Invoices, Ledger, ListedInvoice, PaymentDeed, Store,
-    UsageTotals,
+    INVOICES_PER_PAGE, InvoiceQuery, InvoiceSums, ListedInvoice, PaymentDeed, Store, UsageTotals,
 };
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ use std::sync::Arc;
 const NET: i64 = 1200;
 const GROSS: i64 = 1275;
 
-async fn new_payer(store: &impl Store, name: &str) -> (AccountId, KeyId) {
+async fn new_payer(store: &Store, name: &str) -> (AccountId, KeyId) {
     let account = account(store, name).await.id;
     (account, key(store, Some(account)).await.id)
 }
@@ -39,7 +38,7 @@ pub async fn a_list_has_filters_pages_and_sums<D: TestDatabase>(database: Arc<D>
     let use_and_issue = async |place: u32, on| {
         let of = Month::from_number(first.number() + i32::try_from(place).unwrap());
         let row = used(place as usize, one, of.first_day().start(), prices(3000, 9000), [1_000_000; 2]);
-        store.settle(row.into()).await.unwrap();
+        store.ledger.settle(row.into()).await.unwrap();
         issue_new(&*store, one.0, &of.to_string(), on).await;
     };
     for place in 0..INVOICES - 1 {
@@ -51,7 +50,7 @@ pub async fn a_list_has_filters_pages_and_sums<D: TestDatabase>(database: Arc<D>
     use_and_issue(INVOICES - 1, "2027-01-02").await;
     let paid = "2026-0007".parse().unwrap();
     let permit = permit_at::<ManageInvoices>(Asker::Operator, noon_of("2026-11-05"));
-    store.note_payment(permit, paid, PaymentDeed::Paid).await.unwrap();
+    store.invoices.note_payment(permit, paid, PaymentDeed::Paid).await.unwrap();
 
     let page = listed(&*store, &all()).await;
     assert_eq!((page.invoices.len(), page.total), (INVOICES_PER_PAGE as usize, 32));
@@ -120,9 +119,9 @@ pub async fn sums_tell_what_is_billed_outstanding_and_overdue<D: TestDatabase>(d
     let mut in_euros = order(payer.0, "2026-09");
     in_euros.terms.currency = "EUR".parse().unwrap();
     let permit = permit_at(Asker::Operator, noon_of("2026-11-06"));
-    store.issue_invoice(permit, &in_euros, &render).await.unwrap();
+    store.invoices.issue_invoice(permit, &in_euros, &render).await.unwrap();
     let permit = permit_at::<ManageInvoices>(Asker::Operator, noon_of("2026-11-06"));
-    store.note_payment(permit, issued[0], PaymentDeed::Paid).await.unwrap();
+    store.invoices.note_payment(permit, issued[0], PaymentDeed::Paid).await.unwrap();
     credit(&*store, issued[1], CreditAmount::Whole, "2026-11-06").await.unwrap();
     credit(&*store, issued[2], CreditAmount::Part(MinorUnits(NET / 2)), "2026-11-06").await.unwrap();
 
@@ -163,7 +162,7 @@ pub async fn months_to_invoice_are_listed_in_pages<D: TestDatabase>(database: Ar
                 place * 10 + usize::try_from(payer.0.0).unwrap() * 1000 + usize::from(day.0 % 2 == 0);
             let number = number + usize::from(day == of(place).last_day()) * 5;
             let row = used(number, payer, day.start(), prices(100, 400), [7, 11]);
-            store.settle(row.into()).await.unwrap();
+            store.ledger.settle(row.into()).await.unwrap();
         }
     }
     issue_new(&*store, payers[0].0, "2025-03", "2026-11-02").await;
@@ -210,13 +209,14 @@ pub async fn what_is_used_after_the_year_9999_is_in_its_last_month<D: TestDataba
             .into_iter()
             .enumerate()
     {
-        store.settle(used(number, payer, at, prices(100, 400), [1, 1]).into()).await.unwrap();
+        store.ledger.settle(used(number, payer, at, prices(100, 400), [1, 1]).into()).await.unwrap();
     }
     let page = listed(&*store, &all()).await;
     let months: Vec<(String, u64)> =
         page.unbilled.iter().map(|month| (month.month.to_string(), month.totals.requests)).collect();
     assert_eq!(months, [("9999-12".to_owned(), 4), ("1970-01".to_owned(), 1)]);
     let permit = permit_at::<ReadInvoices>(Asker::Operator, noon_of("2026-11-02"));
-    let month = store.month_to_bill(permit, payer.0, Month::of(last.start())).await.unwrap().unwrap();
+    let month =
+        store.invoices.month_to_bill(permit, payer.0, Month::of(last.start())).await.unwrap().unwrap();
     assert_eq!(month.usage[0].requests, 4);
 }

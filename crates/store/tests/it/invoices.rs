@@ -13,10 +13,7 @@ use chancery_domain::{
     PostalAddress, Seller, UnixMillis,
 };
 use chancery_policy::{ManageInvoices, ReadInvoices};
-use chancery_store::testing::OperatorChanges as _;
-use chancery_store::{
-    CreditOrder, Invoices, IssueOrder, Issued, Ledger, MonthToBill, PaymentDeed, StoreError,
-};
+use chancery_store::{CreditOrder, IssueOrder, Issued, MonthToBill, PaymentDeed, StoreError};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -45,7 +42,7 @@ pub async fn an_invoice_is_read_back_as_it_was_issued<D: TestDatabase>(database:
     .into_iter()
     .enumerate()
     {
-        store.settle(used(place, payer, noon_of(day), prices, tokens).into()).await.unwrap();
+        store.ledger.settle(used(place, payer, noon_of(day), prices, tokens).into()).await.unwrap();
     }
     let seller = Seller {
         name: HOSTILE[5].to_owned(),
@@ -61,11 +58,11 @@ pub async fn an_invoice_is_read_back_as_it_was_issued<D: TestDatabase>(database:
         *rendered.lock().unwrap() = Some(invoice.clone());
         render(invoice)
     };
-    let issued = store.issue_invoice(permit_at(asker(&ruth), at), &order, &keeping).await.unwrap();
+    let issued = store.invoices.issue_invoice(permit_at(asker(&ruth), at), &order, &keeping).await.unwrap();
     assert_eq!(issued, Issued::New(number("2026-0001")));
 
     let permit = permit_at::<ReadInvoices>(asker(&ruth), at);
-    let record = store.read_invoice(permit, number("2026-0001")).await.unwrap().unwrap();
+    let record = store.invoices.read_invoice(permit, number("2026-0001")).await.unwrap().unwrap();
     let invoice = rendered.into_inner().unwrap().unwrap();
     assert_eq!(record.invoice, invoice, "what the document was made of");
     let usage = |prices, requests, input_tokens, output_tokens, cost| ModelUsage {
@@ -105,21 +102,21 @@ pub async fn an_invoice_is_read_back_as_it_was_issued<D: TestDatabase>(database:
     assert_eq!(event.by.as_ref().unwrap().email.as_str(), "ruth@example.com");
 
     let permit = permit_at::<ReadInvoices>(asker(&ruth), at);
-    let bytes = store.read_invoice_document(permit, number("2026-0001")).await.unwrap().unwrap();
+    let bytes = store.invoices.read_invoice_document(permit, number("2026-0001")).await.unwrap().unwrap();
     assert_eq!(bytes, document(&expected), "byte for byte");
-    assert_eq!(store.issued_document(number("2026-0001")).await.unwrap().unwrap(), bytes);
+    assert_eq!(store.issued_invoices.issued_document(number("2026-0001")).await.unwrap().unwrap(), bytes);
     assert_eq!(record.document_hash.as_slice(), Sha256::digest(&bytes).as_slice());
 
     let permit = permit_at::<ReadInvoices>(Asker::Operator, at);
-    let to_bill = store.month_to_bill(permit, payer.0, month("2026-10")).await.unwrap().unwrap();
+    let to_bill = store.invoices.month_to_bill(permit, payer.0, month("2026-10")).await.unwrap().unwrap();
     let invoice = Some(number("2026-0001"));
     assert_eq!(to_bill, MonthToBill { buyer, month: month("2026-10"), usage: of_october.to_vec(), invoice });
-    assert_eq!(store.month_usage(payer.0, month("2026-10")).await.unwrap(), of_october);
+    assert_eq!(store.issued_invoices.month_usage(payer.0, month("2026-10")).await.unwrap(), of_october);
 
-    assert_eq!(store.issued_invoices(None, 10).await.unwrap(), [record]);
-    let billed = store.billed_months(None, 10).await.unwrap();
+    assert_eq!(store.issued_invoices.issued_invoices(None, 10).await.unwrap(), [record]);
+    let billed = store.issued_invoices.billed_months(None, 10).await.unwrap();
     assert_eq!(billed, [(payer.0, month("2026-10"), number("2026-0001"))]);
-    assert_eq!(store.last_invoice_numbers().await.unwrap(), [number("2026-0001")]);
+    assert_eq!(store.issued_invoices.last_invoice_numbers().await.unwrap(), [number("2026-0001")]);
 
     let noted: Vec<_> =
         decisions(&*store).await.into_iter().map(|row| (row.asked.action, row.decision)).collect();
@@ -131,16 +128,16 @@ pub async fn what_is_not_there_is_not_found_and_the_look_is_on_record<D: TestDat
     let store = database.open().await;
     let (account, _) = payer(&*store).await;
     let permit = || permit_at::<ReadInvoices>(Asker::Operator, noon_of("2026-11-02"));
-    assert_eq!(store.read_invoice(permit(), number("2026-0001")).await.unwrap(), None);
-    assert_eq!(store.read_invoice_document(permit(), number("2026-0001")).await.unwrap(), None);
-    assert_eq!(store.month_to_bill(permit(), AccountId(777), month("2026-10")).await.unwrap(), None);
-    let unused = store.month_to_bill(permit(), account, month("2026-10")).await.unwrap().unwrap();
+    assert_eq!(store.invoices.read_invoice(permit(), number("2026-0001")).await.unwrap(), None);
+    assert_eq!(store.invoices.read_invoice_document(permit(), number("2026-0001")).await.unwrap(), None);
+    assert_eq!(store.invoices.month_to_bill(permit(), AccountId(777), month("2026-10")).await.unwrap(), None);
+    let unused = store.invoices.month_to_bill(permit(), account, month("2026-10")).await.unwrap().unwrap();
     assert_eq!((unused.usage, unused.invoice), (Vec::new(), None));
     assert_eq!(decisions(&*store).await.len(), 4);
-    assert_eq!(store.issued_invoices(None, 10).await.unwrap(), []);
-    assert_eq!(store.last_invoice_numbers().await.unwrap(), []);
+    assert_eq!(store.issued_invoices.issued_invoices(None, 10).await.unwrap(), []);
+    assert_eq!(store.issued_invoices.last_invoice_numbers().await.unwrap(), []);
     let pay = permit_at::<ManageInvoices>(Asker::Operator, noon_of("2026-11-02"));
-    let outcome = store.note_payment(pay, number("2026-0001"), PaymentDeed::Paid).await;
+    let outcome = store.invoices.note_payment(pay, number("2026-0001"), PaymentDeed::Paid).await;
     assert!(matches!(outcome, Err(StoreError::NoSuchInvoice(named)) if named == number("2026-0001")));
     let outcome = credit(&*store, number("2026-0001"), CreditAmount::Whole, "2026-11-02").await;
     assert!(matches!(outcome, Err(StoreError::NoSuchInvoice(_))), "{outcome:?}");
@@ -153,12 +150,13 @@ pub async fn a_month_is_issued_from_an_hour_after_its_end_and_not_before<D: Test
     let end = month("2026-11").first_day().start();
     for early in [noon_of("2026-10-31"), end, UnixMillis(end.0 + 3_599_999)] {
         let permit = permit_at(Asker::Operator, early);
-        let error = store.issue_invoice(permit, &order(payer.0, "2026-10"), &render).await.unwrap_err();
+        let error =
+            store.invoices.issue_invoice(permit, &order(payer.0, "2026-10"), &render).await.unwrap_err();
         assert!(matches!(error, StoreError::MonthStillOpen { month: open } if open == month("2026-10")));
         assert!(error.to_string().contains("2026-11-01T01:00:00"), "{error}");
     }
     let permit = permit_at(Asker::Operator, UnixMillis(end.0 + 3_600_000));
-    let issued = store.issue_invoice(permit, &order(payer.0, "2026-10"), &render).await.unwrap();
+    let issued = store.invoices.issue_invoice(permit, &order(payer.0, "2026-10"), &render).await.unwrap();
     assert_eq!(issued, Issued::New(number("2026-0001")));
 }
 
@@ -173,7 +171,7 @@ pub async fn without_usage_or_account_nothing_is_issued<D: TestDatabase>(databas
     let mut bad = order(payer.0, "2026-10");
     bad.terms.seller.letterhead = "a\0b".to_owned();
     let permit = permit_at(Asker::Operator, noon_of("2026-11-02"));
-    let error = store.issue_invoice(permit, &bad, &render).await.unwrap_err();
+    let error = store.invoices.issue_invoice(permit, &bad, &render).await.unwrap_err();
     assert!(matches!(error, StoreError::NulCharacter { .. }), "{error:?}");
     // A closed account still pays for what it has used.
     store.close_account(&"Hale & Ward".parse().unwrap(), noon_of("2026-11-01")).await.unwrap();
@@ -201,10 +199,10 @@ pub async fn a_month_too_large_to_be_exact_is_named_and_not_invoiced<D: TestData
         assert!(!error.to_string().contains("days"), "{error}");
     };
     too_large(issue(&*store, payer.0, "2026-10", "2026-11-02").await.unwrap_err());
-    too_large(store.month_usage(payer.0, month("2026-10")).await.unwrap_err());
+    too_large(store.issued_invoices.month_usage(payer.0, month("2026-10")).await.unwrap_err());
     let permit = permit_at::<ReadInvoices>(Asker::Operator, noon_of("2026-11-02"));
-    too_large(store.month_to_bill(permit, payer.0, month("2026-10")).await.unwrap_err());
-    assert_eq!(store.last_invoice_numbers().await.unwrap(), []);
+    too_large(store.invoices.month_to_bill(permit, payer.0, month("2026-10")).await.unwrap_err());
+    assert_eq!(store.issued_invoices.last_invoice_numbers().await.unwrap(), []);
 }
 
 pub async fn numbers_have_no_gaps_however_many_issue_at_once<D: TestDatabase>(database: Arc<D>) {
@@ -226,8 +224,11 @@ pub async fn numbers_have_no_gaps_however_many_issue_at_once<D: TestDatabase>(da
             if place % 3 == 0 {
                 let failing = |_: &Invoice| Err("there is no paper".to_owned());
                 let permit = permit_at(Asker::Operator, noon_of("2026-11-02"));
-                let error =
-                    store.issue_invoice(permit, &order(account, "2026-10"), &failing).await.unwrap_err();
+                let error = store
+                    .invoices
+                    .issue_invoice(permit, &order(account, "2026-10"), &failing)
+                    .await
+                    .unwrap_err();
                 assert!(
                     matches!(&error, StoreError::DocumentFailed { why, .. } if why == "there is no paper")
                 );
@@ -239,11 +240,14 @@ pub async fn numbers_have_no_gaps_however_many_issue_at_once<D: TestDatabase>(da
     let of_year = |year, last| (1..=last).map(move |serial| InvoiceNumber { year, serial });
     let expected: BTreeSet<InvoiceNumber> = of_year(2026, 18).chain(of_year(2027, 6)).collect();
     assert_eq!(numbers, expected);
-    assert_eq!(stores[0].last_invoice_numbers().await.unwrap(), [number("2026-0018"), number("2027-0006")]);
+    assert_eq!(
+        stores[0].issued_invoices.last_invoice_numbers().await.unwrap(),
+        [number("2026-0018"), number("2027-0006")]
+    );
     let mut pages = Vec::new();
     loop {
         let after = pages.last().copied();
-        let page = stores[1].issued_invoices(after, 7).await.unwrap();
+        let page = stores[1].issued_invoices.issued_invoices(after, 7).await.unwrap();
         pages.extend(page.iter().map(|record| record.invoice.number));
         for record in &page {
             assert_eq!((record.events.len(), record.invoice.bill.lines.len()), (1, 2));
@@ -256,7 +260,7 @@ pub async fn numbers_have_no_gaps_however_many_issue_at_once<D: TestDatabase>(da
     let mut billed = Vec::new();
     loop {
         let after = billed.last().map(|(account, month, _)| (*account, *month));
-        let page = stores[1].billed_months(after, 5).await.unwrap();
+        let page = stores[1].issued_invoices.billed_months(after, 5).await.unwrap();
         if page.is_empty() {
             break;
         }
@@ -276,7 +280,7 @@ pub async fn numbers_and_dates_never_run_against_each_other<D: TestDatabase>(dat
     let second = issue_new(&*store, payer.0, "2026-09", "2026-11-02").await;
     let third = issue_new(&*store, payer.0, "2026-10", "2027-01-01").await;
     let note = credit(&*store, first, CreditAmount::Whole, "2026-12-31").await.unwrap();
-    let issued = store.issued_invoices(None, 10).await.unwrap();
+    let issued = store.issued_invoices.issued_invoices(None, 10).await.unwrap();
     let numbers: Vec<_> = issued.iter().map(|record| record.invoice.number).collect();
     assert_eq!(numbers, [first, second, third, note]);
     assert_eq!(numbers, ["2026-0001", "2026-0002", "2027-0001", "2027-0002"].map(number));
@@ -300,8 +304,8 @@ pub async fn of_many_issuing_one_month_one_makes_the_invoice<D: TestDatabase>(da
     let new = outcomes.iter().filter(|issued| **issued == Issued::New(number("2026-0001"))).count();
     let already = outcomes.iter().filter(|issued| **issued == Issued::Already(number("2026-0001"))).count();
     assert_eq!((new, already), (1, TASKS - 1));
-    assert_eq!(stores[0].issued_invoices(None, 10).await.unwrap().len(), 1);
-    assert_eq!(stores[0].last_invoice_numbers().await.unwrap(), [number("2026-0001")]);
+    assert_eq!(stores[0].issued_invoices.issued_invoices(None, 10).await.unwrap().len(), 1);
+    assert_eq!(stores[0].issued_invoices.last_invoice_numbers().await.unwrap(), [number("2026-0001")]);
     assert_eq!(decisions(&*stores[0]).await.len(), TASKS, "each is on record");
 }
 
@@ -341,9 +345,9 @@ pub async fn a_credit_note_takes_back_a_part_or_all_that_is_left_and_no_more<D: 
     let order = CreditOrder { invoice, amount: part(333), credited_before, reason: reason.clone(), terms };
     let permit = || permit_at::<ManageInvoices>(asker(&ruth), noon_of("2026-11-04"));
     let failing = |_: &Invoice| Err("there is no paper".to_owned());
-    let outcome = store.credit_invoice(permit(), &order, &failing).await;
+    let outcome = store.invoices.credit_invoice(permit(), &order, &failing).await;
     assert!(matches!(outcome, Err(StoreError::DocumentFailed { .. })), "{outcome:?}");
-    let note = store.credit_invoice(permit(), &order, &render).await.unwrap();
+    let note = store.invoices.credit_invoice(permit(), &order, &render).await.unwrap();
     assert_eq!(note, number("2026-0002"), "no number was lost");
     let noted = read_invoice(&*store, note).await;
     assert_eq!(noted.invoice.kind, InvoiceKind::CreditNote { of: invoice, reason });
@@ -381,7 +385,7 @@ pub async fn a_credit_note_takes_back_a_part_or_all_that_is_left_and_no_more<D: 
         assert!(matches!(outcome, Err(StoreError::CreditRefused { .. })), "{outcome:?}");
     }
     let permit = permit_at::<ManageInvoices>(Asker::Operator, noon_of("2026-11-06"));
-    let outcome = store.note_payment(permit, invoice, PaymentDeed::Paid).await;
+    let outcome = store.invoices.note_payment(permit, invoice, PaymentDeed::Paid).await;
     assert!(matches!(outcome, Err(StoreError::InvoiceIsVoid(of)) if of == invoice), "{outcome:?}");
 }
 
@@ -405,7 +409,7 @@ pub async fn of_many_crediting_what_they_have_seen_one_makes_the_note<D: TestDat
         assert_eq!((notes, outcomes.iter().filter(late).count()), (1, TASKS - 1), "{outcomes:?}");
         assert_eq!(read_invoice(&*stores[0], invoice).await.credited.subtotal, MinorUnits(100 * round));
     }
-    assert_eq!(stores[0].last_invoice_numbers().await.unwrap(), [number("2026-0003")]);
+    assert_eq!(stores[0].issued_invoices.last_invoice_numbers().await.unwrap(), [number("2026-0003")]);
 }
 
 pub async fn a_month_that_was_credited_as_a_whole_is_open_again<D: TestDatabase>(database: Arc<D>) {
@@ -414,7 +418,7 @@ pub async fn a_month_that_was_credited_as_a_whole_is_open_again<D: TestDatabase>
     use_a_million(&*store, 1, payer, "2026-10-15").await;
     let first = issue_new(&*store, payer.0, "2026-10", "2026-11-02").await;
     let late = used(2, payer, noon_of("2026-10-31"), prices(100, 400), [1, 1]);
-    let refused = store.settle(late.clone().into()).await;
+    let refused = store.ledger.settle(late.clone().into()).await;
     assert!(matches!(refused, Err(StoreError::MonthInvoiced { .. })), "{refused:?}");
     let note = credit(&*store, first, CreditAmount::Whole, "2026-11-03").await.unwrap();
     let (invoice, note) = (read_invoice(&*store, first).await, read_invoice(&*store, note).await);
@@ -426,9 +430,9 @@ pub async fn a_month_that_was_credited_as_a_whole_is_open_again<D: TestDatabase>
         record.invoice.bill.lines.iter().map(line).collect()
     };
     assert_eq!(lines(&note, -1), lines(&invoice, 1), "the same lines with the sign turned");
-    assert_eq!(store.billed_months(None, 10).await.unwrap(), []);
+    assert_eq!(store.issued_invoices.billed_months(None, 10).await.unwrap(), []);
 
-    store.settle(late.into()).await.unwrap();
+    store.ledger.settle(late.into()).await.unwrap();
     let second = issue_new(&*store, payer.0, "2026-10", "2026-11-04").await;
     assert_eq!(second, number("2026-0003"));
     let again = read_invoice(&*store, second).await;
@@ -445,7 +449,7 @@ pub async fn a_payment_is_noted_once_and_can_be_taken_back<D: TestDatabase>(data
     let invoice = issue_new(&*store, payer.0, "2026-10", "2026-11-02").await;
     let note = async |deed, on: &str| {
         let permit = permit_at::<ManageInvoices>(asker(&ruth), noon_of(on));
-        store.note_payment(permit, invoice, deed).await.unwrap()
+        store.invoices.note_payment(permit, invoice, deed).await.unwrap()
     };
     let events = async || read_invoice(&*store, invoice).await.events;
     assert_eq!(note(PaymentDeed::TakenBack, "2026-11-03").await, InvoiceState::Issued);
@@ -483,7 +487,7 @@ pub async fn raw_sql_cannot_change_remove_or_replace_what_was_issued<D: TestData
     let invoice = issue_new(&*store, payer.0, "2026-10", "2026-11-02").await;
     credit(&*store, invoice, CreditAmount::Part(MinorUnits(100)), "2026-11-02").await.unwrap();
     let (before, bytes) =
-        (read_invoice(&*store, invoice).await, store.issued_document(invoice).await.unwrap());
+        (read_invoice(&*store, invoice).await, store.issued_invoices.issued_document(invoice).await.unwrap());
     for sql in [
         "INSERT INTO invoice_lines SELECT year, serial, place + 100, item, model, direction, tokens, price_nanos, \
          exact_nanos, amount_minor FROM invoice_lines",
@@ -521,6 +525,6 @@ pub async fn raw_sql_cannot_change_remove_or_replace_what_was_issued<D: TestData
         assert!(database.raw(sql).await.is_err(), "{sql}");
     }
     assert_eq!(read_invoice(&*store, invoice).await, before);
-    assert_eq!(store.issued_document(invoice).await.unwrap(), bytes);
-    assert_eq!(store.billed_months(None, 10).await.unwrap().len(), 1);
+    assert_eq!(store.issued_invoices.issued_document(invoice).await.unwrap(), bytes);
+    assert_eq!(store.issued_invoices.billed_months(None, 10).await.unwrap().len(), 1);
 }

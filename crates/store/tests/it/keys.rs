@@ -3,8 +3,7 @@
 use crate::databases::TestDatabase;
 use crate::samples::{HOSTILE, NOON, account, key, new_key};
 use chancery_domain::{AccountId, KeyId, KeyPrefix, KeyState, UnixMillis};
-use chancery_store::testing::OperatorChanges as _;
-use chancery_store::{Keys, StoreError};
+use chancery_store::StoreError;
 use std::sync::Arc;
 
 pub async fn a_created_key_is_found_with_its_account<D: TestDatabase>(database: Arc<D>) {
@@ -14,20 +13,20 @@ pub async fn a_created_key_is_found_with_its_account<D: TestDatabase>(database: 
     let made = store.create_key(new.clone()).await.unwrap();
     assert_eq!((made.prefix.clone(), made.label.clone()), (new.prefix, new.label));
     assert_eq!((made.account, made.created_at, made.state), (Some(account.id), NOON, KeyState::Active));
-    let found = store.key_with_prefix(&made.prefix).await.unwrap().unwrap();
+    let found = store.keys.key_with_prefix(&made.prefix).await.unwrap().unwrap();
     assert_eq!(found.key.id, made.id);
     assert!(found.key.hash.matches(&new.hash));
     assert_eq!(found.account, Some(account.clone()));
 
     let closed = store.close_account(&account.name, NOON).await.unwrap();
-    let found = store.key_with_prefix(&made.prefix).await.unwrap().unwrap();
+    let found = store.keys.key_with_prefix(&made.prefix).await.unwrap().unwrap();
     assert_eq!(found.account, Some(closed), "closing is seen by the next lookup");
 }
 
 pub async fn a_key_without_an_account_has_no_owner<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let made = key(&*store, None).await;
-    let found = store.key_with_prefix(&made.prefix).await.unwrap().unwrap();
+    let found = store.keys.key_with_prefix(&made.prefix).await.unwrap().unwrap();
     assert!(found.key.account.is_none() && found.account.is_none());
 }
 
@@ -36,7 +35,7 @@ pub async fn an_unknown_prefix_finds_nothing<D: TestDatabase>(database: Arc<D>) 
     key(&*store, None).await;
     for prefix in ["ck_nobody00", "", "%", "ck_\0", "' OR ''='"] {
         let prefix = KeyPrefix::from_stored(prefix.to_owned());
-        assert!(store.key_with_prefix(&prefix).await.unwrap().is_none());
+        assert!(store.keys.key_with_prefix(&prefix).await.unwrap().is_none());
     }
 }
 
@@ -50,7 +49,7 @@ pub async fn a_second_key_of_the_same_prefix_is_refused<D: TestDatabase>(databas
         let error = store.create_key(twin).await.unwrap_err();
         assert!(matches!(error, StoreError::KeyPrefixTaken(taken) if taken == first.prefix));
     }
-    let kept = store.key_with_prefix(&first.prefix).await.unwrap().unwrap();
+    let kept = store.keys.key_with_prefix(&first.prefix).await.unwrap().unwrap();
     assert!(kept.key.hash.matches(&first.hash));
 }
 
@@ -62,7 +61,7 @@ pub async fn a_key_for_a_closed_or_unknown_account_is_refused<D: TestDatabase>(d
     assert!(matches!(error, StoreError::AccountClosed(closed) if closed == account.name));
     let error = store.create_key(new_key(Some(AccountId(777)))).await.unwrap_err();
     assert!(matches!(error, StoreError::NoSuchAccountId(AccountId(777))));
-    assert!(store.list_keys().await.unwrap().is_empty());
+    assert!(store.account_lookup.list_keys().await.unwrap().is_empty());
 }
 
 pub async fn keys_are_listed_oldest_first_with_revoked_ones<D: TestDatabase>(database: Arc<D>) {
@@ -79,7 +78,7 @@ pub async fn keys_are_listed_oldest_first_with_revoked_ones<D: TestDatabase>(dat
         }
     }
     expected.sort();
-    let listed = store.list_keys().await.unwrap();
+    let listed = store.account_lookup.list_keys().await.unwrap();
     let ids: Vec<KeyId> = listed.iter().map(|owner| owner.key.id).collect();
     assert_eq!(ids, expected.into_iter().map(|(_, id)| id).collect::<Vec<_>>());
     assert_eq!(listed.iter().filter(|owner| owner.account.as_ref() == Some(&account)).count(), 1);
@@ -92,7 +91,7 @@ pub async fn attaching_moves_the_key_to_the_account<D: TestDatabase>(database: A
     let key = key(&*store, None).await;
     for account in [one, two] {
         store.attach_key(&key.prefix, account.id).await.unwrap();
-        let found = store.key_with_prefix(&key.prefix).await.unwrap().unwrap();
+        let found = store.keys.key_with_prefix(&key.prefix).await.unwrap().unwrap();
         assert_eq!((found.key.account, found.account), (Some(account.id), Some(account)));
     }
 }
@@ -106,7 +105,7 @@ pub async fn attaching_to_a_closed_or_unknown_account_is_refused<D: TestDatabase
     assert!(matches!(error, StoreError::AccountClosed(closed) if closed == shut.name));
     let error = store.attach_key(&key.prefix, AccountId(777)).await.unwrap_err();
     assert!(matches!(error, StoreError::NoSuchAccountId(AccountId(777))));
-    let found = store.key_with_prefix(&key.prefix).await.unwrap().unwrap();
+    let found = store.keys.key_with_prefix(&key.prefix).await.unwrap().unwrap();
     assert_eq!(found.account, Some(open), "a refused change changes nothing");
 }
 
@@ -120,7 +119,7 @@ pub async fn attaching_a_revoked_or_unknown_key_is_refused<D: TestDatabase>(data
     let unknown = KeyPrefix::from_stored("ck_nobody00".to_owned());
     let error = store.attach_key(&unknown, account.id).await.unwrap_err();
     assert!(matches!(error, StoreError::NoSuchKey));
-    let found = store.key_with_prefix(&key.prefix).await.unwrap().unwrap();
+    let found = store.keys.key_with_prefix(&key.prefix).await.unwrap().unwrap();
     assert!(found.account.is_none(), "a refused change changes nothing");
 }
 
@@ -129,7 +128,7 @@ pub async fn revoking_twice_keeps_the_first_time<D: TestDatabase>(database: Arc<
     let key = key(&*store, None).await;
     for at_ms in [NOON.0, NOON.0 + 1, NOON.0 - 1] {
         store.revoke_key(&key.prefix, UnixMillis(at_ms)).await.unwrap();
-        let found = store.key_with_prefix(&key.prefix).await.unwrap().unwrap();
+        let found = store.keys.key_with_prefix(&key.prefix).await.unwrap().unwrap();
         assert_eq!(found.key.state, KeyState::Revoked { at: NOON });
     }
     let unknown = KeyPrefix::from_stored("ck_nobody00".to_owned());
@@ -144,7 +143,7 @@ pub async fn hostile_labels_come_back_unchanged<D: TestDatabase>(database: Arc<D
         new.label = label.to_owned();
         let made = store.create_key(new).await.unwrap();
         assert_eq!(made.label, label);
-        assert_eq!(store.key_with_prefix(&made.prefix).await.unwrap().unwrap().key.label, label);
+        assert_eq!(store.keys.key_with_prefix(&made.prefix).await.unwrap().unwrap().key.label, label);
     }
 }
 
@@ -154,5 +153,5 @@ pub async fn a_nul_in_a_label_is_an_error<D: TestDatabase>(database: Arc<D>) {
     new.label = "before\0after".to_owned();
     let error = store.create_key(new).await.unwrap_err();
     assert!(matches!(error, StoreError::NulCharacter { .. }), "{error}");
-    assert!(store.list_keys().await.unwrap().is_empty());
+    assert!(store.account_lookup.list_keys().await.unwrap().is_empty());
 }

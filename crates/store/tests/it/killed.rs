@@ -3,8 +3,7 @@
 use crate::databases::{SqliteFile, TestDatabase, on_a_fresh};
 use crate::samples::{NOON, account, key, name, request, row, whole_ledger};
 use chancery_domain::RequestId;
-use chancery_store::testing::OperatorChanges as _;
-use chancery_store::{DatabaseUrl, Health, Keys};
+use chancery_store::{DatabaseUrl, Store};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -34,15 +33,15 @@ async fn a_process_tells_of_a_row_only_when_it_is_settled() {
 }
 
 async fn settle_and_tell(url: &DatabaseUrl, rows_per_caller: usize) {
-    let store = chancery_store::open(url).await.unwrap();
-    let account = store.account_named(&name("Hale & Ward")).await.unwrap().id;
-    let key = store.list_keys().await.unwrap()[0].key.id;
+    let store = Arc::new(Store::open(url).await.unwrap());
+    let account = store.account_lookup.account_named(&name("Hale & Ward")).await.unwrap().id;
+    let key = store.account_lookup.list_keys().await.unwrap()[0].key.id;
     let mut callers = tokio::task::JoinSet::new();
     for caller in 0..CALLERS {
         let store = Arc::clone(&store);
         callers.spawn(async move {
             for number in (caller * ROWS_PER_CALLER..).take(rows_per_caller) {
-                store.settle(row(number, (account, key)).into()).await.unwrap();
+                store.ledger.settle(row(number, (account, key)).into()).await.unwrap();
                 // One write call per line, so that a line is never cut in two.
                 std::io::stdout().write_all(format!("settled {number}\n").as_bytes()).unwrap();
             }
@@ -77,7 +76,7 @@ pub async fn a_killed_process_leaves_every_settled_row_once<D: TestDatabase>(dat
         assert!(stored.windows(2).all(|pair| pair[0] < pair[1]));
     }
     // The survivors go on as if nothing had been.
-    store.revoke_key(&store.list_keys().await.unwrap()[0].key.prefix, NOON).await.unwrap();
+    store.revoke_key(&store.account_lookup.list_keys().await.unwrap()[0].key.prefix, NOON).await.unwrap();
     store.close().await;
 }
 

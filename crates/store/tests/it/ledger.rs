@@ -1,12 +1,11 @@
 //! Conformance: the ledger.
 
-use crate::databases::{Counted, TestDatabase};
+use crate::databases::TestDatabase;
 use crate::samples::{
     HOSTILE, NOON, account, insert_row, key, payer, prices, request, row, whole_ledger, with_tokens,
 };
 use chancery_domain::{AccountId, Day, HowEnded, Nanos, RequestId, UnixMillis, UsageRow};
-use chancery_store::testing::OperatorChanges as _;
-use chancery_store::{Health, Ledger, StoreError, UsageBy, UsageGroup, UsageQuery, UsageSum, UsageTotals};
+use chancery_store::{StoreError, UsageBy, UsageGroup, UsageQuery, UsageSum, UsageTotals};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
@@ -23,7 +22,7 @@ pub async fn a_settled_row_is_read_back_unchanged<D: TestDatabase>(database: Arc
     rows.push(with_tokens(extreme, u32::MAX, u32::MAX));
     rows.push(with_tokens(row(11, payer), 0, 0));
     for row in rows.clone() {
-        store.settle(row.into()).await.unwrap();
+        store.ledger.settle(row.into()).await.unwrap();
     }
     assert_eq!(whole_ledger(&*store).await, rows);
 }
@@ -32,7 +31,7 @@ pub async fn settling_the_same_row_twice_bills_it_once<D: TestDatabase>(database
     let store = database.open().await;
     let row = row(1, payer(&*store).await);
     for _ in 0..3 {
-        store.settle(row.clone().into()).await.unwrap();
+        store.ledger.settle(row.clone().into()).await.unwrap();
     }
     assert_eq!(whole_ledger(&*store).await, [row]);
 }
@@ -40,14 +39,14 @@ pub async fn settling_the_same_row_twice_bills_it_once<D: TestDatabase>(database
 pub async fn the_same_request_with_other_values_is_refused<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let first = row(1, payer(&*store).await);
-    store.settle(first.clone().into()).await.unwrap();
+    store.ledger.settle(first.clone().into()).await.unwrap();
     for other in [
         with_tokens(first.clone(), 290, 65),
         UsageRow { model: "another".to_owned(), ..first.clone() },
         UsageRow { at: UnixMillis(first.at.0 + 1), ..first.clone() },
         UsageRow { ended: HowEnded::Cancelled, ..first.clone() },
     ] {
-        let error = store.settle(other.into()).await.unwrap_err();
+        let error = store.ledger.settle(other.into()).await.unwrap_err();
         assert!(matches!(error, StoreError::RequestAlreadyBilled(billed) if billed == first.request_id));
     }
     assert_eq!(whole_ledger(&*store).await, [first]);
@@ -59,11 +58,11 @@ pub async fn twins_in_one_batch_bill_once<D: TestDatabase>(database: Arc<D>) {
     let (first, other) = (row(1, payer), with_tokens(row(1, payer), 1, 1));
     // Joined futures are polled in turn before the writer runs, so all five are one batch.
     let (a, b, c, d, e) = tokio::join!(
-        store.settle(first.clone().into()),
-        store.settle(first.clone().into()),
-        store.settle(other.into()),
-        store.settle(row(2, payer).into()),
-        store.settle(first.clone().into()),
+        store.ledger.settle(first.clone().into()),
+        store.ledger.settle(first.clone().into()),
+        store.ledger.settle(other.into()),
+        store.ledger.settle(row(2, payer).into()),
+        store.ledger.settle(first.clone().into()),
     );
     assert!(a.is_ok() && b.is_ok() && d.is_ok() && e.is_ok());
     assert!(matches!(c, Err(StoreError::RequestAlreadyBilled(_))));
@@ -77,10 +76,10 @@ pub async fn many_settling_at_once_share_commits_and_lose_nothing<D: TestDatabas
     let mut settling = JoinSet::new();
     for number in 0..ROWS {
         let store = Arc::clone(&store);
-        settling.spawn(async move { store.settle(row(number, payer).into()).await });
+        settling.spawn(async move { store.ledger.settle(row(number, payer).into()).await });
     }
     assert!(settling.join_all().await.iter().all(Result::is_ok));
-    let commits = store.commits();
+    let commits = store.ledger_commits();
     assert!(commits >= 1 && commits <= ROWS as u64 / 10, "{ROWS} rows took {commits} commits");
 
     // A second store reads only what was committed.
@@ -96,7 +95,7 @@ pub async fn one_bad_row_does_not_spoil_its_batch<D: TestDatabase>(database: Arc
     for number in 0..ROWS {
         let store = Arc::clone(&store);
         let payer = if number % 20 == 7 { (AccountId(777), payer.1) } else { payer };
-        settling.spawn(async move { (number, store.settle(row(number, payer).into()).await) });
+        settling.spawn(async move { (number, store.ledger.settle(row(number, payer).into()).await) });
     }
     for (number, outcome) in settling.join_all().await {
         if number % 20 == 7 {
@@ -129,26 +128,26 @@ pub async fn a_cost_other_than_tokens_times_prices_is_refused<D: TestDatabase>(d
         UsageRow { prices: prices(-100, 400), cost: Nanos(64 * 400 - 290 * 100), ..good.clone() },
         overflowing,
     ] {
-        let error = store.settle(bad.into()).await.unwrap_err();
+        let error = store.ledger.settle(bad.into()).await.unwrap_err();
         assert!(matches!(error, StoreError::LedgerRefused { .. }), "{error:?}");
     }
     assert!(whole_ledger(&*store).await.is_empty());
-    store.settle(good.into()).await.unwrap();
+    store.ledger.settle(good.into()).await.unwrap();
 }
 
 pub async fn a_row_before_1970_is_refused<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let early = UsageRow { at: UnixMillis(-1), ..row(1, payer(&*store).await) };
-    assert!(matches!(store.settle(early.into()).await, Err(StoreError::LedgerRefused { .. })));
+    assert!(matches!(store.ledger.settle(early.into()).await, Err(StoreError::LedgerRefused { .. })));
 }
 
 pub async fn a_nul_in_a_model_is_an_error<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let payer = payer(&*store).await;
     let bad = UsageRow { model: "a\0b".to_owned(), ..row(1, payer) };
-    assert!(matches!(store.settle(bad.into()).await, Err(StoreError::NulCharacter { .. })));
+    assert!(matches!(store.ledger.settle(bad.into()).await, Err(StoreError::NulCharacter { .. })));
     let bad = UsageRow { request_id: RequestId::from_stored("req_\0".to_owned()), ..row(1, payer) };
-    assert!(matches!(store.settle(bad.into()).await, Err(StoreError::NulCharacter { .. })));
+    assert!(matches!(store.ledger.settle(bad.into()).await, Err(StoreError::NulCharacter { .. })));
     assert!(whole_ledger(&*store).await.is_empty());
 }
 
@@ -156,11 +155,11 @@ pub async fn hostile_model_names_come_back_unchanged<D: TestDatabase>(database: 
     let store = database.open().await;
     let payer = payer(&*store).await;
     for (number, model) in HOSTILE.into_iter().enumerate() {
-        store.settle(UsageRow { model: model.to_owned(), ..row(number, payer) }.into()).await.unwrap();
+        store.ledger.settle(UsageRow { model: model.to_owned(), ..row(number, payer) }.into()).await.unwrap();
     }
     let mut expected = HOSTILE;
     expected.sort_unstable();
-    let sums = store.usage(every(UsageBy::Model)).await.unwrap();
+    let sums = store.ledger.usage(every(UsageBy::Model)).await.unwrap();
     let models: Vec<UsageGroup> = sums.into_iter().map(|sum| sum.group).collect();
     assert_eq!(models, expected.map(|model| UsageGroup::Model(model.to_owned())));
 }
@@ -172,12 +171,12 @@ pub async fn a_caller_that_goes_away_does_not_take_its_row_along<D: TestDatabase
         // Polled once, then dropped.
         tokio::select! {
             biased;
-            outcome = store.settle(row(number, payer).into()) => outcome.unwrap(),
+            outcome = store.ledger.settle(row(number, payer).into()) => outcome.unwrap(),
             () = std::future::ready(()) => {}
         }
     }
     // Rows are written in the order they came in, so this one is behind them all.
-    store.settle(row(50, payer).into()).await.unwrap();
+    store.ledger.settle(row(50, payer).into()).await.unwrap();
     let expected: Vec<UsageRow> = (0..=50).map(|number| row(number, payer)).collect();
     assert_eq!(whole_ledger(&*store).await, expected);
 }
@@ -188,7 +187,7 @@ pub async fn closing_writes_what_is_queued<D: TestDatabase>(database: Arc<D>) {
     for number in 0..50 {
         tokio::select! {
             biased;
-            outcome = store.settle(row(number, payer).into()) => outcome.unwrap(),
+            outcome = store.ledger.settle(row(number, payer).into()) => outcome.unwrap(),
             () = std::future::ready(()) => {}
         }
     }
@@ -205,7 +204,7 @@ pub async fn usage_by_day_turns_over_at_midnight_utc<D: TestDatabase>(database: 
         [day.start().0 - 1, day.start().0, NOON.0, day.end().0 - 1, day.end().0].into_iter().enumerate()
     {
         let at = UsageRow { at: UnixMillis(at_ms), ..row(number, payer) };
-        store.settle(with_tokens(at, 10, 1 << number).into()).await.unwrap();
+        store.ledger.settle(with_tokens(at, 10, 1 << number).into()).await.unwrap();
     }
     let sum = |day: Day, requests: u64, output_tokens: u64| UsageSum {
         group: UsageGroup::Day(day),
@@ -225,7 +224,7 @@ pub async fn usage_by_day_turns_over_at_midnight_utc<D: TestDatabase>(database: 
         (Some(after), Some(before), vec![]),
     ] {
         let query = UsageQuery { account: Some(payer.0), from, to, by: UsageBy::Day };
-        assert_eq!(store.usage(query).await.unwrap(), expected, "from {from:?} to {to:?}");
+        assert_eq!(store.ledger.usage(query).await.unwrap(), expected, "from {from:?} to {to:?}");
     }
 }
 
@@ -236,14 +235,14 @@ pub async fn usage_by_key_and_model_is_in_order<D: TestDatabase>(database: Arc<D
     for number in 0..6 {
         let key = key(&*store, Some(account)).await;
         let model = ["zeta", "Alpha", "beta"][number % 3].to_owned();
-        store.settle(UsageRow { model, ..row(number, (account, key.id)) }.into()).await.unwrap();
+        store.ledger.settle(UsageRow { model, ..row(number, (account, key.id)) }.into()).await.unwrap();
         prefixes.push(UsageGroup::Key(key.prefix));
     }
     prefixes.sort();
     let by_key: Vec<UsageGroup> =
-        store.usage(every(UsageBy::Key)).await.unwrap().into_iter().map(|sum| sum.group).collect();
+        store.ledger.usage(every(UsageBy::Key)).await.unwrap().into_iter().map(|sum| sum.group).collect();
     assert_eq!(by_key, prefixes);
-    let by_model = store.usage(every(UsageBy::Model)).await.unwrap();
+    let by_model = store.ledger.usage(every(UsageBy::Model)).await.unwrap();
     let expected = ["Alpha", "beta", "zeta"].map(|model| UsageSum {
         group: UsageGroup::Model(model.to_owned()),
         requests: 2,
@@ -260,16 +259,17 @@ pub async fn usage_of_one_account_leaves_out_the_others<D: TestDatabase>(databas
     for (number, name) in ["One", "Two"].into_iter().enumerate() {
         let account = account(&*store, name).await.id;
         let payer = (account, key(&*store, Some(account)).await.id);
-        store.settle(with_tokens(row(number, payer), 1, number as u32 + 1).into()).await.unwrap();
+        store.ledger.settle(with_tokens(row(number, payer), 1, number as u32 + 1).into()).await.unwrap();
         payers.push(payer);
     }
     for by in [UsageBy::Day, UsageBy::Model, UsageBy::Key] {
         for (payer, output_tokens) in payers.iter().zip(1..) {
-            let sums = store.usage(UsageQuery { account: Some(payer.0), ..every(by) }).await.unwrap();
+            let sums = store.ledger.usage(UsageQuery { account: Some(payer.0), ..every(by) }).await.unwrap();
             assert_eq!(sums.len(), 1);
             assert_eq!((sums[0].requests, sums[0].output_tokens), (1, output_tokens));
         }
-        let total: u64 = store.usage(every(by)).await.unwrap().iter().map(|sum| sum.output_tokens).sum();
+        let total: u64 =
+            store.ledger.usage(every(by)).await.unwrap().iter().map(|sum| sum.output_tokens).sum();
         assert_eq!(total, 3);
     }
 }
@@ -277,9 +277,14 @@ pub async fn usage_of_one_account_leaves_out_the_others<D: TestDatabase>(databas
 pub async fn usage_of_nothing_is_empty<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     for by in [UsageBy::Day, UsageBy::Model, UsageBy::Key] {
-        assert!(store.usage(every(by)).await.unwrap().is_empty());
+        assert!(store.ledger.usage(every(by)).await.unwrap().is_empty());
         assert!(
-            store.usage(UsageQuery { account: Some(AccountId(777)), ..every(by) }).await.unwrap().is_empty()
+            store
+                .ledger
+                .usage(UsageQuery { account: Some(AccountId(777)), ..every(by) })
+                .await
+                .unwrap()
+                .is_empty()
         );
     }
     assert!(whole_ledger(&*store).await.is_empty());
@@ -289,12 +294,12 @@ pub async fn a_key_that_moved_is_billed_where_it_was<D: TestDatabase>(database: 
     let store = database.open().await;
     let (one, two) = (account(&*store, "One").await.id, account(&*store, "Two").await.id);
     let key = key(&*store, Some(one)).await;
-    store.settle(row(1, (one, key.id)).into()).await.unwrap();
+    store.ledger.settle(row(1, (one, key.id)).into()).await.unwrap();
     store.attach_key(&key.prefix, two).await.unwrap();
-    store.settle(row(2, (two, key.id)).into()).await.unwrap();
+    store.ledger.settle(row(2, (two, key.id)).into()).await.unwrap();
     for account in [one, two] {
         let query = UsageQuery { account: Some(account), ..every(UsageBy::Key) };
-        assert_eq!(store.usage(query).await.unwrap()[0].requests, 1);
+        assert_eq!(store.ledger.usage(query).await.unwrap()[0].requests, 1);
     }
 }
 
@@ -308,17 +313,17 @@ pub async fn a_sum_too_large_to_be_exact_is_an_error<D: TestDatabase>(database: 
     let payer = payer(&*store).await;
     for number in 0..3 {
         let on_its_own_day = UsageRow { at: Day(number).start(), ..row(number as usize, payer) };
-        store.settle(dear(on_its_own_day).into()).await.unwrap();
+        store.ledger.settle(dear(on_its_own_day).into()).await.unwrap();
         let last_fits = number < 2;
         for by in [UsageBy::Model, UsageBy::Key] {
-            match store.usage(every(by)).await {
+            match store.ledger.usage(every(by)).await {
                 Ok(_) => assert!(last_fits, "{by:?}: an inexact sum was given"),
                 Err(error) => {
                     assert!(!last_fits && matches!(error, StoreError::SumTooLarge), "{by:?}: {error:?}");
                 }
             }
         }
-        let days = store.usage(every(UsageBy::Day)).await.unwrap();
+        let days = store.ledger.usage(every(UsageBy::Day)).await.unwrap();
         assert_eq!(UsageTotals::of(&days).is_ok(), last_fits);
     }
 }
@@ -328,17 +333,17 @@ pub async fn a_row_that_makes_its_days_sum_too_large_is_refused<D: TestDatabase>
     let payer = payer(&*store).await;
     // All in one batch: the third of them has no room, whichever that is.
     let (one, two, three, small) = tokio::join!(
-        store.settle(dear(row(1, payer)).into()),
-        store.settle(dear(row(2, payer)).into()),
-        store.settle(dear(row(3, payer)).into()),
-        store.settle(with_tokens(row(4, payer), 1, 1).into()),
+        store.ledger.settle(dear(row(1, payer)).into()),
+        store.ledger.settle(dear(row(2, payer)).into()),
+        store.ledger.settle(dear(row(3, payer)).into()),
+        store.ledger.settle(with_tokens(row(4, payer), 1, 1).into()),
     );
     let refused = [&one, &two, &three].into_iter().filter(|outcome| outcome.is_err()).count();
     assert!(refused == 1 && small.is_ok(), "{one:?} {two:?} {three:?} {small:?}");
     let error = [one, two, three].into_iter().find_map(Result::err).unwrap();
     assert!(matches!(error, StoreError::LedgerRefused { .. }), "{error:?}");
     let rows = whole_ledger(&*store).await;
-    let sums = store.usage(every(UsageBy::Day)).await.unwrap();
+    let sums = store.ledger.usage(every(UsageBy::Day)).await.unwrap();
     assert_eq!((sums[0].requests, sums[0].cost), (3, Nanos(rows.iter().map(|row| row.cost.0).sum())));
 }
 
@@ -349,14 +354,14 @@ pub async fn paging_visits_every_row_once_in_order<D: TestDatabase>(database: Ar
     for number in 0..100_usize {
         let store = Arc::clone(&store);
         // Settled out of order: 37 and 100 have no common divisor.
-        settling.spawn(async move { store.settle(row(number * 37 % 100, payer).into()).await });
+        settling.spawn(async move { store.ledger.settle(row(number * 37 % 100, payer).into()).await });
     }
     assert!(settling.join_all().await.iter().all(Result::is_ok));
     for limit in [1, 7, 99, 100, 101, u32::MAX] {
         let mut seen: Vec<UsageRow> = Vec::new();
         loop {
             let after = seen.last().map(|row| row.request_id.clone());
-            let page = store.ledger_rows(after.as_ref(), limit).await.unwrap();
+            let page = store.ledger_chains.ledger_rows(after.as_ref(), limit).await.unwrap();
             assert!(page.len() as u64 <= u64::from(limit));
             if page.is_empty() {
                 break;
@@ -366,13 +371,13 @@ pub async fn paging_visits_every_row_once_in_order<D: TestDatabase>(database: Ar
         let expected: Vec<UsageRow> = (0..100).map(|number| row(number, payer)).collect();
         assert_eq!(seen, expected, "{limit} at a time");
     }
-    assert!(store.ledger_rows(None, 0).await.unwrap().is_empty());
+    assert!(store.ledger_chains.ledger_rows(None, 0).await.unwrap().is_empty());
 }
 
 pub async fn raw_sql_cannot_change_or_remove_a_row<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let row = row(1, payer(&*store).await);
-    store.settle(row.clone().into()).await.unwrap();
+    store.ledger.settle(row.clone().into()).await.unwrap();
     for sql in [
         "UPDATE ledger SET cost_nanos = 0, output_tokens = 0, input_tokens = 0",
         "UPDATE ledger SET model = 'another'",
@@ -430,7 +435,7 @@ pub async fn a_row_that_cannot_be_read_back_names_its_request<D: TestDatabase>(d
     let values =
         format!("'req_too_long', {account}, {key}, 'm', {tokens}, 0, 1, 1, {tokens}, 1, 'complete', 1, 0");
     database.raw(&insert_row::<D>(&values)).await.unwrap();
-    let error = store.ledger_rows(None, 1).await.unwrap_err();
+    let error = store.ledger_chains.ledger_rows(None, 1).await.unwrap_err();
     assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
     let text = error.to_string();
     assert!(text.contains("req_too_long") && text.contains(&tokens.to_string()), "{text}");

@@ -7,8 +7,8 @@ use crate::moving_firm::{Chance, Made, random_firm};
 use crate::samples::{NOON, account, key, payer, row, whole_ledger};
 use chancery_domain::{OsRandomness, Randomness, RequestId, UnixMillis, UsageRow};
 use chancery_store::{
-    Accounts, Health, Invoices, Keys, Ledger, LimitsKept, Months, MoveSource, MoveStep, MoveTarget,
-    MovedTable, PostgresStore, ServingLock, StoreError, UsageBy, UsageQuery,
+    LimitsKept, MoveSource, MoveStep, MoveTarget, MovedTable, ServingLock, Store, StoreError, UsageBy,
+    UsageQuery,
 };
 use sqlx::{AssertSqlSafe, Row};
 use std::collections::{BTreeMap, BTreeSet};
@@ -202,33 +202,42 @@ async fn a_firm_made_by_chance_is_the_same_on_both_sides_and_goes_on() {
 
 /// Through the store's own methods.
 async fn reads_alike(file: &SqliteFile, database: &PostgresDatabase, made: &Made) {
-    let (here, there) = (file.open().await, PostgresStore::open(&database.url()).await.unwrap());
-    assert_eq!(here.list_accounts().await.unwrap(), there.list_accounts().await.unwrap());
+    let (here, there) = (file.open().await, Store::open(&database.url()).await.unwrap());
     assert_eq!(
-        format!("{:?}", here.list_keys().await.unwrap()),
-        format!("{:?}", there.list_keys().await.unwrap())
+        here.account_lookup.list_accounts().await.unwrap(),
+        there.account_lookup.list_accounts().await.unwrap()
+    );
+    assert_eq!(
+        format!("{:?}", here.account_lookup.list_keys().await.unwrap()),
+        format!("{:?}", there.account_lookup.list_keys().await.unwrap())
     );
     assert_eq!(whole_ledger(&*here).await, whole_ledger(&there).await);
     for by in [UsageBy::Day, UsageBy::Model, UsageBy::Key, UsageBy::Account] {
         let query = UsageQuery { account: None, from: None, to: None, by };
-        assert_eq!(here.usage(query.clone()).await.unwrap(), there.usage(query).await.unwrap());
+        assert_eq!(here.ledger.usage(query.clone()).await.unwrap(), there.ledger.usage(query).await.unwrap());
     }
     assert_eq!(sound_audit(&*here).await, sound_audit(&there).await);
     for query in [words(""), words("süd"), words("drop")] {
         assert_eq!(listed(&*here, &made.maya, &query).await, listed(&there, &made.maya, &query).await);
     }
-    let invoices = here.issued_invoices(None, 100).await.unwrap();
-    assert_eq!(format!("{invoices:?}"), format!("{:?}", there.issued_invoices(None, 100).await.unwrap()));
+    let invoices = here.issued_invoices.issued_invoices(None, 100).await.unwrap();
+    assert_eq!(
+        format!("{invoices:?}"),
+        format!("{:?}", there.issued_invoices.issued_invoices(None, 100).await.unwrap())
+    );
     for record in invoices {
         let number = record.invoice.number;
-        assert_eq!(there.issued_document(number).await.unwrap(), Some(document(&record.invoice)));
+        assert_eq!(
+            there.issued_invoices.issued_document(number).await.unwrap(),
+            Some(document(&record.invoice))
+        );
     }
     here.close().await;
     there.close().await;
 }
 
 async fn goes_on(file: &SqliteFile, database: &PostgresDatabase, made: &Made) {
-    let (here, there) = (file.open().await, PostgresStore::open(&database.url()).await.unwrap());
+    let (here, there) = (file.open().await, Store::open(&database.url()).await.unwrap());
     assert_eq!(
         account(&*here, "Another").await.id,
         account(&there, "Another").await.id,
@@ -250,10 +259,10 @@ async fn goes_on(file: &SqliteFile, database: &PostgresDatabase, made: &Made) {
         let row = row(0, made.payers[0]);
         UsageRow { request_id: RequestId::new(at, &OsRandomness), at, ..row }
     };
-    let refused = there.settle(usage(closed).into()).await.unwrap_err();
+    let refused = there.ledger.settle(usage(closed).into()).await.unwrap_err();
     assert!(refused.to_string().contains("invoiced"), "{refused}");
-    there.settle(usage(NOON).into()).await.unwrap();
-    let last = there.issued_invoices(None, 100).await.unwrap().last().unwrap().invoice.number;
+    there.ledger.settle(usage(NOON).into()).await.unwrap();
+    let last = there.issued_invoices.issued_invoices(None, 100).await.unwrap().last().unwrap().invoice.number;
     let number = issue_new(&there, made.payers[0].0, "2026-09", "2026-10-05").await;
     assert_eq!((number.year, number.serial), (last.year, last.serial + 1), "no gap");
     assert!(read_invoice(&there, number).await.invoice.bill.total.0 > 0);
@@ -308,10 +317,10 @@ async fn a_schema_that_is_there_and_empty_is_filled() {
         payer(&*store).await;
         store.close().await;
         let there = database.open().await;
-        there.make_months_ready(NOON).await.unwrap();
+        there.partitions.make_months_ready(NOON).await.unwrap();
         there.close().await;
         moved(&file, &database).await.unwrap();
-        assert_eq!(database.open().await.list_accounts().await.unwrap().len(), 1);
+        assert_eq!(database.open().await.account_lookup.list_accounts().await.unwrap().len(), 1);
     })
     .await;
 }
@@ -425,7 +434,7 @@ async fn nobody_serves_either_side_and_nobody_writes_to_the_source_meanwhile() {
         let mut target = MoveTarget::open(&database.url()).await.unwrap();
         assert!(ServingLock::take(&file.url(), LimitsKept::Shared).await.is_err());
         assert!(ServingLock::take(&database.url(), LimitsKept::Shared).await.is_err());
-        assert_eq!(source.store().list_accounts().await.unwrap().len(), 1, "it can be read");
+        assert_eq!(source.store().account_lookup.list_accounts().await.unwrap().len(), 1, "it can be read");
         let mut other = file.connect().await;
         sqlx::query("PRAGMA busy_timeout = 10").execute(&mut other).await.unwrap();
         let refused = sqlx::query("DELETE FROM idempotency_keys").execute(&mut other).await.unwrap_err();

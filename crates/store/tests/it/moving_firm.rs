@@ -13,7 +13,6 @@ use chancery_domain::{
 use chancery_policy::{
     ArchiveClient, ClientInQuestion, EditClient, ManageAccounts, ReadClient, ReassignClient,
 };
-use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{
     AccountDeed, BillingChange, CapChange, Claim, ClientChange, Consent, ConsentQuestion, Grant, HalfSignIn,
     KeptReply, LimitsChange, MailboxProof, MailedCode, NewClient, NewCode, NewEntry, NewProviderAccount,
@@ -73,7 +72,7 @@ pub struct Made {
 }
 
 /// Its last process is left as if it had died: what it had set aside, and its lease, are there.
-pub async fn random_firm(store: &impl Store, chance: &Chance) -> Made {
+pub async fn random_firm(store: &Store, chance: &Chance) -> Made {
     let payers = accounts(store, chance).await;
     usage(store, chance, &payers).await;
     under_way(store, chance, &payers).await;
@@ -84,7 +83,7 @@ pub async fn random_firm(store: &impl Store, chance: &Chance) -> Made {
     Made { payers, maya, clients }
 }
 
-async fn accounts(store: &impl Store, chance: &Chance) -> Vec<(AccountId, KeyId)> {
+async fn accounts(store: &Store, chance: &Chance) -> Vec<(AccountId, KeyId)> {
     let mut payers = Vec::new();
     for (number, hostile) in HOSTILE.iter().enumerate().take(chance.count(2, 5)) {
         let label = format!("{number} {hostile}");
@@ -100,7 +99,7 @@ async fn accounts(store: &impl Store, chance: &Chance) -> Vec<(AccountId, KeyId)
     payers
 }
 
-async fn usage(store: &impl Store, chance: &Chance, payers: &[(AccountId, KeyId)]) {
+async fn usage(store: &Store, chance: &Chance, payers: &[(AccountId, KeyId)]) {
     let endings = [HowEnded::Complete, HowEnded::MaxOutputTokens, HowEnded::Cancelled];
     for number in 0..chance.count(60, 200) {
         // Each of the first few has a month of its own, so that every month has something of the first payer's.
@@ -118,12 +117,12 @@ async fn usage(store: &impl Store, chance: &Chance, payers: &[(AccountId, KeyId)
             ended: *chance.one_of(&endings),
             ..used(number, payer, at, prices(chance.below(4) as i64 * 1000, 9000), tokens)
         };
-        store.settle(row.into()).await.unwrap();
+        store.ledger.settle(row.into()).await.unwrap();
     }
 }
 
 /// What the limits saw, what is kept under keys, and what a process that has just died was about.
-async fn under_way(store: &impl Store, chance: &Chance, payers: &[(AccountId, KeyId)]) {
+async fn under_way(store: &Store, chance: &Chance, payers: &[(AccountId, KeyId)]) {
     let today = Day::of(NOON);
     for (account, key) in payers {
         let code = "rate_limited".to_owned();
@@ -139,13 +138,20 @@ async fn under_way(store: &impl Store, chance: &Chance, payers: &[(AccountId, Ke
             tokens: 9,
             tokens_at: NOON,
         };
-        store.note_activity(&[refused, unpaid], &[peak]).await.unwrap();
+        store.activity.note_activity(&[refused, unpaid], &[peak]).await.unwrap();
     }
-    store.renew_lease(NOON).await.unwrap();
+    store.leases.renew_lease(NOON).await.unwrap();
     let (account, key) = payers[0];
     let cap = CapChange::Set(Nanos(i64::MAX));
     let limits = LimitsChange { spend_per_month: cap, ..LimitsChange::default() };
-    let capped = store.list_accounts().await.unwrap().into_iter().find(|found| found.id == account).unwrap();
+    let capped = store
+        .account_lookup
+        .list_accounts()
+        .await
+        .unwrap()
+        .into_iter()
+        .find(|found| found.id == account)
+        .unwrap();
     store.set_limits(&capped.name, limits).await.unwrap();
     for number in 0..chance.count(1, 4) {
         let request_id = RequestId::new(NOON, &chance.0);
@@ -159,7 +165,7 @@ async fn under_way(store: &impl Store, chance: &Chance, payers: &[(AccountId, Ke
             now: NOON,
             expires_at,
         };
-        store.reserve_spending(reservation).await.unwrap();
+        store.spending.reserve_spending(reservation).await.unwrap();
         let claim = Claim {
             account,
             key: format!("order-{number}").parse().unwrap(),
@@ -168,7 +174,7 @@ async fn under_way(store: &impl Store, chance: &Chance, payers: &[(AccountId, Ke
             now: NOON,
             expires_at,
         };
-        store.claim_key(&claim).await.unwrap();
+        store.idempotency.claim_key(&claim).await.unwrap();
         if number % 2 == 0 {
             let kept = KeptReply {
                 key: claim.key,
@@ -178,7 +184,7 @@ async fn under_way(store: &impl Store, chance: &Chance, payers: &[(AccountId, Ke
                 expires_at: after_s(86_400),
             };
             let row = UsageRow { request_id, ..used(number, (account, key), NOON, prices(1, 2), [5, 6]) };
-            store.settle(Settlement { row, is_reserved: false, kept: Some(kept) }).await.unwrap();
+            store.ledger.settle(Settlement { row, is_reserved: false, kept: Some(kept) }).await.unwrap();
         }
     }
     // One more that is only claimed, whatever the number above.
@@ -190,10 +196,10 @@ async fn under_way(store: &impl Store, chance: &Chance, payers: &[(AccountId, Ke
         now: NOON,
         expires_at: after_s(900),
     };
-    store.claim_key(&claim).await.unwrap();
+    store.idempotency.claim_key(&claim).await.unwrap();
 }
 
-async fn records(store: &impl Store, chance: &Chance) -> (Person, Person, Vec<ClientId>) {
+async fn records(store: &Store, chance: &Chance) -> (Person, Person, Vec<ClientId>) {
     let people = people(store).await;
     let mut clients = Vec::new();
     for number in 0..chance.count(3, 12) {
@@ -211,30 +217,30 @@ async fn records(store: &impl Store, chance: &Chance) -> (Person, Person, Vec<Cl
         read(store, &people.ruth, client).await.unwrap().unwrap();
         let about = ClientInQuestion { id: client, owner: Some(owner.id) };
         let stranger = if owner.id == people.tom.id { &people.maya } else { &people.tom };
-        store.note_denial(ask::<ReadClient>(asker(stranger), about).unwrap_err()).await.unwrap();
+        store.audit.note_denial(ask::<ReadClient>(asker(stranger), about).unwrap_err()).await.unwrap();
         if number % 2 == 0 {
             let change = ClientChange {
                 version: Version(1),
                 name: chance.title().parse().unwrap(),
                 facts: chancery_domain::ContactFacts::default(),
             };
-            store.edit_client(permit::<EditClient>(owner, client, owner.id), change).await.unwrap();
+            store.clients.edit_client(permit::<EditClient>(owner, client, owner.id), change).await.unwrap();
         }
     }
     // Maya's second client is given away; her first has an entry in any case, and is put away and taken back.
     let (first, second) = (clients[1], clients[2]);
     let entry = note(people.maya.id, NOON, "Telephone");
-    store.add_entry(permit(&people.maya, first, people.maya.id), entry).await.unwrap();
+    store.clients.add_entry(permit(&people.maya, first, people.maya.id), entry).await.unwrap();
     for is_archived in [true, false] {
         let away = permit::<ArchiveClient>(&people.maya, first, people.maya.id);
-        store.set_client_archived(away, is_archived).await.unwrap();
+        store.clients.set_client_archived(away, is_archived).await.unwrap();
     }
     let gift = permit::<ReassignClient>(&people.ruth, second, people.maya.id);
-    store.reassign_client(gift, people.tom.id).await.unwrap();
+    store.clients.reassign_client(gift, people.tom.id).await.unwrap();
     (people.maya, people.ruth, clients)
 }
 
-async fn portal(store: &impl Store, chance: &Chance, people: [&Person; 2]) {
+async fn portal(store: &Store, chance: &Chance, people: [&Person; 2]) {
     for person in people {
         for _ in 0..chance.count(1, 3) {
             let new = NewSession {
@@ -245,7 +251,7 @@ async fn portal(store: &impl Store, chance: &Chance, people: [&Person; 2]) {
                 browser: chance.text(),
                 replaces: None,
             };
-            store.start_session(new).await.unwrap();
+            store.sessions.start_session(new).await.unwrap();
         }
     }
     let sign_in = SignIn {
@@ -255,7 +261,7 @@ async fn portal(store: &impl Store, chance: &Chance, people: [&Person; 2]) {
         return_to: LocalPath::parse("/clients?page=2").unwrap(),
         expires_at: after_s(600),
     };
-    store.begin_sign_in(chance.token(), sign_in).await.unwrap();
+    store.sign_ins.begin_sign_in(chance.token(), sign_in).await.unwrap();
     let half = HalfSignIn {
         identity: Identity { issuer: "https://id.example".to_owned(), subject: chance.text() },
         email: "new@example.com".parse().unwrap(),
@@ -264,12 +270,12 @@ async fn portal(store: &impl Store, chance: &Chance, people: [&Person; 2]) {
         is_code_sent: false,
     };
     let token = chance.token();
-    store.begin_half_sign_in(token, half, NOON).await.unwrap();
-    store.try_code(token, chance.token(), &origin(after_s(1))).await.unwrap();
-    store.shared_secret("portal", &SecretToken::generate(&chance.0)).await.unwrap();
+    store.sign_ins.begin_half_sign_in(token, half, NOON).await.unwrap();
+    store.sign_ins.try_code(token, chance.token(), &origin(after_s(1))).await.unwrap();
+    store.secrets.shared_secret("portal", &SecretToken::generate(&chance.0)).await.unwrap();
 }
 
-async fn provider(store: &impl Store, chance: &Chance) {
+async fn provider(store: &Store, chance: &Chance) {
     for number in 0..chance.count(1, 4) {
         let subject = format!("subject {number} {}", chance.text());
         let new = NewProviderAccount {
@@ -278,7 +284,7 @@ async fn provider(store: &impl Store, chance: &Chance) {
             password_hash: PasswordHash(chance.text()),
             at: NOON,
         };
-        let account = store.create_provider_account(new).await.unwrap();
+        let account = store.provider_accounts.create_provider_account(new).await.unwrap();
         let password_version = account.password_version;
         let new = NewProviderSession {
             token: chance.token(),
@@ -286,21 +292,21 @@ async fn provider(store: &impl Store, chance: &Chance) {
             password_version,
             at: NOON,
         };
-        store.start_provider_session(new).await.unwrap();
+        store.provider_sessions.start_provider_session(new).await.unwrap();
         let consent = Consent {
             subject: subject.clone(),
             client_id: "portal".to_owned(),
             scope: "openid".to_owned(),
             at: NOON,
         };
-        store.remember_consent(consent).await.unwrap();
+        store.grants.remember_consent(consent).await.unwrap();
         let question = ConsentQuestion {
             subject: subject.clone(),
             session: chance.token(),
             request: chance.text(),
             expires_at: after_s(600),
         };
-        store.ask_for_consent(chance.token(), question).await.unwrap();
+        store.grants.ask_for_consent(chance.token(), question).await.unwrap();
         let grant = Grant {
             client_id: "portal".to_owned(),
             redirect_uri: "https://portal.example/auth/callback".to_owned(),
@@ -313,14 +319,14 @@ async fn provider(store: &impl Store, chance: &Chance) {
         };
         let new =
             NewCode { code: chance.token(), grant, expires_at: after_s(60), forgotten_at: after_s(700) };
-        store.issue_code(new).await.unwrap();
-        store.count_throttle(ThrottleKey::CodePerProof(chance.token()), NOON).await.unwrap();
+        store.grants.issue_code(new).await.unwrap();
+        store.throttles.count_throttle(ThrottleKey::CodePerProof(chance.token()), NOON).await.unwrap();
     }
     for purpose in [ProofPurpose::SignUp(PasswordHash("hash".to_owned())), ProofPurpose::NewPassword] {
         let code = MailedCode { hash: chance.token(), expires_at: after_s(600), sent: 1, sent_at: NOON };
         let return_to = LocalPath::parse("/").unwrap();
         let proof = MailboxProof { purpose, email: "ann@example.com".parse().unwrap(), return_to, code };
-        store.begin_proof(chance.token(), proof).await.unwrap();
+        store.proofs.begin_proof(chance.token(), proof).await.unwrap();
     }
     for generation in 1..=2 {
         let key = SigningKey {
@@ -331,11 +337,11 @@ async fn provider(store: &impl Store, chance: &Chance) {
             signs_until: after_s(100),
             published_until: after_s(200),
         };
-        assert!(store.add_signing_key(key).await.unwrap());
+        assert!(store.signing_keys.add_signing_key(key).await.unwrap());
     }
 }
 
-async fn billing(store: &impl Store, chance: &Chance, payers: &[(AccountId, KeyId)], ruth: &Person) {
+async fn billing(store: &Store, chance: &Chance, payers: &[(AccountId, KeyId)], ruth: &Person) {
     let account = payers[0].0;
     let first = issue_new(store, account, MONTHS[0], "2026-01-05").await;
     let second = issue_new(store, account, MONTHS[1], "2026-03-05").await;
@@ -344,14 +350,18 @@ async fn billing(store: &impl Store, chance: &Chance, payers: &[(AccountId, KeyI
     let third = issue_new(store, account, MONTHS[1], "2026-03-07").await;
     credit(store, third, CreditAmount::Part(MinorUnits(1)), "2026-03-08").await.unwrap();
     for deed in [PaymentDeed::Paid, PaymentDeed::TakenBack, PaymentDeed::Paid] {
-        store.note_payment(permit_at(Asker::Operator, noon_of("2026-03-09")), first, deed).await.unwrap();
+        store
+            .invoices
+            .note_payment(permit_at(Asker::Operator, noon_of("2026-03-09")), first, deed)
+            .await
+            .unwrap();
     }
     let change = BillingChange {
         address: Some("12 Harbour Lane\nBoston".parse().unwrap()),
         email: Some("bills@hale.example".parse().unwrap()),
     };
     let deed = AccountDeed::SetBilling { account, change };
-    store.do_with_account(firm_permit::<ManageAccounts>(ruth), deed).await.unwrap();
+    store.accounts.do_with_account(firm_permit::<ManageAccounts>(ruth), deed).await.unwrap();
     let deed = AccountDeed::Make(new_account(&format!("Made by Ruth {}", chance.below(1000))));
-    store.do_with_account(firm_permit::<ManageAccounts>(ruth), deed).await.unwrap();
+    store.accounts.do_with_account(firm_permit::<ManageAccounts>(ruth), deed).await.unwrap();
 }

@@ -4,25 +4,21 @@ use crate::billing::issue;
 use crate::databases::TestDatabase;
 use crate::samples::{NOON, account, key, name, new_account, new_key, payer, row, whole_ledger};
 use chancery_domain::{KeyPrefix, WriterId};
-use chancery_store::testing::OperatorChanges as _;
-use chancery_store::{
-    AccountDeed, Accounts, Health, IdempotencyKeys, Invoices, Keys, Leases, Ledger, LimitsChange, Spending,
-    Store, StoreError, UsageBy, UsageQuery,
-};
+use chancery_store::{AccountDeed, LimitsChange, Store, StoreError, UsageBy, UsageQuery};
 use std::sync::Arc;
 
 pub async fn reopening_keeps_everything<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let payer = payer(&*store).await;
-    store.settle(row(1, payer).into()).await.unwrap();
-    let accounts = store.list_accounts().await.unwrap();
+    store.ledger.settle(row(1, payer).into()).await.unwrap();
+    let accounts = store.account_lookup.list_accounts().await.unwrap();
     store.close().await;
     drop(store);
 
-    let store = chancery_store::open(&database.url()).await.unwrap();
-    assert_eq!(store.list_accounts().await.unwrap(), accounts);
-    assert_eq!(store.list_keys().await.unwrap()[0].key.id, payer.1);
-    assert_eq!(store.ledger_rows(None, 10).await.unwrap(), [row(1, payer)]);
+    let store = Arc::new(Store::open(&database.url()).await.unwrap());
+    assert_eq!(store.account_lookup.list_accounts().await.unwrap(), accounts);
+    assert_eq!(store.account_lookup.list_keys().await.unwrap()[0].key.id, payer.1);
+    assert_eq!(store.ledger_chains.ledger_rows(None, 10).await.unwrap(), [row(1, payer)]);
     store.close().await;
 }
 
@@ -36,7 +32,7 @@ pub async fn a_newer_schema_is_refused_by_number<D: TestDatabase>(database: Arc<
     let error = database.try_open().await.err().unwrap();
     assert!(matches!(error, StoreError::NewerSchema { found: 999, known } if known < 999), "{error:?}");
     assert!(error.to_string().contains("newer chancery") && error.to_string().contains("999"));
-    assert_eq!(store.list_accounts().await.unwrap(), accounts, "nothing was touched");
+    assert_eq!(store.account_lookup.list_accounts().await.unwrap(), accounts, "nothing was touched");
 }
 
 pub async fn a_schema_from_before_the_baseline_is_rejected_with_the_way_out<D: TestDatabase>(
@@ -59,7 +55,7 @@ pub async fn another_programs_tables_are_left_alone<D: TestDatabase>(database: A
 }
 
 async fn refusal_to_look<D: TestDatabase>(database: &D) -> StoreError {
-    match chancery_store::open_existing(&database.url()).await {
+    match Store::open_existing(&database.url()).await {
         Ok(_) => panic!("{} was opened", database.url()),
         Err(error) => error,
     }
@@ -85,12 +81,12 @@ pub async fn looking_where_no_database_is_makes_none<D: TestDatabase>(database: 
 pub async fn looking_at_a_database_that_is_there_opens_it<D: TestDatabase>(database: Arc<D>) {
     let server = database.open().await;
     let accounts = [account(&*server, "Hale & Ward").await];
-    let store = chancery_store::open_existing(&database.url()).await.unwrap();
-    assert_eq!(store.list_accounts().await.unwrap(), accounts);
+    let store = Store::open_existing(&database.url()).await.unwrap();
+    assert_eq!(store.account_lookup.list_accounts().await.unwrap(), accounts);
     store.close().await;
     server.close().await;
-    let store = chancery_store::open_existing(&database.url()).await.unwrap();
-    assert_eq!(store.list_accounts().await.unwrap(), accounts);
+    let store = Store::open_existing(&database.url()).await.unwrap();
+    assert_eq!(store.account_lookup.list_accounts().await.unwrap(), accounts);
     store.close().await;
 }
 
@@ -111,12 +107,16 @@ pub async fn two_stores_on_one_database_see_each_others_writes<D: TestDatabase>(
         // Every second request is settled through both, as two nodes would after a hand-over.
         let twin = Arc::clone(if number % 2 == 0 { &command } else { &server });
         settling.spawn(async move {
-            store.settle(row(number, (account.id, key.id)).into()).await?;
-            if number % 4 < 2 { twin.settle(row(number, (account.id, key.id)).into()).await } else { Ok(()) }
+            store.ledger.settle(row(number, (account.id, key.id)).into()).await?;
+            if number % 4 < 2 {
+                twin.ledger.settle(row(number, (account.id, key.id)).into()).await
+            } else {
+                Ok(())
+            }
         });
     }
     command.revoke_key(&key.prefix, NOON).await.unwrap();
-    let seen = server.key_with_prefix(&key.prefix).await.unwrap().unwrap();
+    let seen = server.keys.key_with_prefix(&key.prefix).await.unwrap().unwrap();
     assert_ne!(seen.key.state, chancery_domain::KeyState::Active);
     for outcome in settling.join_all().await {
         outcome.unwrap();
@@ -136,7 +136,7 @@ pub async fn many_opening_an_empty_database_at_once_all_succeed<D: TestDatabase>
         });
     }
     opening.join_all().await;
-    assert_eq!(database.open().await.list_accounts().await.unwrap().len(), 8);
+    assert_eq!(database.open().await.account_lookup.list_accounts().await.unwrap().len(), 8);
 }
 
 pub async fn a_closed_store_answers_unavailable<D: TestDatabase>(database: Arc<D>) {
@@ -149,31 +149,31 @@ pub async fn a_closed_store_answers_unavailable<D: TestDatabase>(database: Arc<D
     let (name, change) = (name("Hale & Ward"), LimitsChange::default());
     let errors = [
         store.create_account(new_account("Another")).await.err(),
-        store.list_accounts().await.err(),
-        store.account_named(&name).await.err(),
+        store.account_lookup.list_accounts().await.err(),
+        store.account_lookup.account_named(&name).await.err(),
         store.change_account(NOON, AccountDeed::SetLimits { account: payer.0, change }).await.err(),
         store.change_account(NOON, AccountDeed::Close(payer.0)).await.err(),
         store.create_key(new_key(None)).await.err(),
-        store.list_keys().await.err(),
-        store.key_with_prefix(&prefix).await.err(),
+        store.account_lookup.list_keys().await.err(),
+        store.keys.key_with_prefix(&prefix).await.err(),
         store.attach_key(&prefix, payer.0).await.err(),
         store.revoke_key(&prefix, NOON).await.err(),
-        store.settle(row(1, payer).into()).await.err(),
-        store.usage(query).await.err(),
-        store.ledger_rows(None, 1).await.err(),
-        store.writer_after(None).await.err(),
-        store.chain_head(WriterId(1)).await.err(),
-        store.chained_rows(WriterId(1), None, 1).await.err(),
-        store.day_usage(None, 1).await.err(),
-        store.renew_lease(NOON).await.err(),
-        store.forget_dead(NOON, 1).await.err(),
-        store.forget_expired_keys(NOON, 1).await.err(),
-        store.kept_keys(None, 1).await.err(),
-        store.release_spending(&row(1, payer).request_id).await.err(),
-        store.issued_invoices(None, 1).await.err(),
-        store.last_invoice_numbers().await.err(),
+        store.ledger.settle(row(1, payer).into()).await.err(),
+        store.ledger.usage(query).await.err(),
+        store.ledger_chains.ledger_rows(None, 1).await.err(),
+        store.ledger_chains.writer_after(None).await.err(),
+        store.ledger_chains.chain_head(WriterId(1)).await.err(),
+        store.ledger_chains.chained_rows(WriterId(1), None, 1).await.err(),
+        store.ledger_chains.day_usage(None, 1).await.err(),
+        store.leases.renew_lease(NOON).await.err(),
+        store.leases.forget_dead(NOON, 1).await.err(),
+        store.idempotency.forget_expired_keys(NOON, 1).await.err(),
+        store.stored_replies.kept_keys(None, 1).await.err(),
+        store.spending.release_spending(&row(1, payer).request_id).await.err(),
+        store.issued_invoices.issued_invoices(None, 1).await.err(),
+        store.issued_invoices.last_invoice_numbers().await.err(),
         issue(&*store, payer.0, "2026-10", "2026-11-15").await.err(),
-        store.ping().await.err(),
+        store.health.ping().await.err(),
     ];
     for (place, error) in errors.into_iter().enumerate() {
         let error = error.unwrap_or_else(|| panic!("call {place} was answered"));
@@ -185,8 +185,8 @@ pub async fn a_closed_store_answers_unavailable<D: TestDatabase>(database: Arc<D
 }
 
 pub async fn an_open_store_answers_a_ping<D: TestDatabase>(database: Arc<D>) {
-    let store: Arc<dyn Store> = chancery_store::open(&database.url()).await.unwrap();
-    store.ping().await.unwrap();
+    let store = Arc::new(Store::open(&database.url()).await.unwrap());
+    store.health.ping().await.unwrap();
     store.close().await;
-    assert!(store.ping().await.is_err());
+    assert!(store.health.ping().await.is_err());
 }

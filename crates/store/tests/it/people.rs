@@ -11,8 +11,8 @@ use chancery_policy::TheFirm;
 use chancery_store::{
     Arrival, CODE_PAUSE, CODE_TRIES_MEMORY, CODES_MEMORY, CodeSending, CodeTry, FAILED_LETTER_PAUSE,
     HalfSignIn, MAX_CODE_TRIES, MAX_CODE_TRIES_PER_MAILBOX, MAX_CODES_PER_IDENTITY, MAX_CODES_PER_MAILBOX,
-    MAX_CODES_PER_SIGN_IN, MAX_SESSIONS_PER_PERSON, MailedCode, NewSession, People, RemovedPerson, Sessions,
-    SignIn, SignIns, Store, StoreError, Throttles,
+    MAX_CODES_PER_SIGN_IN, MAX_SESSIONS_PER_PERSON, MailedCode, NewSession, RemovedPerson, SignIn, Store,
+    StoreError,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,12 +37,16 @@ fn token() -> TokenHash {
     SecretToken::generate(&OsRandomness).hash()
 }
 
-async fn arrive(store: &dyn Store, subject: &str, role: Role) -> Person {
+async fn arrive(store: &Store, subject: &str, role: Role) -> Person {
     let email = address(&format!("{subject}@example.com"));
-    store.arrive(Arrival { identity: identity(subject), email, role, origin: origin(NOON) }).await.unwrap()
+    store
+        .people
+        .arrive(Arrival { identity: identity(subject), email, role, origin: origin(NOON) })
+        .await
+        .unwrap()
 }
 
-async fn start(store: &dyn Store, person: &Person, at: UnixMillis) -> TokenHash {
+async fn start(store: &Store, person: &Person, at: UnixMillis) -> TokenHash {
     let token = token();
     let new = NewSession {
         token,
@@ -52,12 +56,12 @@ async fn start(store: &dyn Store, person: &Person, at: UnixMillis) -> TokenHash 
         browser: "Firefox".to_owned(),
         replaces: None,
     };
-    store.start_session(new).await.unwrap();
+    store.sessions.start_session(new).await.unwrap();
     token
 }
 
-async fn is_open(store: &dyn Store, token: TokenHash, now: UnixMillis) -> bool {
-    store.signed_in(token, "192.0.2.1", TIMES, now).await.unwrap().is_some()
+async fn is_open(store: &Store, token: TokenHash, now: UnixMillis) -> bool {
+    store.sessions.signed_in(token, "192.0.2.1", TIMES, now).await.unwrap().is_some()
 }
 
 pub async fn an_identity_is_one_person_whatever_its_address<D: TestDatabase>(database: Arc<D>) {
@@ -69,7 +73,7 @@ pub async fn an_identity_is_one_person_whatever_its_address<D: TestDatabase>(dat
         role: Role::Consultant,
         origin: origin(after_s(60)),
     };
-    let again = store.arrive(moved).await.unwrap();
+    let again = store.people.arrive(moved).await.unwrap();
     assert_eq!((again.id, again.joined_at), (first.id, NOON));
     assert_eq!(again.email, address("ann.hale@example.com"));
 
@@ -79,9 +83,12 @@ pub async fn an_identity_is_one_person_whatever_its_address<D: TestDatabase>(dat
         role: Role::Consultant,
         origin: origin(NOON),
     };
-    let twin = store.arrive(twin).await.unwrap();
+    let twin = store.people.arrive(twin).await.unwrap();
     assert_ne!(twin.id, first.id, "two identities with one address never merge");
-    assert_eq!(store.people_with_email(&address("ann.hale@example.com")).await.unwrap(), [again, twin]);
+    assert_eq!(
+        store.people.people_with_email(&address("ann.hale@example.com")).await.unwrap(),
+        [again, twin]
+    );
 }
 
 pub async fn arriving_raises_a_role_and_never_lowers_it<D: TestDatabase>(database: Arc<D>) {
@@ -101,8 +108,8 @@ pub async fn the_last_partner_stays_however_many_race<D: TestDatabase>(database:
         let (store, id) = (Arc::clone(&store), partner.id);
         tokio::spawn(async move {
             match id.0 % 2 {
-                0 => store.set_role(manage(NOON), id, Role::Consultant).await.map(|_| ()),
-                _ => store.remove_person(manage(NOON), id).await,
+                0 => store.people.set_role(manage(NOON), id, Role::Consultant).await.map(|_| ()),
+                _ => store.people.remove_person(manage(NOON), id).await,
             }
         })
     });
@@ -116,7 +123,7 @@ pub async fn the_last_partner_stays_however_many_race<D: TestDatabase>(database:
         }
     }
     assert_eq!(refused, 1);
-    let left = store.list_people().await.unwrap();
+    let left = store.people.list_people().await.unwrap();
     assert_eq!(left.iter().filter(|person| person.role == Role::Partner).count(), 1);
 }
 
@@ -127,21 +134,26 @@ pub async fn somebody_who_was_removed_has_no_session_and_does_not_come_back<D: T
     let ann = arrive(&*store, "ann", Role::Consultant).await;
     let session = start(&*store, &ann, NOON).await;
     assert!(is_open(&*store, session, NOON).await);
-    store.remove_person(manage(NOON), ann.id).await.unwrap();
+    store.people.remove_person(manage(NOON), ann.id).await.unwrap();
     assert!(!is_open(&*store, session, NOON).await);
     let (token, place, browser) = (token(), String::new(), String::new());
     let new = NewSession { token, person: ann.id, origin: origin(NOON), place, browser, replaces: None };
-    assert!(matches!(store.start_session(new).await, Err(StoreError::NoSuchPerson(id)) if id == ann.id));
+    assert!(
+        matches!(store.sessions.start_session(new).await, Err(StoreError::NoSuchPerson(id)) if id == ann.id)
+    );
     let back =
         Arrival { identity: ann.identity, email: ann.email, role: Role::Partner, origin: origin(NOON) };
-    assert!(matches!(store.arrive(back).await, Err(StoreError::PersonRemoved(_))));
-    assert!(store.list_people().await.unwrap().is_empty());
+    assert!(matches!(store.people.arrive(back).await, Err(StoreError::PersonRemoved(_))));
+    assert!(store.people.list_people().await.unwrap().is_empty());
     assert!(matches!(
-        store.set_role(manage(NOON), ann.id, Role::Partner).await,
+        store.people.set_role(manage(NOON), ann.id, Role::Partner).await,
         Err(StoreError::NoSuchPerson(_))
     ));
-    assert!(matches!(store.remove_person(manage(NOON), ann.id).await, Err(StoreError::NoSuchPerson(_))));
-    assert_eq!(store.forget_ended_sessions(TIMES, NOON, 100).await.unwrap(), 1);
+    assert!(matches!(
+        store.people.remove_person(manage(NOON), ann.id).await,
+        Err(StoreError::NoSuchPerson(_))
+    ));
+    assert_eq!(store.sessions.forget_ended_sessions(TIMES, NOON, 100).await.unwrap(), 1);
 }
 
 pub async fn somebody_who_is_restored_comes_back_as_they_were_but_for_their_sessions<D: TestDatabase>(
@@ -152,16 +164,16 @@ pub async fn somebody_who_is_restored_comes_back_as_they_were_but_for_their_sess
     let ann = arrive(&*store, "ann", Role::Partner).await;
     let session = start(&*store, &ann, NOON).await;
     assert!(
-        matches!(store.restore_person(manage(NOON), ann.id).await, Err(StoreError::NoSuchPerson(id)) if id == ann.id)
+        matches!(store.people.restore_person(manage(NOON), ann.id).await, Err(StoreError::NoSuchPerson(id)) if id == ann.id)
     );
     assert!(is_open(&*store, session, NOON).await, "nobody was removed, and nothing ends");
-    store.remove_person(manage(after_s(7)), ann.id).await.unwrap();
+    store.people.remove_person(manage(after_s(7)), ann.id).await.unwrap();
     let removed = RemovedPerson { person: ann.clone(), removed_at: after_s(7) };
-    assert_eq!(store.list_removed_people().await.unwrap(), [removed]);
-    assert_eq!(store.restore_person(manage(NOON), ann.id).await.unwrap(), ann);
+    assert_eq!(store.people.list_removed_people().await.unwrap(), [removed]);
+    assert_eq!(store.people.restore_person(manage(NOON), ann.id).await.unwrap(), ann);
     assert!(!is_open(&*store, session, NOON).await, "what has ended stays so");
-    assert!(store.list_removed_people().await.unwrap().is_empty());
-    assert_eq!(store.list_people().await.unwrap().len(), 2);
+    assert!(store.people.list_removed_people().await.unwrap().is_empty());
+    assert_eq!(store.people.list_people().await.unwrap().len(), 2);
     assert_eq!(arrive(&*store, "ann", Role::Consultant).await, ann);
     let session = start(&*store, &ann, NOON).await;
     assert!(is_open(&*store, session, NOON).await);
@@ -181,10 +193,10 @@ pub async fn every_change_of_somebody_is_on_record_with_its_old_and_new_value<D:
     start(&*store, &ann, NOON).await;
     let by_ruth = Asker::Person { id: ruth.id, role: Role::Partner };
     let permit = POLICY.decide(&asking(by_ruth, NOON), TheFirm).unwrap();
-    store.set_role(permit, ann.id, Role::Partner).await.unwrap();
-    assert_eq!(store.sign_out_person(manage(NOON), ann.id).await.unwrap(), 1);
-    store.remove_person(manage(after_s(5)), ann.id).await.unwrap();
-    store.restore_person(manage(after_s(6)), ann.id).await.unwrap();
+    store.people.set_role(permit, ann.id, Role::Partner).await.unwrap();
+    assert_eq!(store.people.sign_out_person(manage(NOON), ann.id).await.unwrap(), 1);
+    store.people.remove_person(manage(after_s(5)), ann.id).await.unwrap();
+    store.people.restore_person(manage(after_s(6)), ann.id).await.unwrap();
 
     let effect = |kind| Some(AuditEvent::new(kind, ann.id));
     let role_changed = AuditEvent {
@@ -211,17 +223,17 @@ pub async fn a_change_that_is_rejected_leaves_its_decision_and_no_change_on_reco
     let store = database.open().await;
     let ruth = arrive(&*store, "ruth", Role::Partner).await;
     let nobody = PersonId(777);
-    let rejected = store.set_role(manage(NOON), ruth.id, Role::Consultant).await;
+    let rejected = store.people.set_role(manage(NOON), ruth.id, Role::Consultant).await;
     assert!(matches!(rejected, Err(StoreError::LastPartner)), "{rejected:?}");
-    let rejected = store.remove_person(manage(NOON), ruth.id).await;
+    let rejected = store.people.remove_person(manage(NOON), ruth.id).await;
     assert!(matches!(rejected, Err(StoreError::LastPartner)), "{rejected:?}");
-    let rejected = store.restore_person(manage(NOON), ruth.id).await;
+    let rejected = store.people.restore_person(manage(NOON), ruth.id).await;
     assert!(matches!(rejected, Err(StoreError::NoSuchPerson(id)) if id == ruth.id), "{rejected:?}");
-    let rejected = store.sign_out_person(manage(NOON), nobody).await;
+    let rejected = store.people.sign_out_person(manage(NOON), nobody).await;
     assert!(matches!(rejected, Err(StoreError::NoSuchPerson(id)) if id == nobody), "{rejected:?}");
     let rows: Vec<_> = decisions(&*store).await.iter().map(in_short).collect();
     assert_eq!(rows, vec![(Asker::Operator, Action::ManageTeam, Decision::Allowed, None); 4]);
-    assert_eq!(store.list_people().await.unwrap(), [ruth]);
+    assert_eq!(store.people.list_people().await.unwrap(), [ruth]);
 }
 
 pub async fn signing_in_and_out_and_wrong_codes_are_on_record_with_person_and_address<D: TestDatabase>(
@@ -236,12 +248,15 @@ pub async fn signing_in_and_out_and_wrong_codes_are_on_record_with_person_and_ad
     start(&*store, &ann, NOON).await;
     arrive(&*store, "ann", Role::Consultant).await;
     arrive(&*store, "ann", Role::Partner).await;
-    let session = store.sessions_of(ann.id, TIMES, NOON).await.unwrap()[0].id;
-    assert!(store.end_session(ann.id, session, &origin(NOON)).await.unwrap());
-    assert!(!store.end_session(ann.id, session, &origin(NOON)).await.unwrap(), "it has ended");
-    assert_eq!(store.end_all_sessions(ann.id, None, &origin(NOON)).await.unwrap(), 0);
+    let session = store.sessions.sessions_of(ann.id, TIMES, NOON).await.unwrap()[0].id;
+    assert!(store.sessions.end_session(ann.id, session, &origin(NOON)).await.unwrap());
+    assert!(!store.sessions.end_session(ann.id, session, &origin(NOON)).await.unwrap(), "it has ended");
+    assert_eq!(store.sessions.end_all_sessions(ann.id, None, &origin(NOON)).await.unwrap(), 0);
     start(&*store, &ann, NOON).await;
-    assert_eq!(store.end_sessions_of_identity(&ann.identity, &origin(NOON)).await.unwrap(), 1);
+    assert_eq!(
+        store.session_revoker.end_sessions_of_identity(&ann.identity, &origin(NOON)).await.unwrap(),
+        1
+    );
 
     let events = events(&*store).await;
     assert!(events.iter().all(|event| event.origin == origin(NOON)), "{events:?}");
@@ -300,7 +315,7 @@ pub async fn a_browsers_last_session_ends_when_its_next_begins<D: TestDatabase>(
         browser: "Firefox".to_owned(),
         replaces: Some(anns),
     };
-    store.start_session(new).await.unwrap();
+    store.sessions.start_session(new).await.unwrap();
     assert!(!is_open(&*store, anns, after_s(1)).await, "whoever it was");
     assert!(is_open(&*store, bens, after_s(1)).await && is_open(&*store, elsewhere, after_s(1)).await);
 }
@@ -313,7 +328,7 @@ pub async fn of_very_many_sessions_the_longest_unused_end<D: TestDatabase>(datab
     for number in 1..=i64::from(MAX_SESSIONS_PER_PERSON) {
         newest = start(&*store, &ann, after_s(number)).await;
     }
-    let alive = store.sessions_of(ann.id, TIMES, after_s(60)).await.unwrap();
+    let alive = store.sessions.sessions_of(ann.id, TIMES, after_s(60)).await.unwrap();
     assert_eq!(alive.len(), MAX_SESSIONS_PER_PERSON as usize);
     assert!(!is_open(&*store, first, after_s(60)).await && is_open(&*store, newest, after_s(60)).await);
 }
@@ -324,20 +339,20 @@ pub async fn a_short_idle_time_is_not_cut_shorter<D: TestDatabase>(database: Arc
     let session = start(&*store, &ann, NOON).await;
     let times = SessionTimes { idle: Duration::from_secs(60), max: Duration::from_secs(3600) };
     for second in [25, 80] {
-        let found = store.signed_in(session, "192.0.2.1", times, after_s(second)).await.unwrap();
+        let found = store.sessions.signed_in(session, "192.0.2.1", times, after_s(second)).await.unwrap();
         assert!(found.is_some(), "used {second} seconds after noon");
     }
-    assert!(store.signed_in(session, "192.0.2.1", times, after_s(140)).await.unwrap().is_none());
+    assert!(store.sessions.signed_in(session, "192.0.2.1", times, after_s(140)).await.unwrap().is_none());
 }
 
 pub async fn a_session_tells_its_owner_as_it_is_now<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let ann = arrive(&*store, "ann", Role::Consultant).await;
     let session = start(&*store, &ann, NOON).await;
-    let found = store.signed_in(session, "192.0.2.1", TIMES, NOON).await.unwrap().unwrap();
+    let found = store.sessions.signed_in(session, "192.0.2.1", TIMES, NOON).await.unwrap().unwrap();
     assert_eq!((found.person, found.session.browser.as_str()), (ann.clone(), "Firefox"));
-    store.set_role(manage(NOON), ann.id, Role::Partner).await.unwrap();
-    let found = store.signed_in(session, "192.0.2.1", TIMES, NOON).await.unwrap().unwrap();
+    store.people.set_role(manage(NOON), ann.id, Role::Partner).await.unwrap();
+    let found = store.sessions.signed_in(session, "192.0.2.1", TIMES, NOON).await.unwrap().unwrap();
     assert_eq!(found.person.role, Role::Partner);
     assert!(!is_open(&*store, token(), NOON).await, "another token opens nothing");
 }
@@ -353,7 +368,7 @@ pub async fn a_session_ends_idle_and_old_and_lives_while_used<D: TestDatabase>(d
         assert!(is_open(&*store, used, minutes(count)).await, "after {count} minutes");
     }
     assert!(!is_open(&*store, used, minutes(720)).await, "twelve hours are the end");
-    assert_eq!(store.forget_ended_sessions(TIMES, minutes(720), 100).await.unwrap(), 2);
+    assert_eq!(store.sessions.forget_ended_sessions(TIMES, minutes(720), 100).await.unwrap(), 2);
 }
 
 pub async fn sessions_are_listed_with_place_and_ended_one_by_one_or_all<D: TestDatabase>(database: Arc<D>) {
@@ -362,22 +377,22 @@ pub async fn sessions_are_listed_with_place_and_ended_one_by_one_or_all<D: TestD
         (arrive(&*store, "ann", Role::Consultant).await, arrive(&*store, "ben", Role::Consultant).await);
     let (first, second) = (start(&*store, &ann, NOON).await, start(&*store, &ann, after_s(1)).await);
     let bens = start(&*store, &ben, NOON).await;
-    store.signed_in(first, "198.51.100.7", TIMES, after_s(2)).await.unwrap().unwrap();
-    let listed = store.sessions_of(ann.id, TIMES, after_s(3)).await.unwrap();
+    store.sessions.signed_in(first, "198.51.100.7", TIMES, after_s(2)).await.unwrap().unwrap();
+    let listed = store.sessions.sessions_of(ann.id, TIMES, after_s(3)).await.unwrap();
     let places: Vec<_> = listed.iter().map(|session| session.place.as_str()).collect();
     assert_eq!(places, ["198.51.100.7", "192.0.2.1"]);
 
     assert!(
-        !store.end_session(ben.id, listed[0].id, &origin(after_s(3))).await.unwrap(),
+        !store.sessions.end_session(ben.id, listed[0].id, &origin(after_s(3))).await.unwrap(),
         "nobody ends another's"
     );
-    assert!(store.end_session(ann.id, listed[0].id, &origin(after_s(3))).await.unwrap());
+    assert!(store.sessions.end_session(ann.id, listed[0].id, &origin(after_s(3))).await.unwrap());
     assert!(!is_open(&*store, first, after_s(3)).await && is_open(&*store, second, after_s(3)).await);
     let third = start(&*store, &ann, after_s(3)).await;
-    let kept = store.sessions_of(ann.id, TIMES, after_s(3)).await.unwrap()[0].id;
-    assert_eq!(store.end_all_sessions(ann.id, Some(kept), &origin(after_s(3))).await.unwrap(), 1);
+    let kept = store.sessions.sessions_of(ann.id, TIMES, after_s(3)).await.unwrap()[0].id;
+    assert_eq!(store.sessions.end_all_sessions(ann.id, Some(kept), &origin(after_s(3))).await.unwrap(), 1);
     assert!(!is_open(&*store, second, after_s(3)).await && is_open(&*store, third, after_s(3)).await);
-    assert_eq!(store.end_all_sessions(ann.id, None, &origin(after_s(3))).await.unwrap(), 1);
+    assert_eq!(store.sessions.end_all_sessions(ann.id, None, &origin(after_s(3))).await.unwrap(), 1);
     assert!(!is_open(&*store, third, after_s(3)).await);
     assert!(!is_open(&*store, second, after_s(3)).await && is_open(&*store, bens, after_s(3)).await);
 }
@@ -393,16 +408,22 @@ pub async fn a_new_password_ends_what_its_identity_has_begun_and_nobody_elses<D:
         role: Role::Consultant,
         origin: origin(NOON),
     };
-    let twin = store.arrive(twin).await.unwrap();
+    let twin = store.people.arrive(twin).await.unwrap();
     let (first, second) = (start(&*store, &ann, NOON).await, start(&*store, &ann, NOON).await);
     let twins = start(&*store, &twin, NOON).await;
     let (half, bens_half) = (begun(&*store, "ann").await, begun(&*store, "ben").await);
-    assert_eq!(store.end_sessions_of_identity(&ann.identity, &origin(NOON)).await.unwrap(), 2);
+    assert_eq!(
+        store.session_revoker.end_sessions_of_identity(&ann.identity, &origin(NOON)).await.unwrap(),
+        2
+    );
     assert!(!is_open(&*store, first, NOON).await && !is_open(&*store, second, NOON).await);
     assert!(is_open(&*store, twins, NOON).await, "another provider's identity is another person");
-    assert!(store.half_sign_in(half.hash(), NOON).await.unwrap().is_none());
-    assert!(store.half_sign_in(bens_half.hash(), NOON).await.unwrap().is_some());
-    assert_eq!(store.end_sessions_of_identity(&identity("nobody"), &origin(NOON)).await.unwrap(), 0);
+    assert!(store.sign_ins.half_sign_in(half.hash(), NOON).await.unwrap().is_none());
+    assert!(store.sign_ins.half_sign_in(bens_half.hash(), NOON).await.unwrap().is_some());
+    assert_eq!(
+        store.session_revoker.end_sessions_of_identity(&identity("nobody"), &origin(NOON)).await.unwrap(),
+        0
+    );
 }
 
 pub async fn a_sign_in_is_taken_once_and_in_time<D: TestDatabase>(database: Arc<D>) {
@@ -415,12 +436,12 @@ pub async fn a_sign_in_is_taken_once_and_in_time<D: TestDatabase>(database: Arc<
         expires_at: after_s(600),
     };
     let (one, late) = (token(), token());
-    store.begin_sign_in(one, sign_in.clone()).await.unwrap();
-    store.begin_sign_in(late, sign_in.clone()).await.unwrap();
+    store.sign_ins.begin_sign_in(one, sign_in.clone()).await.unwrap();
+    store.sign_ins.begin_sign_in(late, sign_in.clone()).await.unwrap();
     let racing: Vec<_> = (0..8)
         .map(|_| {
             let store = Arc::clone(&store);
-            tokio::spawn(async move { store.take_sign_in(one, NOON).await.unwrap() })
+            tokio::spawn(async move { store.sign_ins.take_sign_in(one, NOON).await.unwrap() })
         })
         .collect();
     let mut taken = Vec::new();
@@ -428,7 +449,7 @@ pub async fn a_sign_in_is_taken_once_and_in_time<D: TestDatabase>(database: Arc<
         taken.extend(outcome.await.unwrap());
     }
     assert_eq!(taken, [sign_in]);
-    assert_eq!(store.take_sign_in(late, after_s(600)).await.unwrap(), None);
+    assert_eq!(store.sign_ins.take_sign_in(late, after_s(600)).await.unwrap(), None);
 }
 
 fn half(subject: &str, secret: &SecretToken, code: &str) -> HalfSignIn {
@@ -441,12 +462,12 @@ fn half(subject: &str, secret: &SecretToken, code: &str) -> HalfSignIn {
     }
 }
 
-async fn begin(store: &dyn Store, subject: &str, now: UnixMillis) -> (SecretToken, CodeSending) {
+async fn begin(store: &Store, subject: &str, now: UnixMillis) -> (SecretToken, CodeSending) {
     begin_claiming(store, subject, &format!("{subject}@example.com"), now).await
 }
 
 async fn begin_claiming(
-    store: &dyn Store,
+    store: &Store,
     subject: &str,
     email: &str,
     now: UnixMillis,
@@ -455,18 +476,18 @@ async fn begin_claiming(
     let mut half = half(subject, &secret, "123456");
     half.email = address(email);
     half.code.expires_at = UnixMillis(now.0 + 600_000);
-    let sending = store.begin_half_sign_in(secret.hash(), half, now).await.unwrap();
+    let sending = store.sign_ins.begin_half_sign_in(secret.hash(), half, now).await.unwrap();
     (secret, sending)
 }
 
-async fn begun(store: &dyn Store, subject: &str) -> SecretToken {
+async fn begun(store: &Store, subject: &str) -> SecretToken {
     let (secret, sending) = begin(store, subject, NOON).await;
     assert_eq!(sending, CodeSending::Yes);
     secret
 }
 
-async fn try_code(store: &dyn Store, secret: &SecretToken, code: &str, now: UnixMillis) -> CodeTry {
-    store.try_code(secret.hash(), secret.hash_with(code), &origin(now)).await.unwrap()
+async fn try_code(store: &Store, secret: &SecretToken, code: &str, now: UnixMillis) -> CodeTry {
+    store.sign_ins.try_code(secret.hash(), secret.hash_with(code), &origin(now)).await.unwrap()
 }
 
 pub async fn the_right_code_passes_once_and_a_late_one_never<D: TestDatabase>(database: Arc<D>) {
@@ -474,11 +495,11 @@ pub async fn the_right_code_passes_once_and_a_late_one_never<D: TestDatabase>(da
     let secret = begun(&*store, "ann").await;
     assert!(matches!(try_code(&*store, &secret, "123456", after_s(600)).await, CodeTry::Gone));
     assert!(matches!(try_code(&*store, &secret, "123457", NOON).await, CodeTry::Wrong { left: 4 }));
-    let found = store.half_sign_in(secret.hash(), NOON).await.unwrap().unwrap();
+    let found = store.sign_ins.half_sign_in(secret.hash(), NOON).await.unwrap().unwrap();
     assert!(found.email == address("ann@example.com") && !found.is_code_sent);
     let hash = secret.hash_with("123456");
-    assert!(store.code_was_sent(secret.hash(), hash, after_s(600), NOON).await.unwrap());
-    let found = store.half_sign_in(secret.hash(), NOON).await.unwrap().unwrap();
+    assert!(store.sign_ins.code_was_sent(secret.hash(), hash, after_s(600), NOON).await.unwrap());
+    let found = store.sign_ins.half_sign_in(secret.hash(), NOON).await.unwrap().unwrap();
     assert_eq!((found.is_code_sent, found.code.sent_at), (true, NOON));
     let right = try_code(&*store, &secret, "123456", NOON).await;
     assert!(matches!(right, CodeTry::Right(half) if half.identity == identity("ann")));
@@ -558,9 +579,9 @@ pub async fn new_sign_ins_and_new_codes_give_no_new_tries<D: TestDatabase>(datab
     let secret = begun(&*store, "ann").await;
     let after_pause = UnixMillis(NOON.0 + CODE_PAUSE.as_millis() as i64);
     let hash = secret.hash_with("777777");
-    let sending = store.may_send_code(secret.hash(), after_pause).await.unwrap();
+    let sending = store.sign_ins.may_send_code(secret.hash(), after_pause).await.unwrap();
     assert_eq!(sending, CodeSending::Yes);
-    assert!(store.code_was_sent(secret.hash(), hash, after_s(700), after_pause).await.unwrap());
+    assert!(store.sign_ins.code_was_sent(secret.hash(), hash, after_s(700), after_pause).await.unwrap());
     assert!(matches!(try_code(&*store, &secret, "123456", after_pause).await, CodeTry::Wrong { left: 2 }));
     assert!(matches!(try_code(&*store, &secret, "123456", after_pause).await, CodeTry::Wrong { left: 1 }));
     let last = try_code(&*store, &secret, "123456", after_pause).await;
@@ -589,10 +610,12 @@ pub async fn a_new_code_takes_the_place_of_the_last_and_letters_are_bounded<D: T
     let store = database.open().await;
     let secret = begun(&*store, "ann").await;
     let new_code = async |code: &str, now| {
-        let sending = store.may_send_code(secret.hash(), UnixMillis(now)).await.unwrap();
+        let sending = store.sign_ins.may_send_code(secret.hash(), UnixMillis(now)).await.unwrap();
         if sending == CodeSending::Yes {
             let (hash, expires_at) = (secret.hash_with(code), UnixMillis(now + 600_000));
-            assert!(store.code_was_sent(secret.hash(), hash, expires_at, UnixMillis(now)).await.unwrap());
+            assert!(
+                store.sign_ins.code_was_sent(secret.hash(), hash, expires_at, UnixMillis(now)).await.unwrap()
+            );
         }
         sending
     };
@@ -619,33 +642,46 @@ pub async fn a_letter_that_could_not_be_sent_leaves_the_last_code_in_force_and_c
 ) {
     let store = database.open().await;
     let secret = begun(&*store, "ann").await;
-    store.code_was_not_sent(secret.hash(), NOON).await.unwrap();
-    let found = store.half_sign_in(secret.hash(), NOON).await.unwrap().unwrap();
+    store.sign_ins.code_was_not_sent(secret.hash(), NOON).await.unwrap();
+    let found = store.sign_ins.half_sign_in(secret.hash(), NOON).await.unwrap().unwrap();
     assert_eq!((found.is_code_sent, found.code.sent), (false, 0));
     let soonest = UnixMillis(NOON.0 + FAILED_LETTER_PAUSE.as_millis() as i64);
-    assert_eq!(store.may_send_code(secret.hash(), NOON).await.unwrap(), CodeSending::NotBefore(soonest));
-    assert_eq!(store.may_send_code(secret.hash(), soonest).await.unwrap(), CodeSending::Yes);
+    assert_eq!(
+        store.sign_ins.may_send_code(secret.hash(), NOON).await.unwrap(),
+        CodeSending::NotBefore(soonest)
+    );
+    assert_eq!(store.sign_ins.may_send_code(secret.hash(), soonest).await.unwrap(), CodeSending::Yes);
     let hash = secret.hash_with("777777");
-    assert!(store.code_was_sent(secret.hash(), hash, after_s(600), soonest).await.unwrap());
+    assert!(store.sign_ins.code_was_sent(secret.hash(), hash, after_s(600), soonest).await.unwrap());
 
     // More often than letters may be sent to one identity, one mailbox or in one sign-in.
     let mut now = after_s(60);
     for number in 0..2 * MAX_CODES_PER_MAILBOX {
-        assert_eq!(store.may_send_code(secret.hash(), now).await.unwrap(), CodeSending::Yes, "{number}");
-        store.code_was_not_sent(secret.hash(), now).await.unwrap();
+        assert_eq!(
+            store.sign_ins.may_send_code(secret.hash(), now).await.unwrap(),
+            CodeSending::Yes,
+            "{number}"
+        );
+        store.sign_ins.code_was_not_sent(secret.hash(), now).await.unwrap();
         now = UnixMillis(now.0 + FAILED_LETTER_PAUSE.as_millis() as i64 / 2);
-        assert!(matches!(store.may_send_code(secret.hash(), now).await.unwrap(), CodeSending::NotBefore(_)));
+        assert!(matches!(
+            store.sign_ins.may_send_code(secret.hash(), now).await.unwrap(),
+            CodeSending::NotBefore(_)
+        ));
         now = UnixMillis(now.0 + FAILED_LETTER_PAUSE.as_millis() as i64 / 2);
         now = UnixMillis(now.0.min(after_s(599).0));
         if now == after_s(599) {
             break;
         }
     }
-    let found = store.half_sign_in(secret.hash(), now).await.unwrap().unwrap();
+    let found = store.sign_ins.half_sign_in(secret.hash(), now).await.unwrap().unwrap();
     assert_eq!((found.code.sent, found.code.sent_at), (1, soonest));
     assert!(matches!(try_code(&*store, &secret, "777777", now).await, CodeTry::Right(_)));
-    assert!(!store.code_was_sent(secret.hash(), hash, after_s(900), now).await.unwrap(), "it is over");
-    store.code_was_not_sent(secret.hash(), now).await.unwrap();
+    assert!(
+        !store.sign_ins.code_was_sent(secret.hash(), hash, after_s(900), now).await.unwrap(),
+        "it is over"
+    );
+    store.sign_ins.code_was_not_sent(secret.hash(), now).await.unwrap();
 }
 
 pub async fn many_identities_that_claim_one_mailbox_get_no_more_tries_and_letters_for_it<D: TestDatabase>(
@@ -715,14 +751,14 @@ pub async fn of_more_sign_ins_than_are_kept_the_oldest_go<D: TestDatabase>(datab
             expires_at: after_s(600 + number),
         };
         let token = token();
-        store.begin_sign_in(token, sign_in).await.unwrap();
+        store.sign_ins.begin_sign_in(token, sign_in).await.unwrap();
         tokens.push((number, token));
     }
-    assert_eq!(store.forget_old_sign_ins(NOON, 100, 5).await.unwrap(), 0);
-    assert_eq!(store.forget_old_sign_ins(NOON, 100, 3).await.unwrap(), 2);
+    assert_eq!(store.sign_ins.forget_old_sign_ins(NOON, 100, 5).await.unwrap(), 0);
+    assert_eq!(store.sign_ins.forget_old_sign_ins(NOON, 100, 3).await.unwrap(), 2);
     let mut left = Vec::new();
     for (number, token) in tokens {
-        left.extend(store.take_sign_in(token, NOON).await.unwrap().map(|_| number));
+        left.extend(store.sign_ins.take_sign_in(token, NOON).await.unwrap().map(|_| number));
     }
     assert_eq!(left, [3, 4, 5]);
 }
@@ -737,15 +773,23 @@ pub async fn old_sign_ins_are_forgotten_a_little_at_a_time<D: TestDatabase>(data
             return_to: LocalPath::parse("/").unwrap(),
             expires_at: after_s(600),
         };
-        store.begin_sign_in(token(), sign_in).await.unwrap();
+        store.sign_ins.begin_sign_in(token(), sign_in).await.unwrap();
         begun(&*store, &format!("person{number}")).await;
     }
-    assert_eq!(store.forget_old_sign_ins(after_s(599), 100, 100).await.unwrap(), 0);
-    assert_eq!(store.forget_old_sign_ins(after_s(600), 3, 100).await.unwrap(), 6);
-    assert_eq!(store.forget_old_sign_ins(after_s(600), 3, 100).await.unwrap(), 4);
-    assert_eq!(store.delete_expired_throttles(after_s(600), 100).await.unwrap(), 10, "no code was wrong");
+    assert_eq!(store.sign_ins.forget_old_sign_ins(after_s(599), 100, 100).await.unwrap(), 0);
+    assert_eq!(store.sign_ins.forget_old_sign_ins(after_s(600), 3, 100).await.unwrap(), 6);
+    assert_eq!(store.sign_ins.forget_old_sign_ins(after_s(600), 3, 100).await.unwrap(), 4);
+    assert_eq!(
+        store.throttles.delete_expired_throttles(after_s(600), 100).await.unwrap(),
+        10,
+        "no code was wrong"
+    );
     let all_forgotten = UnixMillis(NOON.0 + CODES_MEMORY.as_millis() as i64);
-    assert_eq!(store.delete_expired_throttles(all_forgotten, 100).await.unwrap(), 10, "counts of emails");
-    assert_eq!(store.delete_expired_throttles(all_forgotten, 100).await.unwrap(), 0);
-    assert_eq!(store.forget_old_sign_ins(all_forgotten, 100, 100).await.unwrap(), 0);
+    assert_eq!(
+        store.throttles.delete_expired_throttles(all_forgotten, 100).await.unwrap(),
+        10,
+        "counts of emails"
+    );
+    assert_eq!(store.throttles.delete_expired_throttles(all_forgotten, 100).await.unwrap(), 0);
+    assert_eq!(store.sign_ins.forget_old_sign_ins(all_forgotten, 100, 100).await.unwrap(), 0);
 }

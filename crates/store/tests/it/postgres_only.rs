@@ -9,11 +9,9 @@ use chancery_domain::{
     UsageRow,
 };
 use chancery_policy::NewClientFor;
-use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{
-    Accounts, CapChange, Claim, ClientOrder, ClientQuery, ClientRecords, DatabaseUrl, Health,
-    IdempotencyKeys, KeptReply, Keys, Ledger, LimitsChange, Months, NewClient, PostgresStore, Reserved,
-    Settlement, Spending, SpendingReservation, StoreError, UsageBy, UsageMonth, UsageQuery, UsageReports,
+    CapChange, Claim, ClientOrder, ClientQuery, DatabaseUrl, KeptReply, LimitsChange, NewClient, Reserved,
+    Settlement, SpendingReservation, Store, StoreError, UsageBy, UsageMonth, UsageQuery,
 };
 use sqlx::PgConnection;
 use std::collections::BTreeMap;
@@ -29,7 +27,7 @@ const SESSIONS_END_TIMEOUT: Duration = Duration::from_secs(30);
 const EVERY_DAY: UsageQuery = UsageQuery { account: None, from: None, to: None, by: UsageBy::Day };
 
 async fn refusal(url: &str) -> StoreError {
-    match PostgresStore::open(&url.parse().unwrap()).await {
+    match Store::open(&url.parse().unwrap()).await {
         Ok(_) => panic!("{url} was opened"),
         Err(error) => error,
     }
@@ -109,9 +107,9 @@ async fn broken_sessions_are_replaced_and_no_row_is_lost() {
         let store = database.open().await;
         let payer = payer(&*store).await;
         for number in 0..10 {
-            store.settle(row(number, payer).into()).await.unwrap();
+            store.ledger.settle(row(number, payer).into()).await.unwrap();
             end_sessions(&database).await;
-            store.ping().await.unwrap();
+            store.health.ping().await.unwrap();
         }
         assert_eq!(whole_ledger(&*store).await.len(), 10);
     })
@@ -126,7 +124,7 @@ async fn a_session_that_ended_before_a_new_months_first_row_loses_nothing() {
         let later = Month::of(NOON).next().next().next().first_day().start();
         for at in [NOON, later] {
             let row = UsageRow { request_id: RequestId::new(at, &OsRandomness), at, ..row(1, payer) };
-            store.settle(row.into()).await.unwrap();
+            store.ledger.settle(row.into()).await.unwrap();
             end_sessions(&database).await;
         }
         assert_eq!(whole_ledger(&*store).await.len(), 2);
@@ -161,12 +159,12 @@ async fn requests_that_wait_for_their_accounts_caps_keep_nobody_from_authenticat
                 now: NOON,
                 expires_at: UnixMillis(NOON.0 + 1_000_000),
             };
-            reserving.spawn(async move { store.reserve_spending(reservation).await });
+            reserving.spawn(async move { store.spending.reserve_spending(reservation).await });
         }
         wait_until_locked_out(&database, 8).await;
         let looked_up = async {
             for _ in 0..20 {
-                assert!(store.key_with_prefix(&key.prefix).await.unwrap().is_some());
+                assert!(store.keys.key_with_prefix(&key.prefix).await.unwrap().is_some());
             }
         };
         tokio::time::timeout(Duration::from_secs(2), looked_up).await.unwrap();
@@ -185,7 +183,7 @@ async fn a_commit_whose_answer_was_lost_is_not_billed_twice() {
         let mut settling = tokio::task::JoinSet::new();
         for number in 0..2000 {
             let store = Arc::clone(&store);
-            settling.spawn(async move { (number, store.settle(row(number, payer).into()).await) });
+            settling.spawn(async move { (number, store.ledger.settle(row(number, payer).into()).await) });
         }
         for _ in 0..10 {
             end_sessions(&database).await;
@@ -229,7 +227,7 @@ async fn a_server_set_to_answer_before_the_disk_is_overruled() {
             )
             .await
             .unwrap();
-        store.settle(row(1, payer).into()).await.unwrap();
+        store.ledger.settle(row(1, payer).into()).await.unwrap();
         account(&*store, "Another").await;
     })
     .await;
@@ -242,7 +240,7 @@ async fn a_server_that_takes_no_writes_is_named() {
         let read_only = format!("ALTER DATABASE {} SET default_transaction_read_only = on", database.name());
         database.raw(&read_only).await.unwrap();
         let store = database.open().await;
-        assert!(store.list_accounts().await.unwrap().is_empty());
+        assert!(store.account_lookup.list_accounts().await.unwrap().is_empty());
         let error = store.create_account(new_account("Hale & Ward")).await.unwrap_err();
         assert!(matches!(error, StoreError::ReadOnly(_)), "{error:?}");
     })
@@ -267,8 +265,8 @@ async fn a_user_without_rights_is_told_which_it_needs() {
 async fn the_ledger_cannot_be_truncated() {
     on_a_fresh(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
-        store.settle(row(1, payer(&*store).await).into()).await.unwrap();
-        store.make_months_ready(NOON).await.unwrap();
+        store.ledger.settle(row(1, payer(&*store).await).into()).await.unwrap();
+        store.partitions.make_months_ready(NOON).await.unwrap();
         database.raw("SELECT * FROM ledger_of_no_month, ledger_2026_12").await.unwrap();
         for sql in ["TRUNCATE ledger", "TRUNCATE ledger_of_no_month", "TRUNCATE ledger_2026_12"] {
             assert!(database.raw(sql).await.is_err(), "{sql}");
@@ -293,14 +291,15 @@ async fn rows_lie_in_the_partition_of_their_month_and_the_next_one_is_ready() {
             for store in [Arc::clone(&store), Arc::clone(&other)] {
                 let request_id = RequestId::new(at, &OsRandomness);
                 let row = UsageRow { request_id, at, ..row(place, payer) };
-                settling.spawn(async move { store.settle(row.into()).await });
+                settling.spawn(async move { store.ledger.settle(row.into()).await });
             }
         }
         assert!(settling.join_all().await.iter().all(Result::is_ok));
         let expected = [("ledger_2026_10", 2), ("ledger_2026_11", 6), ("ledger_2026_12", 2)];
         assert_eq!(rows_by_partition(&database).await, expected.map(|(name, rows)| (name.to_owned(), rows)));
         // Both nodes see at the same time to the months to come.
-        let (one, two) = tokio::join!(store.make_months_ready(last), other.make_months_ready(last));
+        let (one, two) =
+            tokio::join!(store.partitions.make_months_ready(last), other.partitions.make_months_ready(last));
         one.and(two).unwrap();
         database.raw("SELECT * FROM ledger_2027_01").await.unwrap();
     })
@@ -315,21 +314,21 @@ async fn rows_of_a_month_whose_partition_cannot_be_made_are_kept_all_the_same() 
         database.raw("CREATE TABLE ledger_2026_11 (theirs INTEGER)").await.unwrap();
         let request_id = RequestId::new(NOON, &OsRandomness);
         let row = UsageRow { request_id, ..row(1, payer) };
-        store.settle(row.clone().into()).await.unwrap();
+        store.ledger.settle(row.clone().into()).await.unwrap();
         assert_eq!(whole_ledger(&*store).await, [row]);
         // A later process finds rows where the partition's should be, and leaves them there when it settles.
         database.raw("DROP TABLE ledger_2026_11").await.unwrap();
         let later = database.open().await;
         let request_id = RequestId::new(NOON, &OsRandomness);
-        later.settle(UsageRow { request_id, ..self::row(2, payer) }.into()).await.unwrap();
+        later.ledger.settle(UsageRow { request_id, ..self::row(2, payer) }.into()).await.unwrap();
         assert_eq!(rows_by_partition(&database).await, [("ledger_of_no_month".to_owned(), 2)]);
         let before = whole_ledger(&*store).await;
         // Its upkeep moves them, and nobody can remove a row afterwards any more than before.
-        later.make_months_ready(NOON).await.unwrap();
+        later.partitions.make_months_ready(NOON).await.unwrap();
         assert_eq!(rows_by_partition(&database).await, [("ledger_2026_11".to_owned(), 2)]);
         assert_eq!(whole_ledger(&*store).await, before);
         let request_id = RequestId::from_stored("no time at all".to_owned());
-        later.settle(UsageRow { request_id, ..self::row(3, payer) }.into()).await.unwrap();
+        later.ledger.settle(UsageRow { request_id, ..self::row(3, payer) }.into()).await.unwrap();
         for sql in ["DELETE FROM ledger_of_no_month", "DELETE FROM ledger_2026_11", "DELETE FROM ledger"] {
             assert!(database.raw(sql).await.is_err(), "{sql}");
         }
@@ -345,11 +344,11 @@ async fn a_month_that_could_not_be_made_is_made_later_by_the_same_process() {
         let payer = payer(&*store).await;
         database.raw("ALTER FUNCTION add_ledger_month RENAME TO away").await.unwrap();
         let row = UsageRow { request_id: RequestId::new(NOON, &OsRandomness), ..row(1, payer) };
-        store.settle(row.into()).await.unwrap();
-        let error = store.make_months_ready(NOON).await.unwrap_err();
+        store.ledger.settle(row.into()).await.unwrap();
+        let error = store.partitions.make_months_ready(NOON).await.unwrap_err();
         assert!(error.to_string().contains("2026-1"), "{error}");
         database.raw("ALTER FUNCTION away RENAME TO add_ledger_month").await.unwrap();
-        store.make_months_ready(UnixMillis(NOON.0 + 1_000_000)).await.unwrap();
+        store.partitions.make_months_ready(UnixMillis(NOON.0 + 1_000_000)).await.unwrap();
         assert_eq!(rows_by_partition(&database).await, [("ledger_2026_11".to_owned(), 1)]);
         database.raw("SELECT * FROM ledger_2026_12").await.unwrap();
     })
@@ -366,13 +365,13 @@ async fn a_statement_behind_a_lock_ends_with_the_cause() {
             .execute(&mut other)
             .await
             .unwrap();
-        let error = store.list_accounts().await.unwrap_err();
+        let error = store.account_lookup.list_accounts().await.unwrap_err();
         assert!(
             matches!(&error, StoreError::Unavailable(why) if why.contains("took more than 5 s")),
             "{error}"
         );
         drop(other);
-        store.list_accounts().await.unwrap();
+        store.account_lookup.list_accounts().await.unwrap();
     })
     .await;
 }
@@ -381,7 +380,7 @@ async fn a_statement_behind_a_lock_ends_with_the_cause() {
 async fn sums_and_pages_may_take_longer_than_other_statements() {
     on_a_fresh(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
-        store.settle(row(1, payer(&*store).await).into()).await.unwrap();
+        store.ledger.settle(row(1, payer(&*store).await).into()).await.unwrap();
         let mut other = database.connect().await;
         sqlx::raw_sql("BEGIN; LOCK TABLE accounts, usage_days, ledger IN ACCESS EXCLUSIVE MODE")
             .execute(&mut other)
@@ -389,15 +388,15 @@ async fn sums_and_pages_may_take_longer_than_other_statements() {
             .unwrap();
         let sums = tokio::spawn({
             let store = Arc::clone(&store);
-            async move { store.usage(EVERY_DAY).await }
+            async move { store.ledger.usage(EVERY_DAY).await }
         });
         let page = tokio::spawn({
             let store = Arc::clone(&store);
-            async move { store.ledger_rows(None, 10).await }
+            async move { store.ledger_chains.ledger_rows(None, 10).await }
         });
         wait_until_locked_out(&database, 2).await;
         // Its five seconds are the longest that the others could have.
-        store.list_accounts().await.unwrap_err();
+        store.account_lookup.list_accounts().await.unwrap_err();
         sqlx::raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
         assert_eq!(sums.await.unwrap().unwrap().len(), 1);
         assert_eq!(page.await.unwrap().unwrap().len(), 1);
@@ -418,12 +417,12 @@ async fn sums_that_take_long_keep_nobody_else_waiting() {
         let mut sums = tokio::task::JoinSet::new();
         for _ in 0..40 {
             let store = Arc::clone(&store);
-            sums.spawn(async move { store.usage(EVERY_DAY).await });
+            sums.spawn(async move { store.ledger.usage(EVERY_DAY).await });
         }
         wait_until_locked_out(&database, 2).await;
         // These have connections of their own, and closing does not wait for the sums' end.
         for _ in 0..20 {
-            store.list_accounts().await.unwrap();
+            store.account_lookup.list_accounts().await.unwrap();
         }
         assert!(sums.try_join_next().is_none(), "the sums still wait");
         tokio::time::timeout(Duration::from_secs(60), store.close()).await.unwrap();
@@ -437,11 +436,11 @@ async fn a_connection_that_breaks_while_a_row_is_compared_is_replaced() {
     on_a_fresh(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
         let row = row(1, payer(&*store).await);
-        store.settle(row.clone().into()).await.unwrap();
+        store.ledger.settle(row.clone().into()).await.unwrap();
         let comparing = "SELECT * FROM ledger WHERE request_id = $1";
-        let store = PostgresStore::open(&through_a_breaking_wire(&database, comparing)).await.unwrap();
-        store.settle(row.clone().into()).await.unwrap();
-        store.settle(row.into()).await.unwrap();
+        let store = Store::open(&through_a_breaking_wire(&database, comparing)).await.unwrap();
+        store.ledger.settle(row.clone().into()).await.unwrap();
+        store.ledger.settle(row.into()).await.unwrap();
         store.close().await;
     })
     .await;
@@ -480,7 +479,7 @@ async fn a_database_that_does_not_exist_is_named_with_the_fix() {
 #[tokio::test]
 async fn a_file_is_not_taken_for_a_server() {
     let url: DatabaseUrl = "sqlite:chancery.db".parse().unwrap();
-    assert!(matches!(PostgresStore::open(&url).await, Err(StoreError::BadUrl(_))));
+    assert!(matches!(Store::open(&url).await, Err(StoreError::BadUrl(_))));
 }
 
 #[tokio::test]
@@ -555,7 +554,7 @@ async fn a_page_of_the_list_reads_its_own_rows_and_not_the_table() {
                 NewClient { facts, entries, ..new_client(&format!("Client {}", number * 7919 % CLIENTS)) };
             (ask(Asker::Operator, NewClientFor(owner(number))).unwrap(), new)
         });
-        store.import_clients(new.collect(), &|_| {}).await.unwrap();
+        store.client_imports.import_clients(new.collect(), &|_| {}).await.unwrap();
         store.close().await;
         database.raw("ANALYZE").await.unwrap();
         let orders = [
@@ -573,6 +572,7 @@ async fn a_page_of_the_list_reads_its_own_rows_and_not_the_table() {
             let store = database.open().await;
             for person in [&people.maya, &people.ruth] {
                 let page = store
+                    .clients
                     .list_clients(firm_permit(person), &ClientQuery { order, ..words("") })
                     .await
                     .unwrap();
@@ -630,7 +630,7 @@ async fn a_month_of_usage_is_read_by_index_whatever_the_ledger_and_the_other_mon
             let before = reads(&database).await;
             let store = database.open().await;
             let permit = ask(Asker::Operator, chancery_policy::TheFirm).unwrap();
-            let report = store.read_usage(permit, UsageMonth { account, month }).await.unwrap();
+            let report = store.usage_reports.read_usage(permit, UsageMonth { account, month }).await.unwrap();
             assert_eq!(report.days.len(), 30);
             assert_eq!(report.days[0].requests, accounts as u64);
             store.close().await;
@@ -670,10 +670,10 @@ async fn what_a_request_asks_of_the_ledger_is_asked_of_its_months_partition_alon
         let of_moment =
             |at: UnixMillis| UsageRow { request_id: RequestId::new(at, &OsRandomness), at, ..row(0, payer) };
         for month in 1..MONTHS {
-            store.settle(of_moment(UnixMillis(NOON.0 - month * A_MONTH_MS)).into()).await.unwrap();
+            store.ledger.settle(of_moment(UnixMillis(NOON.0 - month * A_MONTH_MS)).into()).await.unwrap();
         }
         let rows: Vec<UsageRow> = (0..REQUESTS).map(|_| of_moment(NOON)).collect();
-        store.settle(of_moment(NOON).into()).await.unwrap();
+        store.ledger.settle(of_moment(NOON).into()).await.unwrap();
         store.close().await;
         database.raw("ANALYZE").await.unwrap();
         let before = looks_by_partition(&database).await;
@@ -690,14 +690,14 @@ async fn what_a_request_asks_of_the_ledger_is_asked_of_its_months_partition_alon
                 now: NOON,
                 expires_at,
             };
-            store.claim_key(&claim).await.unwrap();
+            store.idempotency.claim_key(&claim).await.unwrap();
             let kept =
                 KeptReply { key: key.clone(), output_text: "text".to_owned(), cached_tokens: 0, expires_at };
             let settlement = Settlement { row: row.clone(), is_reserved: false, kept: Some(kept) };
-            store.settle(settlement.clone()).await.unwrap();
+            store.ledger.settle(settlement.clone()).await.unwrap();
             // A second time it is compared with what is there.
-            store.settle(settlement).await.unwrap();
-            let holder = store.key_holder(payer.0, &key, NOON).await.unwrap().unwrap();
+            store.ledger.settle(settlement).await.unwrap();
+            let holder = store.idempotency.key_holder(payer.0, &key, NOON).await.unwrap().unwrap();
             assert_eq!(holder.reply.unwrap().row, *row);
         }
         store.close().await;

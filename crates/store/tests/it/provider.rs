@@ -6,8 +6,8 @@ use chancery_domain::{
     EmailAddress, LocalPath, OsRandomness, SecretToken, SessionTimes, TokenHash, UnixMillis,
 };
 use chancery_store::{
-    MailboxProof, MailboxProofs, MailedCode, NewProviderAccount, NewProviderSession, PasswordHash,
-    ProofPurpose, ProviderAccount, ProviderAccounts, ProviderSessions, Store, StoreError,
+    MailboxProof, MailedCode, NewProviderAccount, NewProviderSession, PasswordHash, ProofPurpose,
+    ProviderAccount, Store, StoreError,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,17 +31,17 @@ fn hash(text: &str) -> PasswordHash {
     PasswordHash(text.to_owned())
 }
 
-async fn account(store: &dyn Store, name: &str) -> ProviderAccount {
+async fn account(store: &Store, name: &str) -> ProviderAccount {
     let new = NewProviderAccount {
         subject: format!("subject of {name}"),
         email: address(&format!("{name}@example.com")),
         password_hash: hash("first"),
         at: NOON,
     };
-    store.create_provider_account(new).await.unwrap()
+    store.provider_accounts.create_provider_account(new).await.unwrap()
 }
 
-async fn start(store: &dyn Store, account: &ProviderAccount, at: UnixMillis) -> TokenHash {
+async fn start(store: &Store, account: &ProviderAccount, at: UnixMillis) -> TokenHash {
     let token = token();
     let new = NewProviderSession {
         token,
@@ -49,12 +49,12 @@ async fn start(store: &dyn Store, account: &ProviderAccount, at: UnixMillis) -> 
         password_version: account.password_version,
         at,
     };
-    store.start_provider_session(new).await.unwrap();
+    store.provider_sessions.start_provider_session(new).await.unwrap();
     token
 }
 
-async fn is_open(store: &dyn Store, token: TokenHash, now: UnixMillis) -> bool {
-    store.provider_session(token, TIMES, now).await.unwrap().is_some()
+async fn is_open(store: &Store, token: TokenHash, now: UnixMillis) -> bool {
+    store.provider_sessions.provider_session(token, TIMES, now).await.unwrap().is_some()
 }
 
 pub async fn an_account_is_found_by_address_and_by_subject<D: TestDatabase>(database: Arc<D>) {
@@ -62,11 +62,15 @@ pub async fn an_account_is_found_by_address_and_by_subject<D: TestDatabase>(data
     let maya = account(&*store, "maya").await;
     assert_eq!(maya.email, address("MAYA@example.com"));
     assert_eq!((maya.created_at, &maya.password_hash), (NOON, &hash("first")));
-    let found = store.provider_account_with_email(&address("maya@example.com")).await.unwrap();
+    let found =
+        store.provider_accounts.provider_account_with_email(&address("maya@example.com")).await.unwrap();
     assert_eq!(found, Some(maya.clone()));
-    assert_eq!(store.provider_account(&maya.subject).await.unwrap(), Some(maya));
-    assert_eq!(store.provider_account("maya@example.com").await.unwrap(), None);
-    assert_eq!(store.provider_account_with_email(&address("omar@example.com")).await.unwrap(), None);
+    assert_eq!(store.provider_accounts.provider_account(&maya.subject).await.unwrap(), Some(maya));
+    assert_eq!(store.provider_accounts.provider_account("maya@example.com").await.unwrap(), None);
+    assert_eq!(
+        store.provider_accounts.provider_account_with_email(&address("omar@example.com")).await.unwrap(),
+        None
+    );
 }
 
 pub async fn of_many_signing_up_with_one_address_one_gets_the_account<D: TestDatabase>(database: Arc<D>) {
@@ -80,7 +84,7 @@ pub async fn of_many_signing_up_with_one_address_one_gets_the_account<D: TestDat
                 password_hash: hash(&format!("hash {number}")),
                 at: NOON,
             };
-            tokio::spawn(async move { store.create_provider_account(new).await })
+            tokio::spawn(async move { store.provider_accounts.create_provider_account(new).await })
         })
         .collect();
     let mut made = Vec::new();
@@ -92,19 +96,22 @@ pub async fn of_many_signing_up_with_one_address_one_gets_the_account<D: TestDat
         }
     }
     assert_eq!(made.len(), 1);
-    assert_eq!(store.provider_account(&made[0].subject).await.unwrap().as_ref(), made.first());
+    assert_eq!(
+        store.provider_accounts.provider_account(&made[0].subject).await.unwrap().as_ref(),
+        made.first()
+    );
 }
 
 pub async fn a_provider_session_tells_whose_it_is_until_it_is_ended<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let maya = account(&*store, "maya").await;
     let (one, other) = (start(&*store, &maya, NOON).await, start(&*store, &maya, after_s(5)).await);
-    let found = store.provider_session(other, TIMES, after_s(10)).await.unwrap().unwrap();
+    let found = store.provider_sessions.provider_session(other, TIMES, after_s(10)).await.unwrap().unwrap();
     assert_eq!((found.account, found.started_at), (maya.clone(), after_s(5)));
-    assert!(store.end_provider_session(one).await.unwrap());
-    assert!(!store.end_provider_session(one).await.unwrap());
+    assert!(store.provider_sessions.end_provider_session(one).await.unwrap());
+    assert!(!store.provider_sessions.end_provider_session(one).await.unwrap());
     assert!(!is_open(&*store, one, after_s(10)).await && is_open(&*store, other, after_s(10)).await);
-    assert_eq!(store.end_provider_sessions_of(&maya.subject).await.unwrap(), 1);
+    assert_eq!(store.session_revoker.end_provider_sessions_of(&maya.subject).await.unwrap(), 1);
     assert!(!is_open(&*store, other, after_s(10)).await);
     assert!(!is_open(&*store, token(), after_s(10)).await);
 }
@@ -125,8 +132,8 @@ pub async fn a_provider_session_ends_idle_and_old_and_lives_while_used<D: TestDa
 
     let now = after_s(12 * 3600);
     let young = start(&*store, &maya, now).await;
-    assert_eq!(store.forget_ended_provider_sessions(TIMES, now, 1).await.unwrap(), 1);
-    assert_eq!(store.forget_ended_provider_sessions(TIMES, now, 10).await.unwrap(), 1);
+    assert_eq!(store.provider_sessions.forget_ended_provider_sessions(TIMES, now, 1).await.unwrap(), 1);
+    assert_eq!(store.provider_sessions.forget_ended_provider_sessions(TIMES, now, 10).await.unwrap(), 1);
     assert!(is_open(&*store, young, now).await);
 }
 
@@ -136,7 +143,7 @@ pub async fn a_new_password_ends_every_session_and_those_begun_with_the_old_one<
     let store = database.open().await;
     let (maya, omar) = (account(&*store, "maya").await, account(&*store, "omar").await);
     let (hers, his) = (start(&*store, &maya, NOON).await, start(&*store, &omar, NOON).await);
-    let changed = store.set_password(&maya.email, &hash("second")).await.unwrap().unwrap();
+    let changed = store.provider_accounts.set_password(&maya.email, &hash("second")).await.unwrap().unwrap();
     assert_eq!((&changed.subject, &changed.password_hash), (&maya.subject, &hash("second")));
     assert_ne!(changed.password_version, maya.password_version);
     assert!(!is_open(&*store, hers, after_s(1)).await);
@@ -145,7 +152,10 @@ pub async fn a_new_password_ends_every_session_and_those_begun_with_the_old_one<
     assert!(!is_open(&*store, late, after_s(1)).await, "the old password was checked before it was changed");
     let new = start(&*store, &changed, after_s(1)).await;
     assert!(is_open(&*store, new, after_s(1)).await);
-    assert_eq!(store.set_password(&address("x@example.com"), &hash("third")).await.unwrap(), None);
+    assert_eq!(
+        store.provider_accounts.set_password(&address("x@example.com"), &hash("third")).await.unwrap(),
+        None
+    );
 }
 
 fn proof(purpose: ProofPurpose, name: &str, code: TokenHash) -> MailboxProof {
@@ -161,23 +171,26 @@ pub async fn a_proof_is_found_in_time_and_taken_once_however_many_race<D: TestDa
     let store = database.open().await;
     let (sign_up, new_password, code) = (token(), token(), token());
     let begun = proof(ProofPurpose::SignUp(hash("chosen")), "maya", code);
-    store.begin_proof(sign_up, begun.clone()).await.unwrap();
-    store.begin_proof(new_password, proof(ProofPurpose::NewPassword, "omar", code)).await.unwrap();
-    let found = store.proof(sign_up, after_s(599)).await.unwrap().unwrap();
+    store.proofs.begin_proof(sign_up, begun.clone()).await.unwrap();
+    store.proofs.begin_proof(new_password, proof(ProofPurpose::NewPassword, "omar", code)).await.unwrap();
+    let found = store.proofs.proof(sign_up, after_s(599)).await.unwrap().unwrap();
     assert_eq!(
         (&found.purpose, &found.email, &found.return_to),
         (&begun.purpose, &begun.email, &begun.return_to)
     );
     assert!(found.code.hash.matches(&code));
     assert_eq!((found.code.sent, found.code.sent_at, found.code.expires_at), (1, NOON, after_s(600)));
-    assert_eq!(store.proof(new_password, NOON).await.unwrap().unwrap().purpose, ProofPurpose::NewPassword);
-    assert!(store.proof(sign_up, after_s(600)).await.unwrap().is_none(), "late");
+    assert_eq!(
+        store.proofs.proof(new_password, NOON).await.unwrap().unwrap().purpose,
+        ProofPurpose::NewPassword
+    );
+    assert!(store.proofs.proof(sign_up, after_s(600)).await.unwrap().is_none(), "late");
 
-    assert!(!store.take_proof(sign_up, token()).await.unwrap(), "another code");
+    assert!(!store.proofs.take_proof(sign_up, token()).await.unwrap(), "another code");
     let racing: Vec<_> = (0..8)
         .map(|_| {
             let store = Arc::clone(&store);
-            tokio::spawn(async move { store.take_proof(sign_up, code).await.unwrap() })
+            tokio::spawn(async move { store.proofs.take_proof(sign_up, code).await.unwrap() })
         })
         .collect();
     let mut taken = 0;
@@ -185,20 +198,20 @@ pub async fn a_proof_is_found_in_time_and_taken_once_however_many_race<D: TestDa
         taken += u32::from(outcome.await.unwrap());
     }
     assert_eq!(taken, 1);
-    assert!(store.proof(sign_up, NOON).await.unwrap().is_none());
+    assert!(store.proofs.proof(sign_up, NOON).await.unwrap().is_none());
 }
 
 pub async fn a_new_code_replaces_the_last_one_of_a_proof_once<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let (key, first, second) = (token(), token(), token());
-    store.begin_proof(key, proof(ProofPurpose::NewPassword, "maya", first)).await.unwrap();
+    store.proofs.begin_proof(key, proof(ProofPurpose::NewPassword, "maya", first)).await.unwrap();
     let new = MailedCode { hash: second, expires_at: after_s(660), sent: 2, sent_at: after_s(60) };
-    assert!(store.replace_proof_code(key, new).await.unwrap());
-    assert!(!store.replace_proof_code(key, new).await.unwrap(), "somebody was quicker");
-    assert!(!store.take_proof(key, first).await.unwrap(), "the first code is no good any more");
-    let found = store.proof(key, after_s(650)).await.unwrap().unwrap();
+    assert!(store.proofs.replace_proof_code(key, new).await.unwrap());
+    assert!(!store.proofs.replace_proof_code(key, new).await.unwrap(), "somebody was quicker");
+    assert!(!store.proofs.take_proof(key, first).await.unwrap(), "the first code is no good any more");
+    let found = store.proofs.proof(key, after_s(650)).await.unwrap().unwrap();
     assert_eq!((found.code.sent, found.code.sent_at), (2, after_s(60)));
-    assert!(store.take_proof(key, second).await.unwrap());
+    assert!(store.proofs.take_proof(key, second).await.unwrap());
 }
 
 pub async fn proofs_of_one_mailbox_are_destroyed_together_and_old_ones_forgotten<D: TestDatabase>(
@@ -206,21 +219,21 @@ pub async fn proofs_of_one_mailbox_are_destroyed_together_and_old_ones_forgotten
 ) {
     let store = database.open().await;
     let (one, two, other) = (token(), token(), token());
-    store.begin_proof(one, proof(ProofPurpose::NewPassword, "maya", token())).await.unwrap();
-    store.begin_proof(two, proof(ProofPurpose::SignUp(hash("x")), "maya", token())).await.unwrap();
-    store.begin_proof(other, proof(ProofPurpose::NewPassword, "omar", token())).await.unwrap();
-    assert_eq!(store.destroy_proofs(&address("maya@example.com")).await.unwrap(), 2);
-    assert!(store.proof(one, NOON).await.unwrap().is_none());
-    assert!(store.proof(other, NOON).await.unwrap().is_some());
-    assert_eq!(store.forget_old_proofs(after_s(599), 10).await.unwrap(), 0);
-    assert_eq!(store.forget_old_proofs(after_s(600), 10).await.unwrap(), 1);
+    store.proofs.begin_proof(one, proof(ProofPurpose::NewPassword, "maya", token())).await.unwrap();
+    store.proofs.begin_proof(two, proof(ProofPurpose::SignUp(hash("x")), "maya", token())).await.unwrap();
+    store.proofs.begin_proof(other, proof(ProofPurpose::NewPassword, "omar", token())).await.unwrap();
+    assert_eq!(store.proofs.destroy_proofs(&address("maya@example.com")).await.unwrap(), 2);
+    assert!(store.proofs.proof(one, NOON).await.unwrap().is_none());
+    assert!(store.proofs.proof(other, NOON).await.unwrap().is_some());
+    assert_eq!(store.proofs.forget_old_proofs(after_s(599), 10).await.unwrap(), 0);
+    assert_eq!(store.proofs.forget_old_proofs(after_s(600), 10).await.unwrap(), 1);
 }
 
 pub async fn a_proof_makes_one_account_and_ends_all_others_of_its_mailbox<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let (first, second, others, code) = (token(), token(), token(), token());
     for (key, name) in [(first, "maya"), (second, "maya"), (others, "omar")] {
-        store.begin_proof(key, proof(ProofPurpose::SignUp(hash("x")), name, code)).await.unwrap();
+        store.proofs.begin_proof(key, proof(ProofPurpose::SignUp(hash("x")), name, code)).await.unwrap();
     }
     let new = || NewProviderAccount {
         subject: format!("{:?}", token().0),
@@ -228,11 +241,16 @@ pub async fn a_proof_makes_one_account_and_ends_all_others_of_its_mailbox<D: Tes
         password_hash: hash("chosen"),
         at: NOON,
     };
-    assert!(store.create_proven_account(first, token(), new()).await.unwrap().is_none(), "another code");
+    assert!(
+        store.provider_accounts.create_proven_account(first, token(), new()).await.unwrap().is_none(),
+        "another code"
+    );
     let racing: Vec<_> = (0..4)
         .map(|_| {
             let (store, new) = (Arc::clone(&store), new());
-            tokio::spawn(async move { store.create_proven_account(first, code, new).await.unwrap() })
+            tokio::spawn(async move {
+                store.provider_accounts.create_proven_account(first, code, new).await.unwrap()
+            })
         })
         .collect();
     let mut made = 0;
@@ -240,20 +258,30 @@ pub async fn a_proof_makes_one_account_and_ends_all_others_of_its_mailbox<D: Tes
         made += u32::from(outcome.await.unwrap().is_some());
     }
     assert_eq!(made, 1);
-    assert!(store.proof(second, NOON).await.unwrap().is_none());
-    assert!(store.proof(others, NOON).await.unwrap().is_some());
+    assert!(store.proofs.proof(second, NOON).await.unwrap().is_none());
+    assert!(store.proofs.proof(others, NOON).await.unwrap().is_some());
 
-    store.begin_proof(second, proof(ProofPurpose::SignUp(hash("x")), "maya", code)).await.unwrap();
-    let taken = store.create_proven_account(second, code, new()).await;
+    store.proofs.begin_proof(second, proof(ProofPurpose::SignUp(hash("x")), "maya", code)).await.unwrap();
+    let taken = store.provider_accounts.create_proven_account(second, code, new()).await;
     assert!(matches!(taken, Err(StoreError::EmailTaken(_))), "{taken:?}");
-    assert!(store.proof(second, NOON).await.unwrap().is_some(), "what fails changes nothing");
+    assert!(store.proofs.proof(second, NOON).await.unwrap().is_some(), "what fails changes nothing");
 
     let maya = address("maya@example.com");
-    let changed = store.set_proven_password(second, token(), &maya, &hash("new")).await.unwrap();
+    let changed =
+        store.provider_accounts.set_proven_password(second, token(), &maya, &hash("new")).await.unwrap();
     assert!(changed.is_none(), "another code");
-    store.begin_proof(first, proof(ProofPurpose::NewPassword, "maya", code)).await.unwrap();
-    let changed = store.set_proven_password(first, code, &maya, &hash("new")).await.unwrap().unwrap();
+    store.proofs.begin_proof(first, proof(ProofPurpose::NewPassword, "maya", code)).await.unwrap();
+    let changed =
+        store.provider_accounts.set_proven_password(first, code, &maya, &hash("new")).await.unwrap().unwrap();
     assert_eq!((&changed.password_hash, changed.password_version), (&hash("new"), 2));
-    assert!(store.proof(second, NOON).await.unwrap().is_none(), "all of the mailbox");
-    assert!(store.set_proven_password(first, code, &maya, &hash("again")).await.unwrap().is_none(), "once");
+    assert!(store.proofs.proof(second, NOON).await.unwrap().is_none(), "all of the mailbox");
+    assert!(
+        store
+            .provider_accounts
+            .set_proven_password(first, code, &maya, &hash("again"))
+            .await
+            .unwrap()
+            .is_none(),
+        "once"
+    );
 }

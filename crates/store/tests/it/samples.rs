@@ -5,7 +5,6 @@ use chancery_domain::{
     Account, AccountId, AccountName, ApiKey, HowEnded, Key, KeyId, Nanos, OsRandomness, Prices, RateLimits,
     RequestId, TokenPrice, UnixMillis, UsageRow,
 };
-use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{NewAccount, NewKey, Store};
 
 /// Noon of 2026-11-15 UTC.
@@ -33,7 +32,7 @@ pub fn new_account(text: &str) -> NewAccount {
     NewAccount { name: name(text), limits, created_at: NOON }
 }
 
-pub async fn account(store: &impl Store, text: &str) -> Account {
+pub async fn account(store: &Store, text: &str) -> Account {
     store.create_account(new_account(text)).await.unwrap()
 }
 
@@ -42,12 +41,12 @@ pub fn new_key(account: Option<AccountId>) -> NewKey {
     NewKey { prefix: key.prefix(), hash: key.hash(), label: "a label".to_owned(), account, created_at: NOON }
 }
 
-pub async fn key(store: &impl Store, account: Option<AccountId>) -> Key {
+pub async fn key(store: &Store, account: Option<AccountId>) -> Key {
     store.create_key(new_key(account)).await.unwrap()
 }
 
 /// An account with a key.
-pub async fn payer(store: &impl Store) -> (AccountId, KeyId) {
+pub async fn payer(store: &Store) -> (AccountId, KeyId) {
     let account = account(store, "Hale & Ward").await.id;
     (account, key(store, Some(account)).await.id)
 }
@@ -85,8 +84,8 @@ pub fn with_tokens(mut row: UsageRow, input_tokens: u32, output_tokens: u32) -> 
     row
 }
 
-pub async fn whole_ledger(store: &impl Store) -> Vec<UsageRow> {
-    store.ledger_rows(None, u32::MAX).await.unwrap()
+pub async fn whole_ledger(store: &Store) -> Vec<UsageRow> {
+    store.ledger_chains.ledger_rows(None, u32::MAX).await.unwrap()
 }
 
 /// A statement that adds a row to the ledger behind the store's back. The values are those of its columns up to

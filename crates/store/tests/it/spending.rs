@@ -5,10 +5,9 @@ use crate::samples::{NOON, account, key, name, row, whole_ledger, with_tokens};
 use chancery_domain::{
     AccountId, Day, KeyId, Month, Nanos, Randomness, SeededRandomness, UnixMillis, UsageRow,
 };
-use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{
-    Accounts, CapChange, Health, Keys, LEASE, Leases, Ledger, LimitsChange, Reserved, Settlement, Spending,
-    SpendingReservation, Store, StoreError, UsageBy, UsageQuery,
+    CapChange, LEASE, LimitsChange, Reserved, Settlement, SpendingReservation, Store, StoreError, UsageBy,
+    UsageQuery,
 };
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -16,13 +15,13 @@ use tokio::task::JoinSet;
 const LEASE_MS: i64 = LEASE.as_millis() as i64;
 const HOUR_MS: i64 = 3_600_000;
 
-async fn capped(store: &impl Store, text: &str, cap: i64) -> (AccountId, KeyId) {
+async fn capped(store: &Store, text: &str, cap: i64) -> (AccountId, KeyId) {
     let account = account(store, text).await.id;
     set_cap(store, text, CapChange::Set(Nanos(cap))).await;
     (account, key(store, Some(account)).await.id)
 }
 
-async fn set_cap(store: &impl Store, text: &str, spend_per_month: CapChange) {
+async fn set_cap(store: &Store, text: &str, spend_per_month: CapChange) {
     let change = LimitsChange { spend_per_month, ..LimitsChange::default() };
     store.set_limits(&name(text), change).await.unwrap();
 }
@@ -39,8 +38,8 @@ fn settlement(number: usize, payer: (AccountId, KeyId), cost: u32) -> Settlement
     Settlement { row: with_tokens(row, cost, 0), is_reserved: true, kept: None }
 }
 
-async fn reserve(store: &impl Store, number: usize, account: AccountId, amount: i64) -> Reserved {
-    store.reserve_spending(reservation(number, account, amount)).await.unwrap()
+async fn reserve(store: &Store, number: usize, account: AccountId, amount: i64) -> Reserved {
+    store.spending.reserve_spending(reservation(number, account, amount)).await.unwrap()
 }
 
 fn refused(cap: i64, spent: i64, set_aside: i64) -> Reserved {
@@ -50,7 +49,7 @@ fn refused(cap: i64, spent: i64, set_aside: i64) -> Reserved {
 pub async fn a_cap_is_set_kept_and_removed<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let id = account(&*store, "One").await.id;
-    let cap = async || store.account_named(&name("One")).await.unwrap().spend_per_month;
+    let cap = async || store.account_lookup.account_named(&name("One")).await.unwrap().spend_per_month;
     assert_eq!(cap().await, None);
     for amount in [0, 1, i64::MAX] {
         set_cap(&*store, "One", CapChange::Set(Nanos(amount))).await;
@@ -62,7 +61,7 @@ pub async fn a_cap_is_set_kept_and_removed<D: TestDatabase>(database: Arc<D>) {
         .unwrap();
     assert_eq!(cap().await, Some(Nanos(i64::MAX)));
     let key = key(&*store, Some(id)).await;
-    let owner = store.key_with_prefix(&key.prefix).await.unwrap().unwrap();
+    let owner = store.keys.key_with_prefix(&key.prefix).await.unwrap().unwrap();
     assert_eq!(owner.account.unwrap().spend_per_month, Some(Nanos(i64::MAX)));
     set_cap(&*store, "One", CapChange::Remove).await;
     assert_eq!(cap().await, None);
@@ -74,7 +73,7 @@ pub async fn an_account_without_a_cap_sets_nothing_aside<D: TestDatabase>(databa
     assert_eq!(reserve(&*store, 1, id, i64::MAX).await, Reserved::NotNeeded);
     set_cap(&*store, "One", CapChange::Set(Nanos(10))).await;
     assert_eq!(reserve(&*store, 2, id, 10).await, Reserved::Yes, "nothing was set aside before");
-    let unknown = store.reserve_spending(reservation(3, AccountId(777), 1)).await;
+    let unknown = store.spending.reserve_spending(reservation(3, AccountId(777), 1)).await;
     assert!(matches!(unknown, Err(StoreError::NoSuchAccountId(AccountId(777)))));
 }
 
@@ -89,7 +88,7 @@ pub async fn what_is_set_aside_leaves_less_room_and_given_back_leaves_more<D: Te
     assert_eq!(reserve(&*store, 4, account, 1).await, refused(100, 0, 100));
     assert_eq!(reserve(&*store, 5, account, 0).await, Reserved::Yes, "what costs nothing always fits");
     for _ in 0..2 {
-        store.release_spending(&crate::samples::request(1)).await.unwrap();
+        store.spending.release_spending(&crate::samples::request(1)).await.unwrap();
     }
     assert_eq!(reserve(&*store, 6, account, 61).await, refused(100, 0, 40));
     assert_eq!(reserve(&*store, 7, account, 60).await, Reserved::Yes);
@@ -105,11 +104,11 @@ pub async fn settling_gives_back_what_was_set_aside_and_spends_the_true_cost<D: 
     let payer = capped(&*store, "One", 100).await;
     assert_eq!(reserve(&*store, 1, payer.0, 100).await, Reserved::Yes);
     for _ in 0..2 {
-        store.settle(settlement(1, payer, 30)).await.unwrap();
+        store.ledger.settle(settlement(1, payer, 30)).await.unwrap();
     }
     assert_eq!(reserve(&*store, 2, payer.0, 71).await, refused(100, 30, 0));
     assert_eq!(reserve(&*store, 3, payer.0, 70).await, Reserved::Yes);
-    store.settle(settlement(3, payer, 70)).await.unwrap();
+    store.ledger.settle(settlement(3, payer, 70)).await.unwrap();
     assert_eq!(reserve(&*store, 4, payer.0, 1).await, refused(100, 100, 0));
 }
 
@@ -125,15 +124,15 @@ pub async fn a_cap_counts_one_account_and_one_calendar_month<D: TestDatabase>(da
     // Without a reservation: admitted before there was a cap.
     for (number, at) in [first, last, UnixMillis(first.0 - 1), UnixMillis(last.0 + 1)].into_iter().enumerate()
     {
-        store.settle(spent(number, at).into()).await.unwrap();
+        store.ledger.settle(spent(number, at).into()).await.unwrap();
     }
     let at = |number, account, amount, at| SpendingReservation { at, ..reservation(number, account, amount) };
-    let outcome = store.reserve_spending(at(10, one.0, 81, first)).await.unwrap();
+    let outcome = store.spending.reserve_spending(at(10, one.0, 81, first)).await.unwrap();
     assert_eq!(outcome, refused(100, 20, 0));
-    assert_eq!(store.reserve_spending(at(11, one.0, 80, last)).await.unwrap(), Reserved::Yes);
+    assert_eq!(store.spending.reserve_spending(at(11, one.0, 80, last)).await.unwrap(), Reserved::Yes);
     let next = Day(month.last_day().0 + 1).start();
-    assert_eq!(store.reserve_spending(at(12, one.0, 91, next)).await.unwrap(), refused(100, 10, 0));
-    assert_eq!(store.reserve_spending(at(13, one.0, 90, next)).await.unwrap(), Reserved::Yes);
+    assert_eq!(store.spending.reserve_spending(at(12, one.0, 91, next)).await.unwrap(), refused(100, 10, 0));
+    assert_eq!(store.spending.reserve_spending(at(13, one.0, 90, next)).await.unwrap(), Reserved::Yes);
     assert_eq!(reserve(&*store, 14, two.0, 100).await, Reserved::Yes);
 }
 
@@ -172,10 +171,10 @@ pub async fn spending_never_passes_the_cap_while_requests_come_and_go<D: TestDat
                 }
                 tokio::task::yield_now().await;
                 if draw(4) == 0 {
-                    store.release_spending(&crate::samples::request(number)).await.unwrap();
+                    store.spending.release_spending(&crate::samples::request(number)).await.unwrap();
                 } else {
                     let cost = draw(worst + 1);
-                    store.settle(settlement(number, payer, cost as u32)).await.unwrap();
+                    store.ledger.settle(settlement(number, payer, cost as u32)).await.unwrap();
                     spent += cost as i64;
                 }
             }
@@ -196,9 +195,9 @@ pub async fn spending_never_passes_the_cap_while_requests_come_and_go<D: TestDat
     assert_eq!(reserve(&*stores[1], 999_998, payer.0, CAP - spent).await, Reserved::Yes);
 }
 
-async fn month_spent(store: &impl Store, account: AccountId) -> i64 {
+async fn month_spent(store: &Store, account: AccountId) -> i64 {
     let query = UsageQuery { account: Some(account), from: None, to: None, by: UsageBy::Day };
-    store.usage(query).await.unwrap().iter().map(|sum| sum.cost.0).sum()
+    store.ledger.usage(query).await.unwrap().iter().map(|sum| sum.cost.0).sum()
 }
 
 pub async fn what_a_dead_process_had_set_aside_no_longer_counts<D: TestDatabase>(database: Arc<D>) {
@@ -207,13 +206,15 @@ pub async fn what_a_dead_process_had_set_aside_no_longer_counts<D: TestDatabase>
     assert_eq!(reserve(&*dying, 1, payer.0, 100).await, Reserved::Yes);
     let at = |number, amount, now| SpendingReservation { now, ..reservation(number, payer.0, amount) };
     let within = UnixMillis(NOON.0 + LEASE_MS - 1);
-    assert_eq!(living.reserve_spending(at(2, 1, within)).await.unwrap(), refused(100, 0, 100));
+    assert_eq!(living.spending.reserve_spending(at(2, 1, within)).await.unwrap(), refused(100, 0, 100));
     let after = UnixMillis(NOON.0 + LEASE_MS);
-    assert_eq!(living.reserve_spending(at(3, 90, after)).await.unwrap(), Reserved::Yes);
+    assert_eq!(living.spending.reserve_spending(at(3, 90, after)).await.unwrap(), Reserved::Yes);
 
     // It was only thought dead. What it did cannot be billed any more, and neither can others' rows be lost for it.
-    let (gone, fine) =
-        tokio::join!(dying.settle(settlement(1, payer, 50)), dying.settle(row(9, payer).into()));
+    let (gone, fine) = tokio::join!(
+        dying.ledger.settle(settlement(1, payer, 50)),
+        dying.ledger.settle(row(9, payer).into())
+    );
     assert!(
         matches!(gone, Err(StoreError::ReservationGone(request)) if request == crate::samples::request(1))
     );
@@ -228,11 +229,11 @@ pub async fn a_process_that_says_it_lives_keeps_what_it_has_set_aside<D: TestDat
     let mut now = NOON;
     for _ in 0..6 {
         now = UnixMillis(now.0 + LEASE_MS * 2 / 3);
-        working.renew_lease(now).await.unwrap();
+        working.leases.renew_lease(now).await.unwrap();
         let late = SpendingReservation { now, ..reservation(2, payer.0, 1) };
-        assert_eq!(other.reserve_spending(late).await.unwrap(), refused(100, 0, 100));
+        assert_eq!(other.spending.reserve_spending(late).await.unwrap(), refused(100, 0, 100));
     }
-    working.settle(settlement(1, payer, 100)).await.unwrap();
+    working.ledger.settle(settlement(1, payer, 100)).await.unwrap();
 }
 
 pub async fn what_is_past_its_time_no_longer_counts_though_its_process_lives<D: TestDatabase>(
@@ -242,11 +243,14 @@ pub async fn what_is_past_its_time_no_longer_counts_though_its_process_lives<D: 
     let payer = capped(&*store, "One", 100).await;
     assert_eq!(reserve(&*store, 1, payer.0, 100).await, Reserved::Yes);
     let at = |now_ms| SpendingReservation { now: UnixMillis(now_ms), ..reservation(2, payer.0, 100) };
-    store.renew_lease(UnixMillis(NOON.0 + HOUR_MS - 1)).await.unwrap();
-    assert_eq!(store.reserve_spending(at(NOON.0 + HOUR_MS - 1)).await.unwrap(), refused(100, 0, 100));
+    store.leases.renew_lease(UnixMillis(NOON.0 + HOUR_MS - 1)).await.unwrap();
+    assert_eq!(
+        store.spending.reserve_spending(at(NOON.0 + HOUR_MS - 1)).await.unwrap(),
+        refused(100, 0, 100)
+    );
     let late = SpendingReservation { expires_at: UnixMillis(NOON.0 + 2 * HOUR_MS), ..at(NOON.0 + HOUR_MS) };
-    assert_eq!(store.reserve_spending(late).await.unwrap(), Reserved::Yes);
-    let gone = store.settle(settlement(1, payer, 1)).await;
+    assert_eq!(store.spending.reserve_spending(late).await.unwrap(), Reserved::Yes);
+    let gone = store.ledger.settle(settlement(1, payer, 1)).await;
     assert!(matches!(gone, Err(StoreError::ReservationGone(_))), "{gone:?}");
 }
 
@@ -266,12 +270,12 @@ pub async fn what_the_dead_leave_is_forgotten_a_little_at_a_time<D: TestDatabase
     }
     assert_eq!(reserve(&*living, 7, payer.0, 10).await, Reserved::Yes);
     let later = UnixMillis(NOON.0 + LEASE_MS);
-    living.renew_lease(later).await.unwrap();
-    assert_eq!(living.forget_dead(NOON, 100).await.unwrap(), 0, "nobody is dead yet");
+    living.leases.renew_lease(later).await.unwrap();
+    assert_eq!(living.leases.forget_dead(NOON, 100).await.unwrap(), 0, "nobody is dead yet");
     for expected in [3, 3, 1, 0] {
-        assert_eq!(living.forget_dead(later, 3).await.unwrap(), expected);
+        assert_eq!(living.leases.forget_dead(later, 3).await.unwrap(), expected);
     }
-    living.settle(settlement(7, payer, 1)).await.unwrap();
+    living.ledger.settle(settlement(7, payer, 1)).await.unwrap();
 }
 
 /// As after a pause of the machine, or a step of its clock.
@@ -282,6 +286,6 @@ pub async fn a_process_that_slept_past_its_lease_does_not_take_itself_for_dead<D
     let payer = capped(&*store, "One", 100).await;
     assert_eq!(reserve(&*store, 1, payer.0, 100).await, Reserved::Yes);
     let later = UnixMillis(NOON.0 + 10 * LEASE_MS);
-    assert_eq!(store.forget_dead(later, 100).await.unwrap(), 0);
-    store.settle(settlement(1, payer, 1)).await.unwrap();
+    assert_eq!(store.leases.forget_dead(later, 100).await.unwrap(), 0);
+    store.ledger.settle(settlement(1, payer, 1)).await.unwrap();
 }

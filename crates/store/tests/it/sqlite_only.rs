@@ -3,8 +3,7 @@
 use crate::billing::{issue_new, read_invoice, use_a_million};
 use crate::databases::{SqliteFile, TestDatabase};
 use crate::samples::{NOON, account, insert_row, name, new_account, payer, row, whole_ledger};
-use chancery_store::testing::OperatorChanges as _;
-use chancery_store::{Accounts, DatabaseUrl, Health, Invoices, Ledger, SqliteStore, StoreError};
+use chancery_store::{DatabaseUrl, Store, StoreError};
 use sqlx::Connection;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
@@ -13,14 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 async fn refusal(file: &Path) -> StoreError {
-    match SqliteStore::open(file).await {
+    match Store::open_file(file).await {
         Ok(_) => panic!("{} was opened", file.display()),
         Err(error) => error,
     }
 }
 
 async fn refusal_to_look(file: &Path) -> StoreError {
-    match SqliteStore::open_existing(file).await {
+    match Store::open_existing(&DatabaseUrl::sqlite_file(file)).await {
         Ok(_) => panic!("{} was opened", file.display()),
         Err(error) => error,
     }
@@ -47,7 +46,7 @@ async fn a_path_with_odd_characters_is_taken_as_it_stands() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("büro süd?mode=ro#1 %41.db");
     let url: DatabaseUrl = format!("sqlite:{}", file.display()).parse().unwrap();
-    let store = chancery_store::open(&url).await.unwrap();
+    let store = Arc::new(Store::open(&url).await.unwrap());
     store.create_account(new_account("Hale & Ward")).await.unwrap();
     store.close().await;
     assert!(file.is_file());
@@ -106,7 +105,7 @@ async fn a_broken_database_is_an_error_that_says_so() {
     drop(file);
     let error = match database.try_open().await {
         Err(error) => error,
-        Ok(store) => store.list_accounts().await.unwrap_err(),
+        Ok(store) => store.account_lookup.list_accounts().await.unwrap_err(),
     };
     assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
     assert!(error.to_string().contains("backup"), "{error}");
@@ -154,7 +153,7 @@ async fn a_row_whose_text_is_not_utf_8_names_its_request() {
     let values =
         format!("'req_odd', {account}, {key}, CAST(x'ff' AS TEXT), 1, 0, 1, 1, 1, 1, 'complete', 1, 0");
     database.raw(&insert_row::<SqliteFile>(&values)).await.unwrap();
-    let error = store.ledger_rows(None, 1).await.unwrap_err();
+    let error = store.ledger_chains.ledger_rows(None, 1).await.unwrap_err();
     assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
     let text = error.to_string();
     assert!(text.contains("req_odd") && text.contains("model"), "{text}");
@@ -165,9 +164,9 @@ async fn a_row_cannot_be_replaced_either() {
     let database = SqliteFile::create().await;
     let store = database.open().await;
     let row = row(1, payer(&*store).await);
-    store.settle(row.clone().into()).await.unwrap();
+    store.ledger.settle(row.clone().into()).await.unwrap();
     let (account, key, request) = (row.account, row.key, &row.request_id);
-    let writer = store.writer_after(None).await.unwrap().unwrap();
+    let writer = store.ledger_chains.writer_after(None).await.unwrap().unwrap();
     // Both the request and the place in the chain are taken.
     for (request, writer, place) in [(request.as_str(), 1, 0), ("req_other", writer.0, 0)] {
         let values =
@@ -187,7 +186,7 @@ async fn writes_wait_for_another_process_and_then_happen() {
     let lock = other.begin_with("BEGIN IMMEDIATE").await.unwrap();
     let settling = tokio::spawn({
         let store = Arc::clone(&store);
-        async move { store.settle(row(1, payer).into()).await }
+        async move { store.ledger.settle(row(1, payer).into()).await }
     });
     // Reading goes on meanwhile, and sees the row only once it is committed.
     for _ in 0..20 {
@@ -206,7 +205,7 @@ async fn opening_waits_while_another_process_sets_the_file_up() {
     let lock = other.begin_with("BEGIN IMMEDIATE").await.unwrap();
     let mut opening = tokio::spawn({
         let file = database.path();
-        async move { SqliteStore::open(&file).await }
+        async move { Store::open_file(&file).await }
     });
     let early = tokio::time::timeout(Duration::from_millis(200), &mut opening).await;
     assert!(early.is_err(), "it neither failed nor went ahead");
@@ -221,11 +220,11 @@ async fn a_lock_that_is_never_released_is_an_error_and_no_write() {
     let payer = payer(&*store).await;
     let mut other = database.connect().await;
     let lock = other.begin_with("BEGIN IMMEDIATE").await.unwrap();
-    let error = store.settle(row(1, payer).into()).await.unwrap_err();
+    let error = store.ledger.settle(row(1, payer).into()).await.unwrap_err();
     assert!(matches!(&error, StoreError::Unavailable(why) if why.contains("another process")), "{error:?}");
     lock.rollback().await.unwrap();
     assert!(whole_ledger(&*store).await.is_empty());
-    store.settle(row(1, payer).into()).await.unwrap();
+    store.ledger.settle(row(1, payer).into()).await.unwrap();
 }
 
 #[tokio::test]
@@ -241,7 +240,7 @@ async fn a_command_waits_longer_for_its_turn_than_a_settlement() {
     });
     // Settling gives up first, and is not kept from trying by the command that waits beside it.
     for _ in 0..2 {
-        store.settle(row(1, payer).into()).await.unwrap_err();
+        store.ledger.settle(row(1, payer).into()).await.unwrap_err();
         assert!(!command.is_finished(), "the command waits on");
     }
     lock.rollback().await.unwrap();
@@ -262,7 +261,7 @@ async fn a_command_gets_its_turn_while_a_server_settles_without_pause() {
         let (server, is_over) = (Arc::clone(&server), Arc::clone(&is_over));
         settling.spawn(async move {
             for number in (client * 1_000_000..).take_while(|_| !is_over.load(Ordering::Relaxed)) {
-                server.settle(row(number, payer).into()).await.unwrap();
+                server.ledger.settle(row(number, payer).into()).await.unwrap();
             }
         });
     }
@@ -292,7 +291,8 @@ async fn an_invoice_cannot_be_replaced() {
         .raw("INSERT INTO account_events (deed, detail, at_ms) VALUES ('make', 'made it', 1)")
         .await
         .unwrap();
-    let (before, bytes) = (read_invoice(&*store, number).await, store.issued_document(number).await.unwrap());
+    let (before, bytes) =
+        (read_invoice(&*store, number).await, store.issued_invoices.issued_document(number).await.unwrap());
     for sql in [
         "INSERT OR REPLACE INTO invoices SELECT * FROM invoices",
         "INSERT OR REPLACE INTO invoice_lines SELECT * FROM invoice_lines",
@@ -308,6 +308,6 @@ async fn an_invoice_cannot_be_replaced() {
         assert!(error.contains("is never"), "{sql}: {error}");
     }
     assert_eq!(read_invoice(&*store, number).await, before);
-    assert_eq!(store.issued_document(number).await.unwrap(), bytes);
-    assert_eq!(store.billed_months(None, 10).await.unwrap().len(), 1);
+    assert_eq!(store.issued_invoices.issued_document(number).await.unwrap(), bytes);
+    assert_eq!(store.issued_invoices.billed_months(None, 10).await.unwrap().len(), 1);
 }

@@ -3,7 +3,7 @@
 use crate::databases::TestDatabase;
 use crate::samples::{account, key, prices, row, with_tokens};
 use chancery_domain::{Day, HowEnded, KeyId, KeyPrefix, Nanos, UnixMillis, UsageRow};
-use chancery_store::{Ledger, UsageBy, UsageGroup, UsageQuery, UsageSum};
+use chancery_store::{UsageBy, UsageGroup, UsageQuery, UsageSum};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -83,12 +83,12 @@ pub async fn random_ledgers_sum_to_the_same_in_rust<D: TestDatabase>(database: A
         let mut settling = JoinSet::new();
         for row in rows.clone() {
             let store = Arc::clone(&store);
-            settling.spawn(async move { store.settle(row.into()).await });
+            settling.spawn(async move { store.ledger.settle(row.into()).await });
         }
         assert!(settling.join_all().await.iter().all(Result::is_ok), "ledger {ledger}");
 
         let prefixes: HashMap<KeyId, KeyPrefix> = keys.into_iter().collect();
-        let by = |by| store.usage(UsageQuery { account: Some(account), from: None, to: None, by });
+        let by = |by| store.ledger.usage(UsageQuery { account: Some(account), from: None, to: None, by });
         assert_eq!(by(UsageBy::Day).await.unwrap(), sums(&rows, |row| UsageGroup::Day(Day::of(row.at))));
         assert_eq!(
             by(UsageBy::Model).await.unwrap(),
@@ -104,7 +104,7 @@ pub async fn random_ledgers_sum_to_the_same_in_rust<D: TestDatabase>(database: A
             let within: Vec<UsageRow> =
                 rows.iter().filter(|row| (from..=to).contains(&Day::of(row.at))).cloned().collect();
             assert_eq!(
-                store.usage(bounded).await.unwrap(),
+                store.ledger.usage(bounded).await.unwrap(),
                 sums(&within, |row| UsageGroup::Day(Day::of(row.at))),
                 "ledger {ledger}, {from} to {to}"
             );

@@ -6,7 +6,6 @@ use chancery_domain::{
     EmailAddress, Identity, OsRandomness, SecretToken, ThrottleCount, ThrottleDecision, ThrottleKey,
     TokenHash, UnixMillis,
 };
-use chancery_store::Throttles;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -42,7 +41,7 @@ pub async fn racing_attempts_each_get_a_number_of_their_own_and_none_beyond_the_
             let (store, ann) = (Arc::clone(&store), ann.clone());
             tokio::spawn(async move {
                 let key = ThrottleKey::PasswordPerAddressAndSubnet(&ann, SUBNET);
-                store.count_throttle(key, NOON).await.unwrap()
+                store.throttles.count_throttle(key, NOON).await.unwrap()
             })
         })
         .collect();
@@ -62,7 +61,7 @@ pub async fn racing_attempts_each_get_a_number_of_their_own_and_none_beyond_the_
     numbers.sort_unstable();
     assert_eq!((numbers, denied), ((1..=10).collect::<Vec<_>>(), 4));
     let key = ThrottleKey::PasswordPerAddressAndSubnet(&ann, SUBNET);
-    let stored = store.throttle_count(key, NOON).await.unwrap().unwrap();
+    let stored = store.throttles.throttle_count(key, NOON).await.unwrap().unwrap();
     assert_eq!(stored.count, 10, "what is denied is not counted");
 }
 
@@ -71,17 +70,17 @@ pub async fn attempts_expire_when_the_first_ones_time_is_over<D: TestDatabase>(d
     let (ann, ben) = (address("ann@example.com"), address("ben@example.com"));
     // 25 in 900 seconds.
     let (key, other) = (ThrottleKey::CodePerAddress(&ann), ThrottleKey::CodePerAddress(&ben));
-    assert_eq!(store.throttle_count(key, NOON).await.unwrap(), None);
-    store.count_throttle(key, NOON).await.unwrap();
-    store.count_throttle(other, NOON).await.unwrap();
-    let later = store.count_throttle(key, after_s(899)).await.unwrap();
+    assert_eq!(store.throttles.throttle_count(key, NOON).await.unwrap(), None);
+    store.throttles.count_throttle(key, NOON).await.unwrap();
+    store.throttles.count_throttle(other, NOON).await.unwrap();
+    let later = store.throttles.count_throttle(key, after_s(899)).await.unwrap();
     assert_eq!(later, allowed(2, after_s(900)), "trying on does not lengthen it");
-    let found = store.throttle_count(key, after_s(899)).await.unwrap();
+    let found = store.throttles.throttle_count(key, after_s(899)).await.unwrap();
     assert_eq!(found, Some(ThrottleCount { count: 2, expires_at: after_s(900) }));
-    assert_eq!(store.throttle_count(key, after_s(900)).await.unwrap(), None);
-    assert_eq!(store.count_throttle(key, after_s(900)).await.unwrap(), allowed(1, after_s(1800)));
-    assert_eq!(store.delete_expired_throttles(after_s(900), 10).await.unwrap(), 1, "the other's");
-    assert!(store.throttle_count(key, after_s(900)).await.unwrap().is_some());
+    assert_eq!(store.throttles.throttle_count(key, after_s(900)).await.unwrap(), None);
+    assert_eq!(store.throttles.count_throttle(key, after_s(900)).await.unwrap(), allowed(1, after_s(1800)));
+    assert_eq!(store.throttles.delete_expired_throttles(after_s(900), 10).await.unwrap(), 1, "the other's");
+    assert!(store.throttles.throttle_count(key, after_s(900)).await.unwrap().is_some());
 }
 
 pub async fn attempts_that_a_wrong_clock_counted_far_ahead_are_over<D: TestDatabase>(database: Arc<D>) {
@@ -90,13 +89,13 @@ pub async fn attempts_that_a_wrong_clock_counted_far_ahead_are_over<D: TestDatab
     // 5 in 900 seconds.
     let key = ThrottleKey::CodePerAddressAndSubnet(&ann, SUBNET);
     for _ in 0..5 {
-        store.count_throttle(key, after_s(a_year)).await.unwrap();
+        store.throttles.count_throttle(key, after_s(a_year)).await.unwrap();
     }
-    let denied = store.count_throttle(key, after_s(a_year)).await.unwrap();
+    let denied = store.throttles.count_throttle(key, after_s(a_year)).await.unwrap();
     assert!(matches!(denied, ThrottleDecision::Denied(_)), "{denied:?}");
-    assert_eq!(store.throttle_count(key, NOON).await.unwrap(), None, "the clock was set back");
-    assert_eq!(store.count_throttle(key, NOON).await.unwrap(), allowed(1, after_s(900)));
-    let a_little_behind = store.count_throttle(key, after_s(-30)).await.unwrap();
+    assert_eq!(store.throttles.throttle_count(key, NOON).await.unwrap(), None, "the clock was set back");
+    assert_eq!(store.throttles.count_throttle(key, NOON).await.unwrap(), allowed(1, after_s(900)));
+    let a_little_behind = store.throttles.count_throttle(key, after_s(-30)).await.unwrap();
     assert_eq!(a_little_behind, allowed(2, after_s(900)), "nodes need not agree to the second");
 }
 
@@ -104,14 +103,14 @@ pub async fn an_attempt_can_be_refunded_and_all_be_reset<D: TestDatabase>(databa
     let store = database.open().await;
     let ann = address("ann@example.com");
     let key = ThrottleKey::CodePerAddress(&ann);
-    store.refund_throttle(key).await.unwrap();
+    store.throttles.refund_throttle(key).await.unwrap();
     for _ in 0..3 {
-        store.count_throttle(key, NOON).await.unwrap();
+        store.throttles.count_throttle(key, NOON).await.unwrap();
     }
-    store.refund_throttle(key).await.unwrap();
-    assert_eq!(store.throttle_count(key, NOON).await.unwrap().unwrap().count, 2);
-    store.reset_throttle(key).await.unwrap();
-    assert_eq!(store.throttle_count(key, NOON).await.unwrap(), None);
+    store.throttles.refund_throttle(key).await.unwrap();
+    assert_eq!(store.throttles.throttle_count(key, NOON).await.unwrap().unwrap().count, 2);
+    store.throttles.reset_throttle(key).await.unwrap();
+    assert_eq!(store.throttles.throttle_count(key, NOON).await.unwrap(), None);
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -169,35 +168,45 @@ pub async fn every_sequence_of_attempts_is_decided_as_the_model_decides<D: TestD
             match op {
                 Op::Count => {
                     let expected = key.throttle().count(*stored, now);
-                    assert_eq!(store.count_throttle(key, now).await.unwrap(), expected, "{}", so_far());
+                    assert_eq!(
+                        store.throttles.count_throttle(key, now).await.unwrap(),
+                        expected,
+                        "{}",
+                        so_far()
+                    );
                     if let ThrottleDecision::Allowed(count) = expected {
                         *stored = Some(count);
                     }
                 }
                 Op::Read => {
                     let expected = key.throttle().current(*stored, now);
-                    assert_eq!(store.throttle_count(key, now).await.unwrap(), expected, "{}", so_far());
+                    assert_eq!(
+                        store.throttles.throttle_count(key, now).await.unwrap(),
+                        expected,
+                        "{}",
+                        so_far()
+                    );
                 }
                 Op::Refund => {
-                    store.refund_throttle(key).await.unwrap();
+                    store.throttles.refund_throttle(key).await.unwrap();
                     *stored = stored.map(|count| count.refund(1));
                 }
                 Op::Reset => {
-                    store.reset_throttle(key).await.unwrap();
+                    store.throttles.reset_throttle(key).await.unwrap();
                     *stored = None;
                 }
                 Op::DeleteExpired => {
                     let is_over =
                         |stored: &Option<ThrottleCount>| stored.is_some_and(|it| it.expires_at <= now);
                     let expected = model.iter().filter(|stored| is_over(stored)).count() as u64;
-                    let deleted = store.delete_expired_throttles(now, 100).await.unwrap();
+                    let deleted = store.throttles.delete_expired_throttles(now, 100).await.unwrap();
                     assert_eq!(deleted, expected, "{}", so_far());
                     model.iter_mut().filter(|stored| is_over(stored)).for_each(|stored| *stored = None);
                 }
             }
         }
         for key in keys {
-            store.reset_throttle(key).await.unwrap();
+            store.throttles.reset_throttle(key).await.unwrap();
         }
     }
 }

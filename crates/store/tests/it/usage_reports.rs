@@ -8,8 +8,8 @@ use chancery_domain::{
 };
 use chancery_policy::{ReadUsage, TheFirm};
 use chancery_store::{
-    Ledger, PeakDay, RefusedDay, RefusedOnDay, Store, StoreError, UsageBy, UsageGroup, UsageMonth,
-    UsageQuery, UsageReport, UsageReports, UsageSum, UsageTotals,
+    PeakDay, RefusedDay, RefusedOnDay, Store, StoreError, UsageBy, UsageGroup, UsageMonth, UsageQuery,
+    UsageReport, UsageSum, UsageTotals,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -24,9 +24,9 @@ fn month() -> Month {
     MONTH.parse().unwrap()
 }
 
-async fn report(store: &impl Store, account: Option<AccountId>, month: Month) -> UsageReport {
+async fn report(store: &Store, account: Option<AccountId>, month: Month) -> UsageReport {
     let permit = ask(chancery_domain::Asker::Operator, TheFirm).unwrap();
-    store.read_usage(permit, UsageMonth { account, month }).await.unwrap()
+    store.usage_reports.read_usage(permit, UsageMonth { account, month }).await.unwrap()
 }
 
 /// What is drawn of a row: the day beside the month's ends, which of the keys and models, the counts, and which prices.
@@ -92,7 +92,7 @@ pub async fn a_months_report_equals_the_ledger_and_what_usage_gives<D: TestDatab
     let mut settling = JoinSet::new();
     for row in rows.clone() {
         let store = Arc::clone(&store);
-        settling.spawn(async move { store.settle(row.into()).await });
+        settling.spawn(async move { store.ledger.settle(row.into()).await });
     }
     assert!(settling.join_all().await.iter().all(Result::is_ok));
 
@@ -140,7 +140,7 @@ pub async fn a_months_report_equals_the_ledger_and_what_usage_gives<D: TestDatab
 
         let usage = |by| {
             let (from, to) = (Some(asked.first_day()), Some(asked.last_day()));
-            store.usage(UsageQuery { account, from, to, by })
+            store.ledger.usage(UsageQuery { account, from, to, by })
         };
         assert_eq!(usage(UsageBy::Day).await.unwrap(), report.days, "{case}");
         assert_eq!(usage(UsageBy::Model).await.unwrap(), report.models, "{case}");
@@ -160,10 +160,10 @@ pub async fn reading_usage_is_on_record_and_an_unknown_account_has_none<D: TestD
     let (ruth, tom) =
         (arrive(&*store, "ruth", Role::Partner).await, arrive(&*store, "tom", Role::Consultant).await);
     let everybody = UsageMonth { account: None, month: month() };
-    let empty = store.read_usage(firm_permit(&ruth), everybody).await.unwrap();
+    let empty = store.usage_reports.read_usage(firm_permit(&ruth), everybody).await.unwrap();
     assert_eq!((empty.days, empty.first_month, empty.accounts), (vec![], None, vec![]));
     let unknown = UsageMonth { account: Some(AccountId(777)), ..everybody };
-    let refused = store.read_usage(firm_permit(&ruth), unknown).await;
+    let refused = store.usage_reports.read_usage(firm_permit(&ruth), unknown).await;
     assert!(matches!(refused, Err(StoreError::NoSuchAccountId(AccountId(777)))), "{refused:?}");
     assert!(ask::<ReadUsage>(asker(&tom), TheFirm).is_err());
     let noted = decisions(&*store).await;
@@ -178,11 +178,11 @@ pub async fn a_month_too_large_to_be_exact_is_an_error<D: TestDatabase>(database
         let at = Day(month().first_day().0 + number).start();
         // It costs a little over a third of the largest amount.
         let dear = UsageRow { prices: prices(0, 716_000_000), at, ..row(number as usize, payer) };
-        store.settle(with_tokens(dear, 0, u32::MAX).into()).await.unwrap();
+        store.ledger.settle(with_tokens(dear, 0, u32::MAX).into()).await.unwrap();
     }
     for month in [month(), month().next()] {
         let permit = ask(chancery_domain::Asker::Operator, TheFirm).unwrap();
-        let outcome = store.read_usage(permit, UsageMonth { account: None, month }).await;
+        let outcome = store.usage_reports.read_usage(permit, UsageMonth { account: None, month }).await;
         assert!(matches!(outcome, Err(StoreError::SumTooLarge)), "{month}: {outcome:?}");
     }
     report(&*store, None, month().previous()).await;
@@ -207,7 +207,7 @@ pub async fn refusals_add_up_by_day_and_code<D: TestDatabase>(database: Arc<D>) 
     let (of_one, of_two, of_nobody) =
         (key(&*store, Some(one)).await.id, key(&*store, Some(two)).await.id, key(&*store, None).await.id);
     let later = |line: RefusedDay, at: i64| RefusedDay { last_at: UnixMillis(at), ..line };
-    store.note_activity(&[], &[]).await.unwrap();
+    store.activity.note_activity(&[], &[]).await.unwrap();
     let first = [
         refused(Some(two), of_two, "rate_limited", 7),
         later(refused(Some(one), of_one, "rate_limited", 2), NOON.0 + 5),
@@ -216,9 +216,9 @@ pub async fn refusals_add_up_by_day_and_code<D: TestDatabase>(database: Arc<D>) 
         refused(Some(one), of_one, "spending_cap_reached", 1),
         refused(None, of_nobody, "no_billing_account", 4),
     ];
-    store.note_activity(&first, &[]).await.unwrap();
+    store.activity.note_activity(&first, &[]).await.unwrap();
     let next_month = RefusedDay { day: month().next().first_day(), ..first[1].clone() };
-    store.note_activity(&[later(first[2].clone(), NOON.0), next_month.clone()], &[]).await.unwrap();
+    store.activity.note_activity(&[later(first[2].clone(), NOON.0), next_month.clone()], &[]).await.unwrap();
 
     let last = UnixMillis(NOON.0 + 5);
     let (unpaid, capped) = (on_day(&first[4], 4, NOON), on_day(&first[3], 1, NOON));
@@ -235,8 +235,12 @@ pub async fn a_peak_rises_and_never_falls_and_keeps_its_moment<D: TestDatabase>(
     let (one, two) = (account(&*store, "One").await.id, account(&*store, "Two").await.id);
     let today = Day::of(NOON);
     let tomorrow = Day(today.0 + 1);
-    store.note_activity(&[], &[peak(one, today, (5, 500), 1), peak(two, today, (9, 9), 1)]).await.unwrap();
-    store.note_activity(&[], &[peak(one, today, (4, 600), 2)]).await.unwrap();
+    store
+        .activity
+        .note_activity(&[], &[peak(one, today, (5, 500), 1), peak(two, today, (9, 9), 1)])
+        .await
+        .unwrap();
+    store.activity.note_activity(&[], &[peak(one, today, (4, 600), 2)]).await.unwrap();
     // Several of one day in one call, and one that is as high.
     let more = [
         peak(one, tomorrow, (1, 1), 9),
@@ -244,7 +248,7 @@ pub async fn a_peak_rises_and_never_falls_and_keeps_its_moment<D: TestDatabase>(
         peak(one, today, (2, 599), 4),
         peak(one, today, (6, 600), 5),
     ];
-    store.note_activity(&[], &more).await.unwrap();
+    store.activity.note_activity(&[], &more).await.unwrap();
     let highest = PeakDay { tokens: 600, tokens_at: UnixMillis(2), ..peak(one, today, (6, 0), 3) };
     assert_eq!(report(&*store, Some(one), month()).await.peaks, [highest, more[0]]);
     assert_eq!(report(&*store, None, month()).await.peaks, []);
@@ -278,7 +282,7 @@ pub async fn nodes_that_note_at_once_add_up<D: TestDatabase>(database: Arc<D>) {
                     .iter()
                     .map(|(account, _)| peak(*account, Day::of(NOON), (height, height), height as i64))
                     .collect();
-                store.note_activity(&lines, &peaks).await
+                store.activity.note_activity(&lines, &peaks).await
             });
         }
     }

@@ -5,16 +5,16 @@ use chancery_domain::{
     Bill, Direction, Invoice, InvoiceLine, InvoiceState, InvoiceTerms, LineItem, MinorUnits, ModelUsage,
     Nanos, Prices, TokenPrice,
 };
-use chancery_store::{InvoiceRecord, Store, StoreError};
+use chancery_store::{InvoiceRecord, StoreError, VerifyStore};
 use std::collections::BTreeMap;
 
 /// How the figures of an invoice differ from the ledger.
 pub(super) async fn figure_differences(
-    store: &dyn Store,
+    store: &VerifyStore,
     record: &InvoiceRecord,
 ) -> Result<Vec<String>, StoreError> {
     let invoice = &record.invoice;
-    let usage = store.month_usage(invoice.buyer.account, invoice.month).await?;
+    let usage = store.issued_invoices.month_usage(invoice.buyer.account, invoice.month).await?;
     if record.state != InvoiceState::Void {
         return Ok(compare(invoice, bill_of(&usage, invoice), "the ledger makes"));
     }

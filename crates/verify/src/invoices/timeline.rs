@@ -5,7 +5,7 @@ use super::figures::compare;
 use chancery_domain::{
     Bill, CreditAmount, Credited, Invoice, InvoiceDeed, InvoiceKind, InvoiceNumber, InvoiceState, LineItem,
 };
-use chancery_store::{InvoiceRecord, Store, StoreError};
+use chancery_store::{InvoiceRecord, StoreError, VerifyStore};
 
 /// Whether its timeline names credit notes, or does not make its state.
 pub(super) fn has_timeline_to_check(record: &InvoiceRecord) -> bool {
@@ -14,7 +14,7 @@ pub(super) fn has_timeline_to_check(record: &InvoiceRecord) -> bool {
 
 /// How a document's state and credits differ from its timeline and its notes, and the notes from it.
 pub(super) async fn timeline_differences(
-    store: &dyn Store,
+    store: &VerifyStore,
     number: InvoiceNumber,
     notes_read: &[InvoiceNumber],
 ) -> Result<Vec<String>, StoreError> {

@@ -5,7 +5,6 @@ use chancery_domain::{
     AccountId, ApiKey, Fingerprint, HowEnded, IdempotencyKey, KeyId, Nanos, OsRandomness, Prices, RateLimits,
     RequestId, TokenPrice, UnixMillis, UsageRow,
 };
-use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{Claim, Claimed, KeptReply, NewAccount, NewKey, Settlement, Store};
 use chancery_verify::{LedgerVerification, verify_ledger};
 use std::sync::Arc;
@@ -32,7 +31,7 @@ fn row(number: i64, (account, key): (AccountId, KeyId)) -> UsageRow {
 
 /// Two processes' ledgers: rows 0 to 19 by one, rows 20 to 24 by the other.
 async fn ledger(database: &Database) -> (AccountId, KeyId) {
-    let store = chancery_store::open(&database.url()).await.unwrap();
+    let store = Arc::new(Store::open(&database.url()).await.unwrap());
     let limits = RateLimits { requests_per_min: 1, tokens_per_min: 1 };
     let new = NewAccount { name: "A".parse().unwrap(), limits, created_at: UnixMillis(0) };
     let account = store.create_account(new).await.unwrap().id;
@@ -42,37 +41,37 @@ async fn ledger(database: &Database) -> (AccountId, KeyId) {
     let key = store.create_key(new).await.unwrap().id;
     settle(&store, 0..20, (account, key)).await;
     store.close().await;
-    let store = chancery_store::open(&database.url()).await.unwrap();
+    let store = Arc::new(Store::open(&database.url()).await.unwrap());
     settle(&store, 20..25, (account, key)).await;
     store.close().await;
     (account, key)
 }
 
-async fn settle(store: &Arc<dyn Store>, numbers: std::ops::Range<i64>, payer: (AccountId, KeyId)) {
+async fn settle(store: &Arc<Store>, numbers: std::ops::Range<i64>, payer: (AccountId, KeyId)) {
     for number in numbers {
         let row = row(number, payer);
         let kept = match number % 5 {
             0 => Some(kept_reply(store, &row).await),
             _ => None,
         };
-        store.settle(Settlement { row, is_reserved: false, kept }).await.unwrap();
+        store.ledger.settle(Settlement { row, is_reserved: false, kept }).await.unwrap();
     }
 }
 
 /// What is to be kept of a request's reply, once its key is claimed.
-async fn kept_reply(store: &Arc<dyn Store>, row: &UsageRow) -> KeptReply {
+async fn kept_reply(store: &Arc<Store>, row: &UsageRow) -> KeptReply {
     let key: IdempotencyKey = format!("key-{}", row.request_id).parse().unwrap();
     let (now, expires_at) = (UnixMillis(NOON), UnixMillis(NOON + 3_600_000));
     let fingerprint = Fingerprint::of("/v1/generate", b"{}");
     let (account, request_id) = (row.account, row.request_id.clone());
     let claim = Claim { account, key: key.clone(), fingerprint, request_id, now, expires_at };
-    assert_eq!(store.claim_key(&claim).await.unwrap(), Claimed::Yes);
+    assert_eq!(store.idempotency.claim_key(&claim).await.unwrap(), Claimed::Yes);
     KeptReply { key, output_text: "A ledger is a book.".to_owned(), cached_tokens: 0, expires_at }
 }
 
 async fn verified(database: &Database) -> LedgerVerification {
-    let store = chancery_store::open(&database.url()).await.unwrap();
-    let found = verify_ledger(store.as_ref(), |_| {}).await.unwrap();
+    let store = Arc::new(Store::open(&database.url()).await.unwrap());
+    let found = verify_ledger(&store.verify(), |_| {}).await.unwrap();
     store.close().await;
     found
 }
@@ -220,20 +219,20 @@ async fn a_ledger_that_is_being_written_is_sound_at_every_moment() {
     for kind in [Kind::Sqlite, Kind::Postgres] {
         let database = Database::create(kind).await;
         let payer = ledger(&database).await;
-        let store = chancery_store::open(&database.url()).await.unwrap();
+        let store = Arc::new(Store::open(&database.url()).await.unwrap());
         let writing = tokio::spawn({
             let store = Arc::clone(&store);
             async move { settle(&store, 100..1500, payer).await }
         });
         let mut readings = 0;
         while !writing.is_finished() {
-            let found = verify_ledger(store.as_ref(), |_| {}).await.unwrap();
+            let found = verify_ledger(&store.verify(), |_| {}).await.unwrap();
             assert_eq!(found.findings.told, Vec::<String>::new(), "{kind:?}, reading {readings}");
             readings += 1;
         }
         writing.await.unwrap();
         assert!(readings > 0);
-        assert_eq!(verify_ledger(store.as_ref(), |_| {}).await.unwrap().total.requests, 1425);
+        assert_eq!(verify_ledger(&store.verify(), |_| {}).await.unwrap().total.requests, 1425);
         store.close().await;
     }
 }

@@ -44,7 +44,14 @@ async fn the_code_sets_a_new_password_ends_all_sessions_and_the_mailbox_is_told(
     let letters = served.letters_when(2).await;
     let notice = letters.iter().find(|letter| letter.subject == "Your password was changed").unwrap();
     assert_eq!((notice.to.as_str(), notice.code()), ("maya@example.com", None));
-    let found = served.provider.store.provider_account_with_email(&account.email).await.unwrap().unwrap();
+    let found = served
+        .provider
+        .store
+        .provider_accounts
+        .provider_account_with_email(&account.email)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(found.subject, account.subject, "the person stays who they are");
     assert_eq!(set(&mut browser, &code, NEW).await.status, 410, "used");
 }
@@ -176,7 +183,7 @@ async fn asking_again_is_bounded_and_takes_a_new_code() {
 #[tokio::test]
 async fn a_new_password_ends_the_persons_sessions_with_the_portal_and_nobody_elses() {
     let served = Served::start().await;
-    let (store, now) = (&served.provider.store, served.clock.now());
+    let (store, now) = (&served.store, served.clock.now());
     let times = SessionTimes { idle: Duration::from_secs(1_800), max: Duration::from_secs(43_200) };
     let (maya, omar) = (served.account("maya@example.com").await, served.account("omar@example.com").await);
     let mut sessions = Vec::new();
@@ -188,12 +195,12 @@ async fn a_new_password_ends_the_persons_sessions_with_the_portal_and_nobody_els
             role: Role::Consultant,
             origin: EventOrigin::local(now, &OsRandomness),
         };
-        let person = store.arrive(arrival).await.unwrap().id;
+        let person = store.people.arrive(arrival).await.unwrap().id;
         let token = SecretToken::generate(&OsRandomness).hash();
         let (place, browser) = ("192.0.2.1".to_owned(), "Firefox".to_owned());
         let origin = EventOrigin::local(now, &OsRandomness);
         let new = NewSession { token, person, origin, place, browser, replaces: None };
-        store.start_session(new).await.unwrap();
+        store.sessions.start_session(new).await.unwrap();
         sessions.push(token);
     }
     let mut browser = served.browser();
@@ -201,6 +208,6 @@ async fn a_new_password_ends_the_persons_sessions_with_the_portal_and_nobody_els
     let code = served.code_in_letter(1).await;
     set(&mut browser, &code, NEW).await.leads_to();
     let [mayas, omars] = sessions.try_into().unwrap();
-    assert!(store.signed_in(mayas, "192.0.2.1", times, now).await.unwrap().is_none());
-    assert!(store.signed_in(omars, "192.0.2.1", times, now).await.unwrap().is_some());
+    assert!(store.sessions.signed_in(mayas, "192.0.2.1", times, now).await.unwrap().is_none());
+    assert!(store.sessions.signed_in(omars, "192.0.2.1", times, now).await.unwrap().is_some());
 }

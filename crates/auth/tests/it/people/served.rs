@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, Method, Request, header};
 use chancery_auth::{Provider, ProviderSettings, add_account, router};
 use chancery_domain::{Clock, EmailAddress, ManualClock, OsRandomness, SystemClock};
 use chancery_mail::{MailRoute, Mailer};
-use chancery_store::{NewProviderAccount, PasswordHash, ProviderAccount, SqliteStore, Store};
+use chancery_store::{NewProviderAccount, PasswordHash, ProviderAccount, Store};
 use chancery_test_support::{CookieJar, emails_in};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,6 +17,8 @@ use std::time::Duration;
 pub const PASSWORD: &str = "a quiet desk and one blue";
 
 pub struct Served {
+    /// What the provider itself cannot reach.
+    pub store: Store,
     pub provider: Arc<Provider>,
     pub clock: Arc<ManualClock>,
     router: Router,
@@ -58,7 +60,7 @@ impl Served {
     async fn with_mail(route: impl FnOnce(PathBuf) -> MailRoute) -> Self {
         let clock = Arc::new(ManualClock::at(SystemClock.now()));
         let folder = tempfile::tempdir().unwrap();
-        let store = SqliteStore::open(&folder.path().join("chancery.db")).await.unwrap();
+        let store = Store::open_file(&folder.path().join("chancery.db")).await.unwrap();
         let settings = ProviderSettings {
             trusted_proxies: chancery_web::TrustedProxies::default(),
             issuer: "http://127.0.0.1:8082".to_owned(),
@@ -72,13 +74,13 @@ impl Served {
         let mailer = Mailer::new(&route, &from, "Hale & Ward", Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
         let provider = Arc::new(Provider::new(
             settings,
-            Arc::new(store) as Arc<dyn Store>,
+            Arc::new(store.provider()),
             Arc::new(mailer),
             Arc::clone(&clock) as Arc<dyn Clock>,
             Arc::new(OsRandomness),
         ));
         let router = router(Arc::clone(&provider));
-        Self { provider, clock, router, outbox, _folder: folder }
+        Self { provider, store, clock, router, outbox, _folder: folder }
     }
 
     pub async fn account(&self, email: &str) -> ProviderAccount {
@@ -95,12 +97,12 @@ impl Served {
             password_hash: PasswordHash("none".to_owned()),
             at: self.clock.now(),
         };
-        self.provider.store.create_provider_account(new).await.unwrap();
+        self.provider.store.provider_accounts.create_provider_account(new).await.unwrap();
     }
 
     pub async fn has_account(&self, email: &str) -> bool {
         let email: EmailAddress = email.parse().unwrap();
-        self.provider.store.provider_account_with_email(&email).await.unwrap().is_some()
+        self.provider.store.provider_accounts.provider_account_with_email(&email).await.unwrap().is_some()
     }
 
     pub fn browser(&self) -> Browser {

@@ -106,7 +106,8 @@ async fn who_has_an_account_sees_what_everybody_sees_and_is_told_by_mail_alone()
         (type_code(&mut browser, &wrong(&code)).await, type_code(&mut stranger, &wrong(&code)).await);
     known.assert_form_again("4 tries left");
     assert_eq!(known.body, unknown.body.replace("omar@", "maya@"));
-    let found = served.provider.store.provider_account(&account.subject).await.unwrap().unwrap();
+    let found =
+        served.provider.store.provider_accounts.provider_account(&account.subject).await.unwrap().unwrap();
     assert_eq!(found.password_version, account.password_version, "nothing was changed");
 }
 

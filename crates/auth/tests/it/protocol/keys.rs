@@ -82,7 +82,11 @@ async fn a_key_is_known_a_day_before_it_signs_and_the_old_one_until_its_last_tok
     served.clock.advance(Duration::from_secs(5 * 60));
     assert_eq!(published(&served).await, both[1..]);
     protocol_upkeep(&served.provider).await.unwrap();
-    assert_eq!(served.provider.store.signing_keys().await.unwrap().len(), 1, "and then it is gone");
+    assert_eq!(
+        served.provider.store.signing_keys.signing_keys().await.unwrap().len(),
+        1,
+        "and then it is gone"
+    );
 }
 
 #[tokio::test]
@@ -92,7 +96,7 @@ async fn upkeep_alone_makes_the_next_key_in_time() {
     served.clock.advance(29 * DAY + HOUR);
     protocol_upkeep(&served.provider).await.unwrap();
     served.clock.advance(22 * HOUR);
-    let kept = served.provider.store.signing_keys().await.unwrap();
+    let kept = served.provider.store.signing_keys.signing_keys().await.unwrap();
     assert_eq!(kept.len(), 2);
     assert_eq!(kept[0].key_id, first[0]);
 }
@@ -107,10 +111,10 @@ async fn upkeep_removes_all_that_is_over_however_much_there_is() {
         expires_at: served.clock.now(),
     };
     for _ in 0..1_001 {
-        served.provider.store.ask_for_consent(token(), question.clone()).await.unwrap();
+        served.provider.store.grants.ask_for_consent(token(), question.clone()).await.unwrap();
     }
     protocol_upkeep(&served.provider).await.unwrap();
-    assert_eq!(served.provider.store.forget_old_grants(served.clock.now(), 10).await.unwrap(), 0);
+    assert_eq!(served.provider.store.grants.forget_old_grants(served.clock.now(), 10).await.unwrap(), 0);
 }
 
 fn token() -> TokenHash {
@@ -130,7 +134,7 @@ async fn a_key_that_cannot_be_read_does_not_stop_the_others() {
         signs_until: UnixMillis(now.0 + 86_400_000 * 30),
         published_until: UnixMillis(now.0 + 86_400_000 * 31),
     };
-    assert!(served.provider.store.add_signing_key(broken).await.unwrap());
+    assert!(served.provider.store.signing_keys.add_signing_key(broken).await.unwrap());
     assert_eq!(published(&served).await, std::slice::from_ref(&first));
     assert_eq!(signs(&served, "b@example.com").await, first);
     served.clock.advance(29 * DAY);

@@ -6,9 +6,7 @@ use axum::http::{HeaderMap, Method, Request, header};
 use chancery_auth::{Client, Provider, ProviderSettings, router};
 use chancery_domain::{Clock, ManualClock, OsRandomness, SecretToken, SystemClock};
 use chancery_mail::{MailRoute, Mailer};
-use chancery_store::{
-    NewProviderAccount, NewProviderSession, PasswordHash, ProviderAccount, SqliteStore, Store,
-};
+use chancery_store::{NewProviderAccount, NewProviderSession, PasswordHash, ProviderAccount, Store};
 use http_body_util::BodyExt;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -106,7 +104,7 @@ impl Served {
 
     pub async fn start_with(issuer: &str, callback: &str, clock: Arc<ManualClock>) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let store = SqliteStore::open(&folder.path().join("chancery.db")).await.unwrap();
+        let store = Store::open_file(&folder.path().join("chancery.db")).await.unwrap();
         let client = |id: &str, name: &str, secret: Option<&str>| Client {
             id: id.to_owned(),
             name: name.to_owned(),
@@ -129,7 +127,7 @@ impl Served {
         let mailer = Mailer::new(&route, &from, "Hale & Ward", Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
         let provider = Arc::new(Provider::new(
             settings,
-            Arc::new(store) as Arc<dyn Store>,
+            Arc::new(store.provider()),
             Arc::new(mailer),
             Arc::clone(&clock) as Arc<dyn Clock>,
             Arc::new(OsRandomness),
@@ -145,7 +143,7 @@ impl Served {
             password_hash: PasswordHash("not a password".to_owned()),
             at: self.clock.now(),
         };
-        self.provider.store.create_provider_account(new).await.unwrap()
+        self.provider.store.provider_accounts.create_provider_account(new).await.unwrap()
     }
 
     pub async fn sign_in(&self, account: &ProviderAccount) -> Browser {
@@ -156,7 +154,7 @@ impl Served {
             password_version: account.password_version,
             at: self.clock.now(),
         };
-        self.provider.store.start_provider_session(new).await.unwrap();
+        self.provider.store.provider_sessions.start_provider_session(new).await.unwrap();
         Browser { cookie: Some(format!("auth_session={}", token.reveal())) }
     }
 

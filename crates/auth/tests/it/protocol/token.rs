@@ -160,7 +160,7 @@ async fn a_new_password_ends_what_was_granted_under_the_old_one() {
     let tokens = served.exchange(&first).await.json();
     let bearer = format!("Bearer {}", tokens["access_token"].as_str().unwrap());
     let hash = PasswordHash("another".to_owned());
-    served.provider.store.set_password(&account.email, &hash).await.unwrap();
+    served.provider.store.provider_accounts.set_password(&account.email, &hash).await.unwrap();
     assert_eq!(served.userinfo(Method::GET, Some(&bearer)).await.status, 401);
     assert_eq!(served.exchange(&second).await.json()["error"], "invalid_grant");
 }

@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use chancery_client_files::Format;
 use chancery_domain::{ClientId, grouped};
 use chancery_policy::{ClientInQuestion, ExportClient, ListClients, TheFirm};
-use chancery_store::{ClientRecord, Ownership, Store};
+use chancery_store::{AdminStore, ClientRecord, Ownership};
 use std::collections::BTreeMap;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -26,7 +26,7 @@ struct Written {
     entries: u64,
 }
 
-pub async fn run(store: &dyn Store, options: &Options) -> anyhow::Result<()> {
+pub async fn run(store: &AdminStore, options: &Options) -> anyhow::Result<()> {
     let (path, format) = (&options.file, format_of(&options.file, options.format)?);
     let written = if is_standard(path) {
         let mut out = BufWriter::new(std::io::stdout());
@@ -43,7 +43,7 @@ pub async fn run(store: &dyn Store, options: &Options) -> anyhow::Result<()> {
 }
 
 async fn write_file(
-    store: &dyn Store,
+    store: &AdminStore,
     format: Format,
     path: &Path,
     may_replace: bool,
@@ -56,7 +56,7 @@ async fn write_file(
     Ok(written)
 }
 
-async fn write_all(store: &dyn Store, format: Format, out: &mut impl Write) -> anyhow::Result<Written> {
+async fn write_all(store: &AdminStore, format: Format, out: &mut impl Write) -> anyhow::Result<Written> {
     let operator = Operator::new()?;
     let whose = operator.ask::<ListClients>(store, TheFirm).await?;
     let progress = counting_progress("clients exported:");
@@ -64,7 +64,7 @@ async fn write_all(store: &dyn Store, format: Format, out: &mut impl Write) -> a
     let mut last = None;
     format.write_head(out)?;
     loop {
-        let page = store.ownerships(&whose, None, last, CLIENTS_AT_ONCE).await?;
+        let page = store.clients.ownerships(&whose, None, last, CLIENTS_AT_ONCE).await?;
         let Some(end) = page.last() else { break };
         last = Some(end.client);
         for record in records(store, &operator, &page).await? {
@@ -81,7 +81,7 @@ async fn write_all(store: &dyn Store, format: Format, out: &mut impl Write) -> a
 
 /// All of them, by number: those that change hands meanwhile are asked for again.
 async fn records(
-    store: &dyn Store,
+    store: &AdminStore,
     operator: &Operator,
     page: &[Ownership],
 ) -> anyhow::Result<Vec<ClientRecord>> {
@@ -93,12 +93,12 @@ async fn records(
             let about = ClientInQuestion { id: *client, owner: Some(*owner) };
             permits.push(operator.ask::<ExportClient>(store, about).await?);
         }
-        let read = store.export_clients(permits).await?;
+        let read = store.clients.export_clients(permits).await?;
         found.extend(read.into_iter().map(|record| (record.client.id, record)));
         let mut left_out = Vec::new();
         for Ownership { client, .. } in wanted {
             if !found.contains_key(&client)
-                && let Some(owner) = store.owner_of(client).await?
+                && let Some(owner) = store.clients.owner_of(client).await?
             {
                 left_out.push(Ownership { client, owner });
             }

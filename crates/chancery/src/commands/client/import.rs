@@ -9,7 +9,7 @@ use anyhow::bail;
 use chancery_client_files::{CheckedClient, ClientFile, PeopleByAddress, read_clients};
 use chancery_domain::{ClientId, Clock, Person, SystemClock, grouped};
 use chancery_policy::NewClientFor;
-use chancery_store::{DatabaseUrl, Store};
+use chancery_store::{AdminStore, DatabaseUrl};
 
 #[derive(serde::Serialize)]
 struct Summary {
@@ -22,7 +22,7 @@ struct Summary {
     dry_run: bool,
 }
 
-pub async fn run(store: &dyn Store, database: &DatabaseUrl, options: &ImportClients) -> anyhow::Result<()> {
+pub async fn run(store: &AdminStore, database: &DatabaseUrl, options: &ImportClients) -> anyhow::Result<()> {
     let format = format_of(&options.file, options.format)?;
     let text = read_source(&options.file)?;
     let people = people(store).await?;
@@ -72,14 +72,14 @@ pub async fn run(store: &dyn Store, database: &DatabaseUrl, options: &ImportClie
 }
 
 /// Everybody who is or was of the firm.
-async fn people(store: &dyn Store) -> anyhow::Result<PeopleByAddress> {
+async fn people(store: &AdminStore) -> anyhow::Result<PeopleByAddress> {
     let removed: Vec<Person> =
-        store.list_removed_people().await?.into_iter().map(|removed| removed.person).collect();
-    Ok(PeopleByAddress::new(&store.list_people().await?, &removed))
+        store.people.list_removed_people().await?.into_iter().map(|removed| removed.person).collect();
+    Ok(PeopleByAddress::new(&store.people.list_people().await?, &removed))
 }
 
 /// Gives the clients' numbers. The demonstration firm is made by it too.
-pub async fn write(store: &dyn Store, file: ClientFile) -> anyhow::Result<Vec<ClientId>> {
+pub async fn write(store: &AdminStore, file: ClientFile) -> anyhow::Result<Vec<ClientId>> {
     if file.clients.is_empty() {
         return Ok(Vec::new());
     }
@@ -89,7 +89,7 @@ pub async fn write(store: &dyn Store, file: ClientFile) -> anyhow::Result<Vec<Cl
         permitted.push((operator.ask(store, NewClientFor(owner)).await?, new));
     }
     let progress = row_progress(permitted.len() as u64, "importing clients");
-    let written = store.import_clients(permitted, &|done| progress.set_position(done)).await;
+    let written = store.client_imports.import_clients(permitted, &|done| progress.set_position(done)).await;
     progress.finish_and_clear();
     Ok(written?)
 }

@@ -6,7 +6,7 @@ use crate::operator::Operator;
 use crate::output::{counting_progress, print_json, print_table};
 use chancery_domain::UnixMillis;
 use chancery_policy::{ListClients, TheFirm};
-use chancery_store::{ClientLine, ClientOrder, ClientQuery, Store};
+use chancery_store::{AdminStore, ClientLine, ClientOrder, ClientQuery};
 
 #[derive(serde::Serialize)]
 struct Row {
@@ -20,7 +20,7 @@ struct Row {
     last_entry_at: Option<String>,
 }
 
-pub async fn run(store: &dyn Store, options: &Options) -> anyhow::Result<()> {
+pub async fn run(store: &AdminStore, options: &Options) -> anyhow::Result<()> {
     let owner = match &options.owner {
         Some(email) => {
             let who = Who { email: email.clone(), subject: None, issuer: None };
@@ -40,7 +40,7 @@ pub async fn run(store: &dyn Store, options: &Options) -> anyhow::Result<()> {
             ..ClientQuery::default()
         };
         let permit = operator.ask::<ListClients>(store, TheFirm).await?;
-        let found = store.list_clients(permit, &query).await?;
+        let found = store.clients.list_clients(permit, &query).await?;
         let is_last = found.lines.is_empty();
         rows.extend(found.lines.into_iter().map(row));
         progress.set_position(rows.len() as u64);

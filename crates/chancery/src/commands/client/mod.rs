@@ -14,11 +14,12 @@ use crate::cli::{Client as Command, Place};
 
 pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
     let (config, store) = open(place, Missing::Refuse).await?;
+    let admin = store.admin();
     match command {
-        Command::Import(options) => import::run(store.as_ref(), &config.database_url, &options).await?,
-        Command::Assign { id, who } => assign::run(store.as_ref(), id, &who).await?,
-        Command::List(options) => list::run(store.as_ref(), &options).await?,
-        Command::Export(options) => export::run(store.as_ref(), &options).await?,
+        Command::Import(options) => import::run(&admin, &config.database_url, &options).await?,
+        Command::Assign { id, who } => assign::run(&admin, id, &who).await?,
+        Command::List(options) => list::run(&admin, &options).await?,
+        Command::Export(options) => export::run(&admin, &options).await?,
     }
     store.close().await;
     Ok(())

@@ -6,14 +6,15 @@ use crate::output::{print_json, say};
 use anyhow::bail;
 use chancery_domain::{CreditAmount, Currency, InvoiceState, InvoiceTerms, MinorUnits, Nanos};
 use chancery_policy::{ManageInvoices, ReadInvoices, TheFirm};
-use chancery_store::{CreditOrder, Store, StoreError};
+use chancery_store::{AdminStore, CreditOrder, StoreError};
 use serde_json::json;
 
-pub async fn run(store: &dyn Store, terms: InvoiceTerms, options: &Options) -> anyhow::Result<()> {
+pub async fn run(store: &AdminStore, terms: InvoiceTerms, options: &Options) -> anyhow::Result<()> {
     let number = options.number;
     let operator = Operator::new()?;
     let permit = operator.ask::<ReadInvoices>(store, TheFirm).await?;
-    let record = store.read_invoice(permit, number).await?.ok_or(StoreError::NoSuchInvoice(number))?;
+    let record =
+        store.invoices.read_invoice(permit, number).await?.ok_or(StoreError::NoSuchInvoice(number))?;
     let amount = match &options.amount {
         None => CreditAmount::Whole,
         // How many decimals an amount has is up to the invoice's currency.
@@ -23,13 +24,16 @@ pub async fn run(store: &dyn Store, terms: InvoiceTerms, options: &Options) -> a
     let permit = operator.ask::<ManageInvoices>(store, TheFirm).await?;
     let order =
         CreditOrder { invoice: number, amount, credited_before, reason: options.reason.clone(), terms };
-    let note = store.credit_invoice(permit, &order, &chancery_invoicing::pdf).await?;
+    let note = store.invoices.credit_invoice(permit, &order, &chancery_invoicing::pdf).await?;
     if options.json {
         return print_json(&json!({ "number": note, "credit_of": number }));
     }
     let permit = operator.ask::<ReadInvoices>(store, TheFirm).await?;
-    let is_void =
-        store.read_invoice(permit, number).await?.is_some_and(|record| record.state == InvoiceState::Void);
+    let is_void = store
+        .invoices
+        .read_invoice(permit, number)
+        .await?
+        .is_some_and(|record| record.state == InvoiceState::Void);
     if is_void {
         say!(
             "credit note {note} issued: nothing is left of invoice {number}, so it is void, and its month can be issued anew"

@@ -6,7 +6,7 @@ use crate::operator::Operator;
 use crate::output::{print_json, say};
 use chancery_domain::{InvoiceNumber, InvoiceTerms};
 use chancery_policy::{ManageInvoices, TheFirm};
-use chancery_store::{IssueOrder, Issued, Store};
+use chancery_store::{AdminStore, IssueOrder, Issued};
 
 #[derive(serde::Serialize)]
 struct Answer {
@@ -15,15 +15,16 @@ struct Answer {
     is_new: bool,
 }
 
-pub async fn run(store: &dyn Store, terms: InvoiceTerms, options: &Options) -> anyhow::Result<()> {
+pub async fn run(store: &AdminStore, terms: InvoiceTerms, options: &Options) -> anyhow::Result<()> {
     let Options { account, month, json } = options;
-    let account_id = store.account_named(account).await?.id;
+    let account_id = store.account_lookup.account_named(account).await?.id;
     let permit = Operator::new()?.ask::<ManageInvoices>(store, TheFirm).await?;
     let order = IssueOrder { account: account_id, month: *month, terms };
-    let (number, is_new) = match store.issue_invoice(permit, &order, &chancery_invoicing::pdf).await? {
-        Issued::New(number) => (number, true),
-        Issued::Already(number) => (number, false),
-    };
+    let (number, is_new) =
+        match store.invoices.issue_invoice(permit, &order, &chancery_invoicing::pdf).await? {
+            Issued::New(number) => (number, true),
+            Issued::Already(number) => (number, false),
+        };
     if *json {
         return print_json(&Answer { number, is_new });
     }

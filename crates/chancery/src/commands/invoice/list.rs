@@ -8,7 +8,7 @@ use chancery_domain::{
     SystemClock, UnixMillis,
 };
 use chancery_policy::{ReadInvoices, TheFirm};
-use chancery_store::{InvoicePage, InvoiceQuery, InvoiceSums, ListedInvoice, Store, UnbilledMonth};
+use chancery_store::{AdminStore, InvoicePage, InvoiceQuery, InvoiceSums, ListedInvoice, UnbilledMonth};
 use serde_json::{Value, json};
 
 /// Everything that fits.
@@ -18,9 +18,9 @@ struct Found {
     unbilled: Vec<UnbilledMonth>,
 }
 
-pub async fn run(store: &dyn Store, options: &Options) -> anyhow::Result<()> {
+pub async fn run(store: &AdminStore, options: &Options) -> anyhow::Result<()> {
     let account = match &options.account {
-        Some(name) => Some(store.account_named(name).await?.id),
+        Some(name) => Some(store.account_lookup.account_named(name).await?.id),
         None => None,
     };
     let query = InvoiceQuery {
@@ -39,12 +39,12 @@ pub async fn run(store: &dyn Store, options: &Options) -> anyhow::Result<()> {
     if options.json { print_as_json(&found) } else { print(&found, options) }
 }
 
-async fn all_pages(store: &dyn Store, mut query: InvoiceQuery) -> anyhow::Result<Found> {
+async fn all_pages(store: &AdminStore, mut query: InvoiceQuery) -> anyhow::Result<Found> {
     let operator = Operator::new()?;
     let mut found = Found { invoices: Vec::new(), sums: Vec::new(), unbilled: Vec::new() };
     loop {
         let permit = operator.ask::<ReadInvoices>(store, TheFirm).await?;
-        let page: InvoicePage = store.list_invoices(permit, &query).await?;
+        let page: InvoicePage = store.invoices.list_invoices(permit, &query).await?;
         let is_of_drafts = query.state == Some(InvoiceState::Draft);
         let is_last = if is_of_drafts { page.unbilled.is_empty() } else { page.invoices.is_empty() };
         if query.page == 1 {

@@ -12,12 +12,13 @@ use crate::cli::{Invoice as Command, Place};
 
 pub async fn run(place: &Place, command: Command) -> anyhow::Result<()> {
     let (config, store) = open(place, Missing::Refuse).await?;
+    let admin = store.admin();
     match command {
-        Command::Issue(options) => issue::run(store.as_ref(), config.invoice_terms(), &options).await?,
-        Command::List(options) => list::run(store.as_ref(), &options).await?,
-        Command::Show(options) => show::run(store.as_ref(), &options).await?,
-        Command::Paid { number, json } => paid::run(store.as_ref(), number, json).await?,
-        Command::Credit(options) => credit::run(store.as_ref(), config.invoice_terms(), &options).await?,
+        Command::Issue(options) => issue::run(&admin, config.invoice_terms(), &options).await?,
+        Command::List(options) => list::run(&admin, &options).await?,
+        Command::Show(options) => show::run(&admin, &options).await?,
+        Command::Paid { number, json } => paid::run(&admin, number, json).await?,
+        Command::Credit(options) => credit::run(&admin, config.invoice_terms(), &options).await?,
     }
     store.close().await;
     Ok(())

@@ -7,17 +7,17 @@ use crate::output::{print_json, print_table, say};
 use anyhow::Context;
 use chancery_domain::{Day, Invoice, InvoiceDeed, InvoiceEvent, InvoiceKind, InvoiceLine, LineItem, grouped};
 use chancery_policy::{ReadInvoices, TheFirm};
-use chancery_store::{InvoiceRecord, Store, StoreError};
+use chancery_store::{AdminStore, InvoiceRecord, StoreError};
 
-pub async fn run(store: &dyn Store, options: &Options) -> anyhow::Result<()> {
+pub async fn run(store: &AdminStore, options: &Options) -> anyhow::Result<()> {
     let number = options.number;
     let permit = Operator::new()?.ask::<ReadInvoices>(store, TheFirm).await?;
     let no_such = || StoreError::NoSuchInvoice(number);
     if let Some(path) = &options.pdf {
-        let document = store.read_invoice_document(permit, number).await?.ok_or_else(no_such)?;
+        let document = store.invoices.read_invoice_document(permit, number).await?.ok_or_else(no_such)?;
         return new_file::write(path, &document, options.force).context("the PDF was not written");
     }
-    let record = store.read_invoice(permit, number).await?.ok_or_else(no_such)?;
+    let record = store.invoices.read_invoice(permit, number).await?.ok_or_else(no_such)?;
     if let Some(path) = &options.csv {
         let file = chancery_invoicing::csv(&record.invoice).context("the CSV was not made")?;
         return new_file::write(path, &file, options.force).context("the CSV was not written");

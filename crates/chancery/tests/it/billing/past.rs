@@ -55,7 +55,7 @@ pub struct Payer {
 
 /// The past of the firm, as it was written into the running server's database.
 pub struct Past {
-    store: Arc<dyn Store>,
+    store: Arc<Store>,
     policy: Policy,
     partner: PersonId,
     seeds: AtomicU64,
@@ -88,7 +88,7 @@ impl Past {
         let running = Month::of(UnixMillis(SystemClock.now().0 - HOUR_MS));
         let nobody = Payer { account: AccountId(0), keys: [KeyId(0); 2] };
         let mut past = Self {
-            store: chancery_store::open(&office.firm.database_url().parse().unwrap()).await.unwrap(),
+            store: Arc::new(Store::open(&office.firm.database_url().parse().unwrap()).await.unwrap()),
             policy: Policy::load().unwrap(),
             partner,
             seeds: AtomicU64::new(1),
@@ -118,7 +118,7 @@ impl Past {
     }
 
     async fn deed(&self, at: UnixMillis, deed: AccountDeed) -> AccountSubject {
-        self.store.do_with_account(self.permit(at), deed).await.unwrap().subject
+        self.store.accounts.do_with_account(self.permit(at), deed).await.unwrap().subject
     }
 
     /// An account as a partner made it, some months ago.
@@ -201,7 +201,7 @@ impl Past {
             at,
             ended: HowEnded::Complete,
         };
-        self.store.settle(row.into()).await.unwrap();
+        self.store.ledger.settle(row.into()).await.unwrap();
     }
 
     /// What was refused to Brightwater, and its busiest minutes.
@@ -233,7 +233,7 @@ impl Past {
                 }
             }
         }
-        self.store.note_activity(&refused, &peaks).await.unwrap();
+        self.store.activity.note_activity(&refused, &peaks).await.unwrap();
     }
 
     /// Invoices of the two months before the last one, in every state.
@@ -269,14 +269,20 @@ impl Past {
 
     async fn issue(&self, payer: Payer, month: Month, at: UnixMillis) -> InvoiceNumber {
         let order = IssueOrder { account: payer.account, month, terms: self.terms() };
-        match self.store.issue_invoice(self.permit(at), &order, &chancery_invoicing::pdf).await.unwrap() {
+        match self
+            .store
+            .invoices
+            .issue_invoice(self.permit(at), &order, &chancery_invoicing::pdf)
+            .await
+            .unwrap()
+        {
             Issued::New(number) => number,
             Issued::Already(number) => panic!("{number} was there already"),
         }
     }
 
     async fn pay(&self, number: InvoiceNumber, at: UnixMillis) {
-        self.store.note_payment(self.permit(at), number, PaymentDeed::Paid).await.unwrap();
+        self.store.invoices.note_payment(self.permit(at), number, PaymentDeed::Paid).await.unwrap();
     }
 
     async fn credit(
@@ -290,6 +296,6 @@ impl Past {
         // Each is credited once.
         let credited_before = Credited::default();
         let order = CreditOrder { invoice, amount, credited_before, reason, terms };
-        self.store.credit_invoice(self.permit(at), &order, &chancery_invoicing::pdf).await.unwrap()
+        self.store.invoices.credit_invoice(self.permit(at), &order, &chancery_invoicing::pdf).await.unwrap()
     }
 }

@@ -3,8 +3,9 @@
 use crate::event_stream::EventStream;
 use crate::server::{Firm, Server, client, eventually};
 use chancery_domain::{Clock, EventOrigin, HowEnded, OsRandomness, SecretToken, SystemClock, UsageRow};
-use chancery_store::NewSession;
+use chancery_store::{NewSession, Store};
 use serde_json::Value;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Maya is signed in, and has a client with notes.
@@ -55,8 +56,8 @@ impl Scene {
     }
 
     async fn billed(&self) -> Vec<UsageRow> {
-        let store = chancery_store::open(&self.firm.database_url().parse().unwrap()).await.unwrap();
-        let rows = store.ledger_rows(None, 1_000).await.unwrap();
+        let store = Arc::new(Store::open(&self.firm.database_url().parse().unwrap()).await.unwrap());
+        let rows = store.ledger_chains.ledger_rows(None, 1_000).await.unwrap();
         store.close().await;
         rows
     }
@@ -69,8 +70,8 @@ impl Scene {
 }
 
 async fn sign_in(firm: &Firm, email: &str) -> String {
-    let store = chancery_store::open(&firm.database_url().parse().unwrap()).await.unwrap();
-    let people = store.people_with_email(&email.parse().unwrap()).await.unwrap();
+    let store = Arc::new(Store::open(&firm.database_url().parse().unwrap()).await.unwrap());
+    let people = store.people.people_with_email(&email.parse().unwrap()).await.unwrap();
     let token = SecretToken::generate(&OsRandomness);
     let new = NewSession {
         token: token.hash(),
@@ -80,7 +81,7 @@ async fn sign_in(firm: &Firm, email: &str) -> String {
         browser: "Firefox".to_owned(),
         replaces: None,
     };
-    store.start_session(new).await.unwrap();
+    store.sessions.start_session(new).await.unwrap();
     store.close().await;
     format!("session={}", token.reveal())
 }

@@ -5,7 +5,9 @@ use super::asks::Answer;
 use super::clients::Seen;
 use crate::server::Firm;
 use chancery_domain::UsageRow;
+use chancery_store::Store;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The default model's prices, 0.10 and 0.40 for a million tokens, in nano-units for one.
 const INPUT_PRICE_NANOS: i64 = 100;
@@ -22,8 +24,8 @@ pub fn deliver(delivered: &mut Delivered, replies: &[Seen]) {
 
 /// Every row, by request.
 pub async fn rows(database_url: &str) -> BTreeMap<String, UsageRow> {
-    let store = chancery_store::open(&database_url.parse().unwrap()).await.unwrap();
-    let rows = store.ledger_rows(None, 1_000_000).await.unwrap();
+    let store = Arc::new(Store::open(&database_url.parse().unwrap()).await.unwrap());
+    let rows = store.ledger_chains.ledger_rows(None, 1_000_000).await.unwrap();
     store.close().await;
     let count = rows.len();
     let by_request: BTreeMap<_, _> = rows.into_iter().map(|row| (row.request_id.to_string(), row)).collect();

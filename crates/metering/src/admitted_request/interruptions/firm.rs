@@ -13,7 +13,6 @@ use chancery_domain::{
 use chancery_engine::{
     Ended, Engine, EngineError, Generation, GenerationSink, Job, Prompt, ScriptedEngine, StopReason, Turn,
 };
-use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{
     CapChange, DatabaseUrl, LimitsChange, NewAccount, NewKey, Reserved, SpendingReservation, Store,
 };
@@ -131,7 +130,7 @@ pub(super) enum LimitsIn {
 /// A firm with a spending cap, all of whose requests have an idempotency key.
 pub(super) struct Firm {
     pub(super) meter: Arc<Meter>,
-    pub(super) store: Arc<dyn Store>,
+    pub(super) store: Arc<Store>,
     pub(super) clock: Arc<FaultyClock>,
     pub(super) limiter: Arc<FaultyLimiter>,
     pub(super) engine: Arc<FaultyEngine>,
@@ -172,7 +171,7 @@ impl Firm {
     pub(super) async fn new(limits_in: LimitsIn, script: fn(GenerationSink)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = DatabaseUrl::sqlite_file(&folder.path().join(DATABASE));
-        let store = chancery_store::open(&url).await.unwrap();
+        let store = Arc::new(Store::open(&url).await.unwrap());
         let clock = ManualClock::at(UnixMillis(1_800_000_000_000));
         let clock = Arc::new(FaultyClock { clock, panics: AtomicBool::new(false) });
         let name: chancery_domain::AccountName = "Hale & Ward".parse().unwrap();
@@ -197,7 +196,8 @@ impl Firm {
         let prices = Prices::new("1".parse().unwrap(), "2".parse().unwrap()).unwrap();
         let models = Models::new([Model { name: "words".to_owned(), engine: engine.clone(), prices }]);
         let randomness = Arc::new(OsRandomness);
-        let meter = Meter::new(models, Arc::clone(&store), limiter.clone(), clock.clone(), randomness);
+        let meter =
+            Meter::new(models, Arc::new(store.metering()), limiter.clone(), clock.clone(), randomness);
         let caller = Caller { account, key, limits: LIMITS, is_capped: true };
         Self { meter: Arc::new(meter), store, clock, limiter, engine, caller, folder }
     }
@@ -273,7 +273,7 @@ impl Firm {
 
     pub(super) async fn has_claimed(&self, call: &Call) -> bool {
         let key = &call.idempotency.as_ref().unwrap().key;
-        self.store.key_holder(call.caller.account, key, self.clock.now()).await.unwrap().is_some()
+        self.store.idempotency.key_holder(call.caller.account, key, self.clock.now()).await.unwrap().is_some()
     }
 
     pub(super) async fn settled(&self) {
@@ -283,7 +283,7 @@ impl Firm {
     }
 
     pub(super) async fn row(&self, call: &Call) -> Option<UsageRow> {
-        let rows = self.store.ledger_rows(None, 1_000).await.unwrap();
+        let rows = self.store.ledger_chains.ledger_rows(None, 1_000).await.unwrap();
         let mut rows = rows.into_iter().filter(|row| row.request_id == call.request_id);
         let row = rows.next();
         assert_eq!(rows.next(), None, "it is billed once");
@@ -296,15 +296,15 @@ impl Firm {
 
     /// Whether all of the cap that is not spent could be reserved by somebody else.
     pub(super) async fn is_rest_of_cap_free(&self) -> bool {
-        let rows = self.store.ledger_rows(None, 1_000).await.unwrap();
+        let rows = self.store.ledger_chains.ledger_rows(None, 1_000).await.unwrap();
         let amount = Nanos(CAP.0 - rows.iter().map(|row| row.cost.0).sum::<i64>());
         let (request_id, at) = (self.meter.new_request_id(), self.clock.now());
         let expires_at = UnixMillis(at.0 + 1_000_000);
         let account = self.caller.account;
         let all =
             SpendingReservation { request_id: request_id.clone(), account, amount, at, now: at, expires_at };
-        let is_free = self.store.reserve_spending(all).await.unwrap() == Reserved::Yes;
-        self.store.release_spending(&request_id).await.unwrap();
+        let is_free = self.store.spending.reserve_spending(all).await.unwrap() == Reserved::Yes;
+        self.store.spending.release_spending(&request_id).await.unwrap();
         is_free
     }
 
@@ -320,7 +320,8 @@ impl Firm {
         let key = &call.idempotency.as_ref().unwrap().key;
         // What is released beside the request may take a moment longer.
         for attempt in 0.. {
-            let holder = self.store.key_holder(call.caller.account, key, self.clock.now()).await.unwrap();
+            let holder =
+                self.store.idempotency.key_holder(call.caller.account, key, self.clock.now()).await.unwrap();
             let is_key_right = match &row {
                 None => holder.is_none(),
                 Some(_) => holder.is_some_and(|holder| holder.reply.unwrap().output_text.starts_with(&text)),

@@ -195,7 +195,7 @@ async fn whoever_has_left_still_stands_as_the_owner_and_nobody_else_does() {
     new_client(&mut firm.ben, "Other Mill").await;
     let (ann, ben) = (firm.number_of("ann@company.com").await, firm.number_of("ben@company.com").await);
     let path = format!("/clients/{client}");
-    let removed = firm.desk.portal.store.remove_person(manage(&firm.desk.portal), PersonId(ann)).await;
+    let removed = firm.desk.portal.store.people.remove_person(manage(&firm.desk.portal), PersonId(ann)).await;
     removed.unwrap();
 
     let page = firm.ruth.get(&path).await;

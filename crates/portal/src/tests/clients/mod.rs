@@ -35,7 +35,7 @@ impl Firm {
     }
 
     async fn number_of(&self, email: &str) -> i64 {
-        let people = self.desk.portal.store.list_people().await.unwrap();
+        let people = self.desk.portal.store.people.list_people().await.unwrap();
         people.iter().find(|person| person.email.as_str() == email).unwrap().id.0
     }
 }

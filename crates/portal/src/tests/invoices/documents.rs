@@ -52,7 +52,7 @@ async fn the_pdf_is_the_one_that_was_issued_byte_for_byte() {
         request_id: RequestId::new(portal.clock.now(), portal.randomness.as_ref()),
     };
     let permit = portal.policy.decide::<ReadInvoices>(&asking, TheFirm).unwrap();
-    let kept = portal.store.read_invoice_document(permit, number).await.unwrap().unwrap();
+    let kept = portal.store.invoices.read_invoice_document(permit, number).await.unwrap().unwrap();
     // What the account is called afterwards changes nothing of it.
     firm.bill_to(payer, "A new address", "").await;
     let (headers, pdf) = firm.ruth.browser.download("/invoices/2026-0001.pdf").await;

@@ -13,7 +13,6 @@ use cases::{Asker, CASES, Case, Guard};
 use chancery_domain::{
     AccountId, ApiKey, ClientId, Decision, InvoiceNumber, KeyPrefix, OsRandomness, PersonId, RateLimits,
 };
-use chancery_store::testing::OperatorChanges as _;
 use chancery_store::{NewAccount, NewKey};
 use std::collections::BTreeSet;
 
@@ -67,9 +66,9 @@ impl Fresh {
     pub(super) async fn make(firm: &mut Firm) -> Self {
         let (person, removed) = (firm.newcomer().await.id, firm.newcomer().await.id);
         let now = firm.desk.portal.clock.now();
-        firm.desk.portal.store.remove_person(manage(&firm.desk.portal), removed).await.unwrap();
+        firm.desk.portal.store.people.remove_person(manage(&firm.desk.portal), removed).await.unwrap();
         let made = firm.client(firm.ann.id, "Calder & Sons").await;
-        let store = &firm.desk.portal.store;
+        let store = &firm.desk.store;
         let key = ApiKey::generate(&OsRandomness);
         let (prefix, hash) = (key.prefix(), key.hash());
         let limits = RateLimits { requests_per_min: 60, tokens_per_min: 60_000 };

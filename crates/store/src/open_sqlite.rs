@@ -1,0 +1,156 @@
+//! Opens a SQLite file.
+
+use crate::db::error_codes::{STATEMENT_TIMEOUT, explain_opening};
+use crate::db::sqlite::{SqliteConnector, create_private_file, is_ours, pool, read_options, write_options};
+use crate::db::write_slot::{Connector, WriteSlot};
+use crate::db::{Conn, Db, Pool, Writers, migrate};
+use crate::ledger::sqlite::SqliteLedger;
+use crate::ledger::writer::LedgerWriter;
+use crate::store::{LedgerSlot, Missing, Opened};
+use crate::{LedgerPartitions, StoreError};
+use chancery_domain::{OsRandomness, SystemClock, WriterId};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Each reading connection is a thread; reads are short, so a few serve many requests.
+const MAX_READERS: u32 = 4;
+
+/// Connections for sums over the whole ledger, apart from the others, for a few of those would keep every request
+/// waiting for its key to be looked up.
+const MAX_LONG_READERS: u32 = 2;
+
+/// There is one connection for writing. Of those who set something aside one stands in its line, so that the ledger
+/// waits for one of them at most.
+const MAX_RESERVING: u32 = 1;
+
+/// Opens the file. Its folder must be there.
+pub(crate) async fn open(file: &Path, missing: Missing) -> Result<Opened, StoreError> {
+    match missing {
+        Missing::Create => create_private_file(file)?,
+        Missing::Reject if is_ours(file).await? => {}
+        Missing::Reject => return Err(StoreError::NoDatabase { place: file.display().to_string() }),
+    }
+    let explained = |error: sqlx::Error| explain_opening(&error, file);
+    let set_up = SqliteConnector { options: write_options(file).busy_timeout(STATEMENT_TIMEOUT) };
+    let mut connection = set_up.connect().await.map_err(explained)?;
+    migrate::apply(Conn::from(&mut connection)).await?;
+    let reader = pool(MAX_READERS).connect_with(read_options(file)).await.map_err(explained)?;
+    // Not before another connection is open: the last to be closed takes the log with it.
+    SqliteConnector::disconnect(connection).await;
+    let long_reader = pool(MAX_LONG_READERS).connect_lazy_with(read_options(file));
+    let slot = Arc::new(WriteSlot::empty(SqliteConnector { options: write_options(file) }));
+    let db = Db::new(Pool::Sqlite(reader), Pool::Sqlite(long_reader), Writers::Slot(Arc::clone(&slot)));
+    let writer_id = WriterId::draw(&OsRandomness);
+    Ok(Opened {
+        db,
+        writer_id,
+        writer: LedgerWriter::start(writer_id, SqliteLedger::new(Arc::clone(&slot)), SystemClock),
+        slot: LedgerSlot::Sqlite(slot),
+        partitions: LedgerPartitions { monthly: None },
+        max_reserving: MAX_RESERVING,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{NewAccount, NewKey, Store};
+    use chancery_domain::{
+        AccountId, ApiKey, HowEnded, KeyId, Nanos, OsRandomness, Prices, RateLimits, RequestId, TokenPrice,
+        UnixMillis, UsageRow,
+    };
+    use sqlx::{ConnectOptions, SqliteConnection};
+
+    fn slot(store: &Store) -> &WriteSlot<SqliteConnector> {
+        match &store.slot {
+            LedgerSlot::Sqlite(slot) => slot,
+            LedgerSlot::Postgres(_) => panic!("it is a SQLite file"),
+        }
+    }
+
+    async fn pragma(connection: &mut SqliteConnection, name: &'static str) -> String {
+        let sql = sqlx::AssertSqlSafe(format!("SELECT CAST({name} AS TEXT) FROM pragma_{name}"));
+        sqlx::query_scalar(sql).fetch_one(connection).await.unwrap()
+    }
+
+    async fn busy_timeout_ms(connection: &mut SqliteConnection) -> i64 {
+        sqlx::query_scalar("PRAGMA busy_timeout").fetch_one(connection).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_writer_flushes_every_commit_and_readers_cannot_write() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open_file(&folder.path().join("chancery.db")).await.unwrap();
+        let mut writer = slot(&store).hold().await.unwrap();
+        assert_eq!(pragma(&mut writer, "journal_mode").await, "wal");
+        assert_eq!(pragma(&mut writer, "synchronous").await, "2", "FULL");
+        assert_eq!(pragma(&mut writer, "foreign_keys").await, "1");
+        assert_eq!(pragma(&mut writer, "secure_delete").await, "1");
+        assert_eq!(busy_timeout_ms(&mut writer).await, 0, "refusals come at once, for `patience` to wait");
+        drop(writer);
+        let mut reader = read_options(&folder.path().join("chancery.db")).connect().await.unwrap();
+        assert_eq!(pragma(&mut reader, "journal_mode").await, "wal");
+        assert_eq!(busy_timeout_ms(&mut reader).await, 5000);
+        assert!(sqlx::query("DELETE FROM accounts").execute(&mut reader).await.is_err());
+    }
+
+    fn row(number: usize, account: AccountId, key: KeyId) -> UsageRow {
+        UsageRow {
+            request_id: RequestId::from_stored(format!("req_{number:06}")),
+            account,
+            key,
+            model: "m".repeat(500),
+            input_tokens: 1,
+            output_tokens: 1,
+            prices: Prices {
+                input: TokenPrice::from_nanos_per_token(1),
+                output: TokenPrice::from_nanos_per_token(2),
+            },
+            cost: Nanos(3),
+            at: UnixMillis(0),
+            ended: HowEnded::Complete,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_full_or_read_only_disk_is_named_and_only_acknowledged_rows_are_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open_file(&folder.path().join("chancery.db")).await.unwrap();
+        let limits = RateLimits { requests_per_min: 1, tokens_per_min: 1 };
+        let new = NewAccount { name: "A".parse().unwrap(), limits, created_at: UnixMillis(0) };
+        let account = store.create_account(new).await.unwrap().id;
+        let api_key = ApiKey::generate(&OsRandomness);
+        let (prefix, hash) = (api_key.prefix(), api_key.hash());
+        let new = NewKey { prefix, hash, label: String::new(), account: None, created_at: UnixMillis(0) };
+        let key = store.create_key(new).await.unwrap().id;
+
+        let set_pages = async |pages: u32| {
+            let sql = sqlx::AssertSqlSafe(format!("PRAGMA max_page_count = {pages}"));
+            let mut writer = slot(&store).hold().await.unwrap();
+            sqlx::query(sql).fetch_all(&mut *writer).await.unwrap();
+        };
+        set_pages(30).await;
+        let mut settled = 0;
+        let error = loop {
+            match store.ledger.settle(row(settled, account, key).into()).await {
+                Ok(()) => settled += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, StoreError::DiskFull(_)), "{error:?}");
+        assert!(error.to_string().contains("free some space"), "{error}");
+        assert_eq!(store.ledger_chains.ledger_rows(None, u32::MAX).await.unwrap().len(), settled);
+
+        let statement = "PRAGMA query_only = ON";
+        sqlx::query(statement).execute(&mut *slot(&store).hold().await.unwrap()).await.unwrap();
+        let error = store.ledger.settle(row(settled, account, key).into()).await.unwrap_err();
+        assert!(matches!(error, StoreError::ReadOnly(_)), "{error:?}");
+        let statement = "PRAGMA query_only = OFF";
+        sqlx::query(statement).execute(&mut *slot(&store).hold().await.unwrap()).await.unwrap();
+
+        set_pages(3000).await;
+        store.ledger.settle(row(settled, account, key).into()).await.unwrap();
+        assert_eq!(store.ledger_chains.ledger_rows(None, u32::MAX).await.unwrap().len(), settled + 1);
+        store.close().await;
+    }
+}

@@ -1,0 +1,149 @@
+//! The narrow stores: for each surface those handles that it calls, and no others.
+
+use crate::store::Store;
+use crate::{
+    AccountLookup, Accounts, Activity, AuditChains, AuditLog, ClientImports, Clients, Grants, Health,
+    IdempotencyKeys, Invoices, IssuedInvoices, KeyLookup, Leases, Ledger, LedgerChains, LedgerPartitions,
+    MailboxProofs, People, ProviderAccounts, ProviderSessions, SessionRevoker, Sessions, SharedSecrets,
+    SignIns, SigningKeys, Spending, StoredReplies, Throttles, UsageReports,
+};
+
+/// What metering calls: keys, the ledger, and what requests hold while they run.
+#[derive(Clone)]
+pub struct MeteringStore {
+    pub activity: Activity,
+    pub health: Health,
+    pub idempotency: IdempotencyKeys,
+    pub keys: KeyLookup,
+    pub leases: Leases,
+    pub ledger: Ledger,
+    pub partitions: LedgerPartitions,
+    pub spending: Spending,
+}
+
+/// What the client portal calls.
+#[derive(Clone)]
+pub struct PortalStore {
+    pub account_lookup: AccountLookup,
+    pub accounts: Accounts,
+    pub audit: AuditLog,
+    pub clients: Clients,
+    pub invoices: Invoices,
+    pub keys: KeyLookup,
+    pub people: People,
+    pub session_revoker: SessionRevoker,
+    pub sessions: Sessions,
+    pub sign_ins: SignIns,
+    pub throttles: Throttles,
+    pub usage_reports: UsageReports,
+}
+
+/// What the identity provider calls.
+#[derive(Clone)]
+pub struct ProviderStore {
+    pub grants: Grants,
+    pub proofs: MailboxProofs,
+    pub provider_accounts: ProviderAccounts,
+    pub provider_sessions: ProviderSessions,
+    pub secrets: SharedSecrets,
+    pub session_revoker: SessionRevoker,
+    pub signing_keys: SigningKeys,
+    pub throttles: Throttles,
+}
+
+/// What `verify` reads.
+#[derive(Clone)]
+pub struct VerifyStore {
+    pub account_lookup: AccountLookup,
+    pub audit_chains: AuditChains,
+    pub issued_invoices: IssuedInvoices,
+    pub ledger_chains: LedgerChains,
+    pub stored_replies: StoredReplies,
+}
+
+/// What the command line and the set-up of a server call.
+#[derive(Clone)]
+pub struct AdminStore {
+    pub account_lookup: AccountLookup,
+    pub accounts: Accounts,
+    pub audit: AuditLog,
+    pub client_imports: ClientImports,
+    pub clients: Clients,
+    pub invoices: Invoices,
+    pub keys: KeyLookup,
+    pub ledger: Ledger,
+    pub people: People,
+    pub secrets: SharedSecrets,
+    pub session_revoker: SessionRevoker,
+}
+
+impl Store {
+    pub fn metering(&self) -> MeteringStore {
+        MeteringStore {
+            activity: self.activity.clone(),
+            health: self.health.clone(),
+            idempotency: self.idempotency.clone(),
+            keys: self.keys.clone(),
+            leases: self.leases.clone(),
+            ledger: self.ledger.clone(),
+            partitions: self.partitions.clone(),
+            spending: self.spending.clone(),
+        }
+    }
+
+    pub fn portal(&self) -> PortalStore {
+        PortalStore {
+            account_lookup: self.account_lookup.clone(),
+            accounts: self.accounts.clone(),
+            audit: self.audit.clone(),
+            clients: self.clients.clone(),
+            invoices: self.invoices.clone(),
+            keys: self.keys.clone(),
+            people: self.people.clone(),
+            session_revoker: self.session_revoker.clone(),
+            sessions: self.sessions.clone(),
+            sign_ins: self.sign_ins.clone(),
+            throttles: self.throttles.clone(),
+            usage_reports: self.usage_reports.clone(),
+        }
+    }
+
+    pub fn provider(&self) -> ProviderStore {
+        ProviderStore {
+            grants: self.grants.clone(),
+            proofs: self.proofs.clone(),
+            provider_accounts: self.provider_accounts.clone(),
+            provider_sessions: self.provider_sessions.clone(),
+            secrets: self.secrets.clone(),
+            session_revoker: self.session_revoker.clone(),
+            signing_keys: self.signing_keys.clone(),
+            throttles: self.throttles.clone(),
+        }
+    }
+
+    pub fn verify(&self) -> VerifyStore {
+        VerifyStore {
+            account_lookup: self.account_lookup.clone(),
+            audit_chains: self.audit_chains.clone(),
+            issued_invoices: self.issued_invoices.clone(),
+            ledger_chains: self.ledger_chains.clone(),
+            stored_replies: self.stored_replies.clone(),
+        }
+    }
+
+    pub fn admin(&self) -> AdminStore {
+        AdminStore {
+            account_lookup: self.account_lookup.clone(),
+            accounts: self.accounts.clone(),
+            audit: self.audit.clone(),
+            client_imports: self.client_imports.clone(),
+            clients: self.clients.clone(),
+            invoices: self.invoices.clone(),
+            keys: self.keys.clone(),
+            ledger: self.ledger.clone(),
+            people: self.people.clone(),
+            secrets: self.secrets.clone(),
+            session_revoker: self.session_revoker.clone(),
+        }
+    }
+}
