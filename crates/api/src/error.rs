@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use chancery_domain::{Nanos, RateLimitStatus, RateLimits, Refusal};
 use chancery_engine::EngineError;
 use chancery_metering::{CapReached, MeterError};
-use chancery_store::StoreError;
+use chancery_store::DbError;
 
 /// How long a caller should wait when the database cannot be reached or the process is stopping, in seconds.
 const RETRY_UNAVAILABLE_S: u32 = 2;
@@ -217,9 +217,11 @@ impl From<MeterError> for ApiError {
             MeterError::IdempotencyMismatch => Self::idempotency_mismatch(),
             MeterError::Limiter(_) => Self::limits_unknown(log),
             MeterError::Engine(error) => Self::from_engine(&error),
-            MeterError::Store(error) => Self::from_store(&error),
-            MeterError::Unrecorded { error, has_key: true } => Self::from_store(&error),
-            MeterError::Unrecorded { error, has_key: false } => Self::from_store(&error).not_to_be_repeated(),
+            MeterError::Database(error) => Self::from_database(&error),
+            MeterError::Ledger(error) => Self::internal(error.to_string()),
+            MeterError::Account(error) => Self::internal(error.to_string()),
+            MeterError::Unrecorded { error, has_key: true } => Self::from(*error),
+            MeterError::Unrecorded { error, has_key: false } => Self::from(*error).not_to_be_repeated(),
             MeterError::ShuttingDown => Self::shutting_down(),
             MeterError::HungUp | MeterError::Money(_) | MeterError::Internal(_) => Self::internal(log),
         }
@@ -361,9 +363,9 @@ impl ApiError {
         }
     }
 
-    fn from_store(error: &StoreError) -> Self {
+    fn from_database(error: &DbError) -> Self {
         match error {
-            StoreError::Unavailable(_) | StoreError::DiskFull(_) | StoreError::ReadOnly(_) => Self::new(
+            DbError::Unavailable(_) | DbError::DiskFull(_) | DbError::ReadOnly(_) => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "unavailable",
                 "the database cannot be used at the moment, and without it no usage can be recorded; try again",

@@ -9,7 +9,7 @@ use axum::Json;
 use axum::extract::{RawQuery, State};
 use chancery_domain::{Day, Nanos};
 use chancery_metering::MeterError;
-use chancery_store::{StoreError, UsageBy, UsageGroup, UsageQuery, UsageSum, UsageTotals};
+use chancery_store::{DbError, UsageBy, UsageGroup, UsageQuery, UsageSum, UsageTotals};
 
 const PARAMETERS: [&str; 3] = ["from", "to", "by"];
 
@@ -95,7 +95,7 @@ pub(crate) async fn handle(
     let (from, to, by) = (query.from, query.to, query.by);
     let sums = state.meter.usage(UsageQuery { account: Some(caller.account), ..query }).await;
     let sums = sums.map_err(|error| match error {
-        MeterError::Store(StoreError::SumTooLarge) => {
+        MeterError::Database(DbError::SumTooLarge) => {
             ApiError::invalid_value("from", "the sum is too large to be exact; ask for fewer days")
         }
         error => error.into(),

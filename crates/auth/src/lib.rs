@@ -16,7 +16,6 @@ pub use state::{Client, Provider, ProviderSettings};
 pub use upkeep::keep_tidy;
 
 use axum::Router;
-use chancery_store::StoreError;
 use chancery_web::{ErrorPage, Surroundings, surround};
 use std::sync::Arc;
 
@@ -43,6 +42,6 @@ pub fn router(provider: Arc<Provider>) -> Router {
 }
 
 /// The store does not do as it should: the reader is told that nothing was changed, the log what it was.
-fn refused(error: &StoreError) -> ErrorPage {
+fn refused(error: impl std::fmt::Display) -> ErrorPage {
     ErrorPage::unavailable(error.to_string())
 }

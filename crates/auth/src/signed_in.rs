@@ -7,7 +7,7 @@ use crate::{Provider, refused};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{Clock, EmailAddress, LocalPath, Randomness, SecretToken, UnixMillis};
-use chancery_store::{NewProviderAccount, NewProviderSession, ProviderAccount, ProviderStore, StoreError};
+use chancery_store::{NewProviderAccount, NewProviderSession, ProviderAccount, ProviderError, ProviderStore};
 use chancery_web::{Cookie, ErrorPage, SentCookie, sent_cookie, sent_cookies};
 
 pub(crate) const SESSION_COOKIE: Cookie = Cookie { name: "auth_session", path: "/" };
@@ -129,7 +129,7 @@ pub enum AddAccountError {
     #[error(transparent)]
     Hashing(#[from] HashingError),
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] ProviderError),
 }
 
 /// Makes an account without a letter: whoever calls this vouches for the mailbox.

@@ -2,7 +2,7 @@
 
 use crate::limits::{SESSION_TIMES, TIDYING_BATCH, TIDYING_PAUSE};
 use crate::{Provider, protocol_upkeep};
-use chancery_store::StoreError;
+use chancery_store::ProviderError;
 use std::sync::Arc;
 
 /// Runs until it is dropped. Nothing depends on it but room: whatever is over counts no more, removed or not.
@@ -18,7 +18,7 @@ pub async fn keep_tidy(provider: Arc<Provider>) {
     }
 }
 
-async fn tidy(provider: &Provider) -> Result<(), StoreError> {
+async fn tidy(provider: &Provider) -> Result<(), ProviderError> {
     let (store, now) = (&provider.store, provider.clock.now());
     while store.provider_sessions.forget_ended_provider_sessions(SESSION_TIMES, now, TIDYING_BATCH).await?
         >= u64::from(TIDYING_BATCH)

@@ -1,6 +1,7 @@
 //! The `chancery` binary: reads the command line and the configuration, wires the crates together, and runs one command.
 //! Exit codes: 0 done, 1 failed or something differs, 2 the command line or the configuration is wrong.
 
+mod advice;
 mod catalogue;
 mod cli;
 mod client_file;

@@ -58,6 +58,9 @@ pub fn with_causes(error: &anyhow::Error) -> String {
             text += &format!("{colon}{cause}");
         }
     }
+    if let Some(advice) = crate::advice::of(error) {
+        text += &format!("; {advice}");
+    }
     text
 }
 

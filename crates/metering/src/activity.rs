@@ -12,7 +12,7 @@
 use crate::limits::{MAX_COUNTED_PEAKS, MAX_COUNTED_REFUSALS};
 use crate::{Caller, MeterError};
 use chancery_domain::{AccountId, Amount, Clock, Day, KeyId, UnixMillis};
-use chancery_store::{ACTIVITY_LINES_AT_ONCE, MeteringStore, PeakDay, RefusedDay, StoreError};
+use chancery_store::{ACTIVITY_LINES_AT_ONCE, DbError, MeteringStore, PeakDay, RefusedDay};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -134,7 +134,7 @@ impl Activity {
     }
 
     /// Gives the store what was counted since the last time.
-    pub(crate) async fn note(&self, store: &MeteringStore) -> Result<(), StoreError> {
+    pub(crate) async fn note(&self, store: &MeteringStore) -> Result<(), DbError> {
         let _turn = self.noting.lock().await;
         let mut taken = self.take();
         if taken.left_out > 0 {
@@ -211,7 +211,7 @@ struct Taken {
 
 impl Taken {
     /// Leaves what was not noted.
-    async fn note_in_parts(&mut self, store: &MeteringStore) -> Result<(), StoreError> {
+    async fn note_in_parts(&mut self, store: &MeteringStore) -> Result<(), DbError> {
         while let Some(part) = self.refusals.rchunks(ACTIVITY_LINES_AT_ONCE).next() {
             let part: Vec<RefusedDay> = part.iter().map(refused_day).collect();
             store.activity.note_activity(&part, &[]).await?;

@@ -85,7 +85,7 @@ impl AdmittedRequest {
             Err(_) => self.release().await,
         }
         settled.map_err(|error| match error {
-            MeterError::Store(error) => MeterError::Unrecorded { error, has_key },
+            error if error.is_of_store() => MeterError::Unrecorded { error: Box::new(error), has_key },
             error => error,
         })
     }

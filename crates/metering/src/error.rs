@@ -3,7 +3,7 @@
 use crate::rate_limits::LimiterUnavailable;
 use chancery_domain::{MoneyError, Nanos, RateLimits, Refusal, UnixMillis};
 use chancery_engine::EngineError;
-use chancery_store::StoreError;
+use chancery_store::{AccountError, DbError, LedgerError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum MeterError {
@@ -33,14 +33,20 @@ pub enum MeterError {
     Limiter(#[from] LimiterUnavailable),
     /// What was generated may or may not have been billed. With an idempotency key it is safe to send it again.
     #[error("the usage could not be recorded: {error}")]
-    Unrecorded { error: StoreError, has_key: bool },
+    Unrecorded { error: Box<MeterError>, has_key: bool },
     /// The caller left before its work had begun; nobody is there to read this.
     #[error("the caller hung up")]
     HungUp,
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// The ledger rejected it.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Ledger(LedgerError),
+    /// The account is not there any more.
+    #[error(transparent)]
+    Account(AccountError),
+    #[error(transparent)]
+    Database(#[from] DbError),
     #[error(transparent)]
     Money(#[from] MoneyError),
     #[error("shutting down")]
@@ -48,6 +54,31 @@ pub enum MeterError {
     /// A defect of ours, such as a task that panicked.
     #[error("internal: {0}")]
     Internal(String),
+}
+
+impl MeterError {
+    /// Whether it comes from the store, so that nobody knows what was written.
+    pub(crate) fn is_of_store(&self) -> bool {
+        matches!(self, Self::Ledger(_) | Self::Account(_) | Self::Database(_))
+    }
+}
+
+impl From<LedgerError> for MeterError {
+    fn from(error: LedgerError) -> Self {
+        match error {
+            LedgerError::Database(error) => Self::Database(error),
+            error => Self::Ledger(error),
+        }
+    }
+}
+
+impl From<AccountError> for MeterError {
+    fn from(error: AccountError) -> Self {
+        match error {
+            AccountError::Database(error) => Self::Database(error),
+            error => Self::Account(error),
+        }
+    }
 }
 
 /// Why a request was refused by its account's cap, and until when the same may happen again.

@@ -8,7 +8,7 @@ use crate::spending::SpendingCaps;
 use crate::unrecorded::Unrecorded;
 use crate::{Authenticator, Caller, Count, GenerateRequest, Limiter, MeterError, Models};
 use chancery_domain::{Clock, Randomness, RateLimitStatus, RequestId, UnixMillis};
-use chancery_store::{MeteringStore, StoreError, UsageQuery, UsageSum};
+use chancery_store::{DbError, MeteringStore, UsageQuery, UsageSum};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -114,8 +114,7 @@ impl Meter {
         match self.unrecorded.are_too_many() {
             false => Ok(()),
             true => {
-                Err(StoreError::Unavailable("the usage of many requests could not be written".to_owned())
-                    .into())
+                Err(DbError::Unavailable("the usage of many requests could not be written".to_owned()).into())
             }
         }
     }

@@ -4,7 +4,7 @@
 
 use crate::Meter;
 use crate::limits::{NOTE_PAUSE, UPKEEP_BATCH, UPKEEP_PAUSE};
-use chancery_store::StoreError;
+use chancery_store::DbError;
 
 impl Meter {
     /// Goes on until the process stops taking work.
@@ -21,7 +21,7 @@ impl Meter {
     }
 
     /// Makes what room is missing and removes all there is to remove, in steps short enough to keep nobody waiting.
-    pub async fn tidy_up(&self) -> Result<(), StoreError> {
+    pub async fn tidy_up(&self) -> Result<(), DbError> {
         let (store, now, full) = (self.store.as_ref(), self.clock().now(), u64::from(UPKEEP_BATCH));
         let months = store.partitions.make_months_ready(now).await;
         while store.leases.forget_dead(now, UPKEEP_BATCH).await? == full {}
@@ -43,7 +43,7 @@ impl Meter {
     }
 
     /// Gives the store what was counted since the last time.
-    pub async fn note_activity(&self) -> Result<(), StoreError> {
+    pub async fn note_activity(&self) -> Result<(), DbError> {
         self.activity.note(self.store.as_ref()).await
     }
 }

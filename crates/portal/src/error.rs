@@ -5,7 +5,7 @@ use crate::when::{in_utc, long_month};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{ClientId, InvoiceNumber, MoneyError};
-use chancery_store::StoreError;
+use chancery_store::{AccountError, ClientError, DbError, InvoiceError, LedgerError, PersonError};
 use chancery_web::ErrorPage;
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -62,27 +62,65 @@ impl From<JoinError> for PageError {
     }
 }
 
-impl From<StoreError> for PageError {
-    fn from(error: StoreError) -> Self {
+impl From<DbError> for PageError {
+    fn from(error: DbError) -> Self {
         Self(match &error {
-            StoreError::Unavailable(_) | StoreError::DiskFull(_) | StoreError::ReadOnly(_) => {
+            DbError::Unavailable(_) | DbError::DiskFull(_) | DbError::ReadOnly(_) => {
                 ErrorPage::unavailable(error.to_string())
             }
+            _ => ErrorPage::internal(error.to_string()),
+        })
+    }
+}
+
+impl From<PersonError> for PageError {
+    fn from(error: PersonError) -> Self {
+        match error {
             // Whoever asks; about somebody else, `about_colleague` is asked first.
-            StoreError::PersonRemoved(_) | StoreError::NoSuchPerson(_) => {
-                person_removed().logged(error.to_string())
+            PersonError::PersonRemoved(_) | PersonError::NoSuchPerson(_) => {
+                person_removed().logged(error.to_string()).into()
             }
-            StoreError::LastPartner => last_partner(),
-            StoreError::NoSuchClient(_) => no_such_client(),
-            StoreError::NoSuchAccountId(_) => no_such_account(),
-            StoreError::NoSuchKey => no_such_key(),
-            StoreError::AccountClosed(name) => {
+            PersonError::LastPartner => last_partner().into(),
+            PersonError::Database(error) => error.into(),
+        }
+    }
+}
+
+impl From<ClientError> for PageError {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::NoSuchClient(_) => no_such_client().into(),
+            ClientError::NoSuchPerson(_) => person_removed().logged(error.to_string()).into(),
+            ClientError::OwnerChanged(_) | ClientError::TooManyEntries { .. } => {
+                ErrorPage::internal(error.to_string()).into()
+            }
+            ClientError::Database(error) => error.into(),
+        }
+    }
+}
+
+impl From<LedgerError> for PageError {
+    fn from(error: LedgerError) -> Self {
+        match error {
+            LedgerError::NoSuchAccountId(_) => no_such_account().into(),
+            LedgerError::Database(error) => error.into(),
+            error => ErrorPage::internal(error.to_string()).into(),
+        }
+    }
+}
+
+impl From<AccountError> for PageError {
+    fn from(error: AccountError) -> Self {
+        Self(match &error {
+            AccountError::NoSuchAccountId(_) => no_such_account(),
+            AccountError::NoSuchKey => no_such_key(),
+            AccountError::AccountClosed(name) => {
                 let reason = format!("{name} is closed, so no key can bill it. Nothing was changed.");
                 ErrorPage::conflict("account_closed", "This account is closed", reason)
                     .advice("Choose another account, or make a new one.")
                     .next_link("/accounts", "Go to the accounts")
             }
-            StoreError::KeyRevoked(prefix) => {
+            AccountError::KeyRevoked(prefix) => {
                 let reason = format!(
                     "{prefix} was revoked meanwhile, and a revoked key never works again. Nothing was changed."
                 );
@@ -90,8 +128,20 @@ impl From<StoreError> for PageError {
                     .advice("Make a new key in its place.")
                     .next_link("/accounts", "Go to the accounts")
             }
-            StoreError::NoSuchInvoice(_) => no_such_invoice(),
-            StoreError::MonthStillOpen { month } => {
+            _ => match error {
+                AccountError::Database(error) => return error.into(),
+                error => ErrorPage::internal(error.to_string()),
+            },
+        })
+    }
+}
+
+impl From<InvoiceError> for PageError {
+    fn from(error: InvoiceError) -> Self {
+        Self(match &error {
+            InvoiceError::NoSuchAccountId(_) => no_such_account(),
+            InvoiceError::NoSuchInvoice(_) => no_such_invoice(),
+            InvoiceError::MonthStillOpen { month } => {
                 let reason = format!(
                     "{} is still running, or requests of it are still under way. Nothing was issued.",
                     long_month(*month)
@@ -100,46 +150,49 @@ impl From<StoreError> for PageError {
                     .advice(format!("It can be issued from {} on.", in_utc(month.can_be_issued_from())))
                     .next_link("/invoices", "Go to the invoices")
             }
-            StoreError::NothingToBill { account, month } => {
+            InvoiceError::NothingToBill { account, month } => {
                 let reason =
                     format!("{account} used nothing in {} (UTC). Nothing was issued.", long_month(*month));
                 ErrorPage::conflict("nothing_to_bill", "There is nothing to invoice", reason)
                     .next_link("/invoices", "Go to the invoices")
             }
-            StoreError::InvoiceIsVoid(number) => invoice_is_void(*number),
-            StoreError::CreditRefused { number, why } => {
+            InvoiceError::InvoiceIsVoid(number) => invoice_is_void(*number),
+            InvoiceError::CreditRefused { number, why } => {
                 let reason = format!("Invoice {number} was not credited: {why}.");
                 ErrorPage::conflict("credit_refused", "This cannot be credited", reason)
                     .next_link(format!("/invoices/{number}"), "Go to the invoice")
             }
-            StoreError::CreditedMeanwhile(number) => {
+            InvoiceError::CreditedMeanwhile(number) => {
                 let reason =
                     format!("Another credit note was made for invoice {number}. Nothing was issued.");
                 ErrorPage::conflict("credited_meanwhile", "This invoice was credited meanwhile", reason)
                     .next_link(format!("/invoices/{number}"), "Go to the invoice")
             }
-            StoreError::DocumentFailed { .. } => {
+            InvoiceError::DocumentFailed { .. } => {
                 let mut page = ErrorPage::internal(error.to_string());
                 page.reason = "The document could not be made, so nothing was issued.".to_owned();
                 page
             }
-            _ => ErrorPage::internal(error.to_string()),
+            _ => match error {
+                InvoiceError::Database(error) => return error.into(),
+                error => ErrorPage::internal(error.to_string()),
+            },
         })
     }
 }
 
 /// What the store says of a colleague, and not of the one who asks.
-pub(crate) fn about_colleague(error: StoreError) -> PageError {
+pub(crate) fn about_colleague(error: PersonError) -> PageError {
     match error {
-        StoreError::NoSuchPerson(_) | StoreError::PersonRemoved(_) => no_such_colleague().into(),
+        PersonError::NoSuchPerson(_) | PersonError::PersonRemoved(_) => no_such_colleague().into(),
         error => error.into(),
     }
 }
 
 /// What the store says of the account that a month is invoiced to.
-pub(crate) fn about_month(error: StoreError) -> PageError {
+pub(crate) fn about_month(error: InvoiceError) -> PageError {
     match error {
-        StoreError::NoSuchAccountId(_) => no_such_buyer().into(),
+        InvoiceError::NoSuchAccountId(_) => no_such_buyer().into(),
         error => error.into(),
     }
 }

@@ -2,7 +2,7 @@
 //! are older than a day. Nothing depends on when: what is over is refused whether it is still there or not.
 
 use crate::state::Portal;
-use chancery_store::{MAX_SIGN_INS, StoreError};
+use chancery_store::{MAX_SIGN_INS, PersonError};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub async fn keep_tidy(portal: Arc<Portal>) {
     }
 }
 
-pub(crate) async fn tidy(portal: &Portal) -> Result<u64, StoreError> {
+pub(crate) async fn tidy(portal: &Portal) -> Result<u64, PersonError> {
     let mut forgotten = 0;
     for _ in 0..MAX_STEPS {
         let now = portal.clock.now();

@@ -6,12 +6,12 @@ mod audit;
 mod billing;
 mod clients;
 mod db;
-mod error;
 mod idempotency;
 mod leases;
 mod ledger;
 mod open_postgres;
 mod open_sqlite;
+mod opened;
 mod people;
 mod provider;
 mod secrets;
@@ -23,6 +23,7 @@ pub mod testing;
 mod throttles;
 mod transfer;
 
+pub use accounts::error::AccountError;
 pub use accounts::types::{
     ACCOUNTS_PER_PAGE, AccountChoice, AccountDeed, AccountDone, AccountEvent, AccountEventId,
     AccountOverview, AccountPage, AccountQuery, AccountRecord, AccountSubject, BillingChange, BillingContact,
@@ -30,26 +31,31 @@ pub use accounts::types::{
     NewAccount, NewKey, Reserved, SpendingReservation,
 };
 pub use audit::types::{AUDIT_ROWS_PER_PAGE, AuditLine, AuditPlace, AuditQuery, AuditTurn, ChainedAuditRow};
+pub use billing::error::InvoiceError;
 pub use billing::types::{
     CreditOrder, INVOICES_PER_PAGE, InvoicePage, InvoiceQuery, InvoiceRecord, InvoiceSums, IssueOrder,
     Issued, ListedInvoice, MonthToBill, PaymentDeed, Render, UnbilledMonth,
 };
 pub use clients::entries::MAX_ENTRIES_PER_CLIENT;
+pub use clients::error::ClientError;
 pub use clients::types::{
     CLIENTS_PER_PAGE, Changed, ClientChange, ClientLine, ClientOrder, ClientPage, ClientQuery, ClientRecord,
     ClientVersion, ENTRIES_PER_PAGE, EntriesWanted, EntryChange, EntryCounts, EntryPlace, EntryVersion, Look,
     MAX_LOOKS, MAX_VERSIONS_AT_ONCE, NewClient, NewEntry, Ownership, VersionsWanted,
 };
-pub use error::StoreError;
+pub use db::error::{DbError, OpenError};
 pub use idempotency::types::{Claim, Claimed, FinishedReply, KeptKey, KeyHolder};
+pub use ledger::error::LedgerError;
 pub use ledger::types::{
     ACTIVITY_LINES_AT_ONCE, AccountUsage, ChainedRow, KeptReply, KeyUsage, MAX_USAGE_LINES, PeakDay,
     RefusedDay, RefusedOnDay, Settlement, UsageMonth, UsageReport,
 };
+pub use people::error::PersonError;
 pub use people::types::{
     Arrival, CodeSending, CodeTry, HalfSignIn, MailedCode, NewSession, RemovedPerson, SignIn, SignedIn,
     TeamMember,
 };
+pub use provider::error::ProviderError;
 pub use provider::types::{
     CodePresented, Consent, ConsentQuestion, Grant, MailboxProof, NewCode, NewProviderAccount,
     NewProviderSession, PasswordHash, ProofPurpose, ProviderAccount, ProviderSession, Redeemed, SigningKey,
@@ -62,7 +68,7 @@ pub use leases::lease::LEASE;
 pub use ledger::usage::{DayUsage, UsageBy, UsageByError, UsageGroup, UsageQuery, UsageSum, UsageTotals};
 pub use people::sessions::MAX_SESSIONS_PER_PERSON;
 pub use people::sign_ins::MAX_SIGN_INS;
-pub use transfer::{MoveSource, MoveStep, MoveTarget, MovedTable, Steps};
+pub use transfer::{MoveSource, MoveStep, MoveTarget, MovedTable, Steps, TransferError};
 
 /// Under the names that the portal still imports from here.
 pub use chancery_domain::{

@@ -10,8 +10,8 @@ use crate::db::{Conn, Db, Pool, Writers, migrate};
 use crate::ledger::months::LedgerMonths;
 use crate::ledger::postgres::PostgresLedger;
 use crate::ledger::writer::LedgerWriter;
-use crate::store::{LedgerSlot, Missing, Opened};
-use crate::{DatabaseUrl, LedgerPartitions, StoreError};
+use crate::opened::{LedgerSlot, Missing, Opened};
+use crate::{DatabaseUrl, LedgerPartitions, OpenError};
 use chancery_domain::{OsRandomness, SystemClock, WriterId};
 use sqlx::postgres::PgPoolOptions;
 use std::sync::Arc;
@@ -27,15 +27,15 @@ const MAX_RESERVING: u32 = MAX_CONNECTIONS / 2;
 const MAX_LONG_CONNECTIONS: u32 = 4;
 
 /// Connects to the database.
-pub(crate) async fn open(url: &DatabaseUrl, missing: Missing) -> Result<Opened, StoreError> {
+pub(crate) async fn open(url: &DatabaseUrl, missing: Missing) -> Result<Opened, OpenError> {
     let Place::Postgres(options) = &url.0 else {
-        return Err(StoreError::BadUrl(format!("{url} is not a PostgreSQL database")));
+        return Err(OpenError::BadUrl(format!("{url} is not a PostgreSQL database")));
     };
     let options = connect_options(options);
     let mut connection = connect_first(&options).await?;
     let is_there = migrate::has_schema(&mut Conn::from(&mut connection)).await?;
     if !is_there && missing == Missing::Reject {
-        return Err(StoreError::NoDatabase { place: url.to_string() });
+        return Err(OpenError::NoDatabase { place: url.to_string() });
     }
     prepare(connection).await?;
     let pool = |max_connections, statement_timeout| {

@@ -6,8 +6,8 @@ use crate::db::write_slot::{Connector, WriteSlot};
 use crate::db::{Conn, Db, Pool, Writers, migrate};
 use crate::ledger::sqlite::SqliteLedger;
 use crate::ledger::writer::LedgerWriter;
-use crate::store::{LedgerSlot, Missing, Opened};
-use crate::{LedgerPartitions, StoreError};
+use crate::opened::{LedgerSlot, Missing, Opened};
+use crate::{LedgerPartitions, OpenError};
 use chancery_domain::{OsRandomness, SystemClock, WriterId};
 use std::path::Path;
 use std::sync::Arc;
@@ -24,11 +24,11 @@ const MAX_LONG_READERS: u32 = 2;
 const MAX_RESERVING: u32 = 1;
 
 /// Opens the file. Its folder must be there.
-pub(crate) async fn open(file: &Path, missing: Missing) -> Result<Opened, StoreError> {
+pub(crate) async fn open(file: &Path, missing: Missing) -> Result<Opened, OpenError> {
     match missing {
         Missing::Create => create_private_file(file)?,
         Missing::Reject if is_ours(file).await? => {}
-        Missing::Reject => return Err(StoreError::NoDatabase { place: file.display().to_string() }),
+        Missing::Reject => return Err(OpenError::NoDatabase { place: file.display().to_string() }),
     }
     let explained = |error: sqlx::Error| explain_opening(&error, file);
     let set_up = SqliteConnector { options: write_options(file).busy_timeout(STATEMENT_TIMEOUT) };
@@ -54,7 +54,8 @@ pub(crate) async fn open(file: &Path, missing: Missing) -> Result<Opened, StoreE
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{NewAccount, NewKey, Store};
+    use crate::DbError;
+    use crate::{LedgerError, NewAccount, NewKey, Store};
     use chancery_domain::{
         AccountId, ApiKey, HowEnded, KeyId, Nanos, OsRandomness, Prices, RateLimits, RequestId, TokenPrice,
         UnixMillis, UsageRow,
@@ -137,14 +138,14 @@ mod tests {
                 Err(error) => break error,
             }
         };
-        assert!(matches!(error, StoreError::DiskFull(_)), "{error:?}");
+        assert!(matches!(error, LedgerError::Database(DbError::DiskFull(_))), "{error:?}");
         assert!(error.to_string().contains("free some space"), "{error}");
         assert_eq!(store.ledger_chains.ledger_rows(None, u32::MAX).await.unwrap().len(), settled);
 
         let statement = "PRAGMA query_only = ON";
         sqlx::query(statement).execute(&mut *slot(&store).hold().await.unwrap()).await.unwrap();
         let error = store.ledger.settle(row(settled, account, key).into()).await.unwrap_err();
-        assert!(matches!(error, StoreError::ReadOnly(_)), "{error:?}");
+        assert!(matches!(error, LedgerError::Database(DbError::ReadOnly(_))), "{error:?}");
         let statement = "PRAGMA query_only = OFF";
         sqlx::query(statement).execute(&mut *slot(&store).hold().await.unwrap()).await.unwrap();
 

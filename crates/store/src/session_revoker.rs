@@ -1,11 +1,11 @@
 //! Ends sessions of the other surface: the portal's when a password changes at the provider, and the provider's when somebody is
 //! signed out or removed in the portal.
 
-use crate::StoreError;
 use crate::audit::step::AuditedSteps;
 use crate::db::Db;
 use crate::people::sessions::end_all_of_identity;
 use crate::provider::sessions::end_all_of_subject;
+use crate::{DbError, PersonError};
 use chancery_domain::{EventOrigin, Identity};
 
 #[derive(Clone)]
@@ -21,12 +21,12 @@ impl SessionRevoker {
         &self,
         identity: &Identity,
         origin: &EventOrigin,
-    ) -> Result<u64, StoreError> {
+    ) -> Result<u64, PersonError> {
         end_all_of_identity(&self.audited, identity, origin).await
     }
 
     /// How many sessions at the provider there were.
-    pub async fn end_provider_sessions_of(&self, subject: &str) -> Result<u64, StoreError> {
+    pub async fn end_provider_sessions_of(&self, subject: &str) -> Result<u64, DbError> {
         end_all_of_subject(&self.db, subject).await
     }
 }

@@ -1,49 +1,22 @@
 //! Everything that is stored, as one handle for each aggregate. `open` opens a database and makes them all; a surface gets only
 //! those that it calls, as one of the narrow stores in `stores`.
 
+use crate::DbError;
 use crate::accounts::spending_queue::SpendingQueue;
 use crate::audit::step::AuditedSteps;
-use crate::db::postgres::PostgresConnector;
-use crate::db::sqlite::SqliteConnector;
 use crate::db::url::Place;
-use crate::db::write_slot::WriteSlot;
 use crate::db::{Db, query};
 use crate::leases::lease::Lease;
 use crate::ledger::writer::LedgerWriter;
+use crate::opened::{LedgerSlot, Missing, Opened};
 use crate::{
     AccountLookup, Accounts, Activity, AuditChains, AuditLog, ClientImports, Clients, DatabaseUrl, Grants,
     IdempotencyKeys, Invoices, IssuedInvoices, KeyLookup, Leases, Ledger, LedgerChains, LedgerPartitions,
-    MailboxProofs, People, ProviderAccounts, ProviderSessions, SessionRevoker, Sessions, SharedSecrets,
-    SignIns, SigningKeys, Spending, StoreError, StoredReplies, Throttles, UsageReports, open_postgres,
+    MailboxProofs, OpenError, People, ProviderAccounts, ProviderSessions, SessionRevoker, Sessions,
+    SharedSecrets, SignIns, SigningKeys, Spending, StoredReplies, Throttles, UsageReports, open_postgres,
     open_sqlite,
 };
-use chancery_domain::WriterId;
-use std::path::Path;
 use std::sync::Arc;
-
-/// What becomes of a place without a database of ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Missing {
-    Create,
-    Reject,
-}
-
-/// The one connection that the ledger is written with.
-pub(crate) enum LedgerSlot {
-    Sqlite(Arc<WriteSlot<SqliteConnector>>),
-    Postgres(Arc<WriteSlot<PostgresConnector>>),
-}
-
-/// An open database, before the handles.
-pub(crate) struct Opened {
-    pub db: Db,
-    pub writer_id: WriterId,
-    pub writer: LedgerWriter,
-    pub slot: LedgerSlot,
-    pub partitions: LedgerPartitions,
-    /// How many may reserve spending at the same time.
-    pub max_reserving: u32,
-}
 
 /// Everything that is stored. For whoever puts a program together, and for tests.
 pub struct Store {
@@ -94,7 +67,7 @@ const PING: &str = "SELECT COUNT(*) FROM schema_migrations";
 
 impl Health {
     /// Whether the database answers now.
-    pub async fn ping(&self) -> Result<(), StoreError> {
+    pub async fn ping(&self) -> Result<(), DbError> {
         self.db.fetch_one::<u64>(query(PING)).await?;
         Ok(())
     }
@@ -103,23 +76,18 @@ impl Health {
 impl Store {
     /// Opens the database that the URL names, and creates its schema where there is none; a newer one is rejected. Needs a tokio
     /// runtime, for it starts the task that writes the ledger. Call `close` before the runtime ends.
-    pub async fn open(url: &DatabaseUrl) -> Result<Self, StoreError> {
+    pub async fn open(url: &DatabaseUrl) -> Result<Self, OpenError> {
         Self::open_or(url, Missing::Create).await
     }
 
     /// Like `open`, but creates nothing: where there is no database of Chancery's, that is `NoDatabase`. For commands that only
     /// read, so that one that is started in the wrong folder does not leave an empty database there and report that nothing
     /// was ever used.
-    pub async fn open_existing(url: &DatabaseUrl) -> Result<Self, StoreError> {
+    pub async fn open_existing(url: &DatabaseUrl) -> Result<Self, OpenError> {
         Self::open_or(url, Missing::Reject).await
     }
 
-    /// Like `open`, for a SQLite file.
-    pub async fn open_file(file: &Path) -> Result<Self, StoreError> {
-        Ok(Self::of(open_sqlite::open(file, Missing::Create).await?))
-    }
-
-    async fn open_or(url: &DatabaseUrl, missing: Missing) -> Result<Self, StoreError> {
+    async fn open_or(url: &DatabaseUrl, missing: Missing) -> Result<Self, OpenError> {
         Ok(Self::of(match &url.0 {
             Place::Sqlite(file) => open_sqlite::open(file, missing).await?,
             Place::Postgres(_) => open_postgres::open(url, missing).await?,
@@ -148,7 +116,7 @@ impl Store {
             leases: Leases { db: db.clone(), lease: Arc::clone(&lease) },
             ledger: Ledger { db: db.clone(), writer: Arc::clone(&writer) },
             ledger_chains: LedgerChains { db: db.clone() },
-            partitions: partitions,
+            partitions,
             people: People { db: db.clone(), audited: audited.clone() },
             proofs: MailboxProofs { db: db.clone() },
             provider_accounts: ProviderAccounts { db: db.clone() },
@@ -161,7 +129,7 @@ impl Store {
             spending: Spending { db: db.clone(), lease: Arc::clone(&lease), queue: Arc::clone(&queue) },
             stored_replies: StoredReplies { db: db.clone() },
             throttles: Throttles { db: db.clone() },
-            usage_reports: UsageReports { db: db.clone(), audited: audited.clone() },
+            usage_reports: UsageReports { db: db.clone(), audited },
             lease,
             writer,
             slot,

@@ -2,7 +2,7 @@
 
 use crate::store::Store;
 use crate::{
-    AccountLookup, Accounts, Activity, AuditChains, AuditLog, ClientImports, Clients, Grants, Health,
+    AccountLookup, Accounts, Activity, AuditChains, AuditLog, ClientImports, Clients, Grants,
     IdempotencyKeys, Invoices, IssuedInvoices, KeyLookup, Leases, Ledger, LedgerChains, LedgerPartitions,
     MailboxProofs, People, ProviderAccounts, ProviderSessions, SessionRevoker, Sessions, SharedSecrets,
     SignIns, SigningKeys, Spending, StoredReplies, Throttles, UsageReports,
@@ -12,7 +12,6 @@ use crate::{
 #[derive(Clone)]
 pub struct MeteringStore {
     pub activity: Activity,
-    pub health: Health,
     pub idempotency: IdempotencyKeys,
     pub keys: KeyLookup,
     pub leases: Leases,
@@ -81,7 +80,6 @@ impl Store {
     pub fn metering(&self) -> MeteringStore {
         MeteringStore {
             activity: self.activity.clone(),
-            health: self.health.clone(),
             idempotency: self.idempotency.clone(),
             keys: self.keys.clone(),
             leases: self.leases.clone(),

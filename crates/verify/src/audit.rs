@@ -3,7 +3,7 @@
 use crate::chain::{ChainedTable, EndFlaw, Flaw, walk};
 use crate::{Findings, VerifyError};
 use chancery_domain::{AuditRow, ChainHash, ChainHead, WriterId};
-use chancery_store::{ChainedAuditRow, StoreError, VerifyStore};
+use chancery_store::{ChainedAuditRow, DbError, VerifyStore};
 
 /// Rows that are read at once.
 const PAGE_ROWS: u32 = 2_000;
@@ -38,7 +38,7 @@ impl ChainedTable for AuditTable<'_> {
         (&link.row, link.place, link.hash)
     }
 
-    async fn writer_after(&self, writer: Option<WriterId>) -> Result<Option<WriterId>, StoreError> {
+    async fn writer_after(&self, writer: Option<WriterId>) -> Result<Option<WriterId>, DbError> {
         self.0.audit_chains.audit_writer_after(writer).await
     }
 
@@ -46,11 +46,11 @@ impl ChainedTable for AuditTable<'_> {
         &self,
         writer: WriterId,
         last: Option<&ChainedAuditRow>,
-    ) -> Result<Vec<ChainedAuditRow>, StoreError> {
+    ) -> Result<Vec<ChainedAuditRow>, DbError> {
         self.0.audit_chains.audit_rows(writer, last.map_or(0, |last| last.place + 1), PAGE_ROWS).await
     }
 
-    async fn head(&self, writer: WriterId) -> Result<Option<ChainHead>, StoreError> {
+    async fn head(&self, writer: WriterId) -> Result<Option<ChainHead>, DbError> {
         self.0.audit_chains.audit_chain_head(writer).await
     }
 

@@ -6,7 +6,7 @@
 
 use crate::{Findings, VerifyError};
 use chancery_domain::{ChainHash, ChainHead, Chained, WriterId};
-use chancery_store::StoreError;
+use chancery_store::DbError;
 
 /// A table whose rows are chained.
 pub(crate) trait ChainedTable {
@@ -16,17 +16,17 @@ pub(crate) trait ChainedTable {
 
     fn parts(link: &Self::Link) -> (&Self::Row, u64, ChainHash);
 
-    async fn writer_after(&self, writer: Option<WriterId>) -> Result<Option<WriterId>, StoreError>;
+    async fn writer_after(&self, writer: Option<WriterId>) -> Result<Option<WriterId>, DbError>;
 
     /// Up to a page of the writer's rows in order of their places, from after the given one on.
     async fn links_after(
         &self,
         writer: WriterId,
         last: Option<&Self::Link>,
-    ) -> Result<Vec<Self::Link>, StoreError>;
+    ) -> Result<Vec<Self::Link>, DbError>;
 
     /// Where the writer's chain is said to end.
-    async fn head(&self, writer: WriterId) -> Result<Option<ChainHead>, StoreError>;
+    async fn head(&self, writer: WriterId) -> Result<Option<ChainHead>, DbError>;
 
     /// The hash that the row must have if it comes next.
     fn expected_hash(writer: WriterId, chain: &ChainHead, row: &Self::Row) -> ChainHash {

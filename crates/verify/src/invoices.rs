@@ -20,7 +20,7 @@ mod timeline;
 
 use crate::{Findings, VerifyError};
 use chancery_domain::{AccountId, InvoiceKind, InvoiceNumber, InvoiceState, Month};
-use chancery_store::{InvoiceRecord, StoreError, VerifyStore};
+use chancery_store::{DbError, InvoiceRecord, VerifyStore};
 use documents::{gone, name, read};
 use figures::figure_differences;
 use sha2::{Digest, Sha256};
@@ -103,9 +103,7 @@ pub async fn verify_invoices(
 }
 
 /// What is still found at the last look.
-async fn confirmed(
-    look: impl AsyncFn() -> Result<Vec<String>, StoreError>,
-) -> Result<Vec<String>, StoreError> {
+async fn confirmed(look: impl AsyncFn() -> Result<Vec<String>, DbError>) -> Result<Vec<String>, DbError> {
     let mut findings = look().await?;
     for _ in 1..MAX_READS {
         if findings.is_empty() {
@@ -116,7 +114,7 @@ async fn confirmed(
     Ok(findings)
 }
 
-async fn figures_now(store: &VerifyStore, number: InvoiceNumber) -> Result<Vec<String>, StoreError> {
+async fn figures_now(store: &VerifyStore, number: InvoiceNumber) -> Result<Vec<String>, DbError> {
     match read(store, number).await? {
         Some(record) => figure_differences(store, &record).await,
         None => Ok(gone(number)),
@@ -128,7 +126,7 @@ async fn month_differences(
     store: &VerifyStore,
     (account, month): (AccountId, Month),
     numbers: &[InvoiceNumber],
-) -> Result<Vec<String>, StoreError> {
+) -> Result<Vec<String>, DbError> {
     let now = store.issued_invoices.billed_months(Some((account, month.previous())), 1).await?;
     let said = now.into_iter().find(|(a, m, _)| (*a, *m) == (account, month)).map(|(_, _, number)| number);
     let candidates: BTreeSet<InvoiceNumber> = numbers.iter().copied().chain(said).collect();
@@ -158,7 +156,7 @@ async fn check_whether_given(
     findings: &mut Findings,
     store: &VerifyStore,
     numbers: impl Iterator<Item = &InvoiceNumber>,
-) -> Result<(), StoreError> {
+) -> Result<(), DbError> {
     let given = store.issued_invoices.last_invoice_numbers().await?;
     for number in numbers {
         let year = number.year;
@@ -188,7 +186,7 @@ async fn check_document(
     findings: &mut Findings,
     store: &VerifyStore,
     record: &InvoiceRecord,
-) -> Result<(), StoreError> {
+) -> Result<(), DbError> {
     let name = name(&record.invoice);
     match store.issued_invoices.issued_document(record.invoice.number).await? {
         None => findings.add(format!("{name}: its document is missing")),
@@ -204,7 +202,7 @@ async fn check_months(
     findings: &mut Findings,
     store: &VerifyStore,
     unchecked: &BTreeMap<InvoiceNumber, Unchecked>,
-) -> Result<(), StoreError> {
+) -> Result<(), DbError> {
     let mut billing: BTreeMap<(AccountId, Month), Vec<InvoiceNumber>> = BTreeMap::new();
     for (number, Unchecked { account, month, is_invoice, state, .. }) in unchecked {
         if *is_invoice && *state != InvoiceState::Void {

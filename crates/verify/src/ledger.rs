@@ -14,7 +14,7 @@ use crate::{Findings, VerifyError};
 use chancery_domain::{
     AccountId, ChainHash, ChainHead, Day, KeyId, MoneyError, Prices, TokenPrice, UsageRow, WriterId,
 };
-use chancery_store::{ChainedRow, DayUsage, KeptKey, StoreError, UsageTotals, VerifyStore};
+use chancery_store::{ChainedRow, DayUsage, DbError, KeptKey, UsageTotals, VerifyStore};
 use std::collections::BTreeMap;
 
 /// Rows that are read at once.
@@ -92,7 +92,7 @@ impl ChainedTable for LedgerTable<'_> {
         (&link.row, link.place, link.hash)
     }
 
-    async fn writer_after(&self, writer: Option<WriterId>) -> Result<Option<WriterId>, StoreError> {
+    async fn writer_after(&self, writer: Option<WriterId>) -> Result<Option<WriterId>, DbError> {
         self.0.ledger_chains.writer_after(writer).await
     }
 
@@ -100,11 +100,11 @@ impl ChainedTable for LedgerTable<'_> {
         &self,
         writer: WriterId,
         last: Option<&ChainedRow>,
-    ) -> Result<Vec<ChainedRow>, StoreError> {
+    ) -> Result<Vec<ChainedRow>, DbError> {
         self.0.ledger_chains.chained_rows(writer, last, PAGE_ROWS).await
     }
 
-    async fn head(&self, writer: WriterId) -> Result<Option<ChainHead>, StoreError> {
+    async fn head(&self, writer: WriterId) -> Result<Option<ChainHead>, DbError> {
         self.0.ledger_chains.chain_head(writer).await
     }
 
@@ -164,7 +164,7 @@ fn check_cost(row: &UsageRow, findings: &mut Findings) {
     findings.add(format!("ledger row {id}: it says {cost}, its tokens and prices say {recomputed}"));
 }
 
-async fn check_kept_replies(store: &VerifyStore, findings: &mut Findings) -> Result<(), StoreError> {
+async fn check_kept_replies(store: &VerifyStore, findings: &mut Findings) -> Result<(), DbError> {
     let mut last: Option<KeptKey> = None;
     loop {
         let page = store.stored_replies.kept_keys(last.as_ref(), PAGE_ROWS).await?;

@@ -16,13 +16,13 @@ pub use limits::{LimitVerification, verify_limits};
 
 use chancery_domain::MoneyError;
 use chancery_metering::LimiterUnavailable;
-use chancery_store::StoreError;
+use chancery_store::DbError;
 
 /// Why something could not be verified; what differs is no error.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Database(#[from] DbError),
     #[error(transparent)]
     Limiter(#[from] LimiterUnavailable),
     #[error(transparent)]

@@ -23,15 +23,15 @@ impl Year {
     /// With this many rows in the ledger, spread over all days.
     pub async fn filled(url: &str, rows: u64) -> Self {
         let store = Arc::new(Store::open(&url.parse().unwrap()).await.unwrap());
-        let ruth = arrive(&*store, "ruth@example.com", Role::Partner).await;
-        let partner = sign_in(&*store, &ruth).await;
+        let ruth = arrive(&store, "ruth@example.com", Role::Partner).await;
+        let partner = sign_in(&store, &ruth).await;
         let (mut accounts, mut keys) = (Vec::new(), Vec::new());
         for number in 0..ACCOUNTS {
             let limits = RateLimits { requests_per_min: 6_000, tokens_per_min: 10_000_000 };
-            let account = create_account(&*store, &format!("Account {number}"), limits).await;
+            let account = create_account(&store, &format!("Account {number}"), limits).await;
             accounts.push(account);
             for label in 0..KEYS {
-                keys.push(create_key(&*store, account, &format!("Key {label}")).await.0);
+                keys.push(create_key(&store, account, &format!("Key {label}")).await.0);
             }
         }
         let first_day = Day(Day::of(SystemClock.now()).0 - DAYS);

@@ -30,10 +30,10 @@ pub struct Firm {
 impl Firm {
     pub async fn open(url: &str) -> Self {
         let store = Arc::new(Store::open(&url.parse().unwrap()).await.unwrap());
-        let maya = arrive(&*store, "maya@example.com", Role::Consultant).await;
-        let omar = arrive(&*store, "omar@example.com", Role::Consultant).await;
-        let ruth = arrive(&*store, "ruth@example.com", Role::Partner).await;
-        let (partner, consultant) = (sign_in(&*store, &ruth).await, sign_in(&*store, &maya).await);
+        let maya = arrive(&store, "maya@example.com", Role::Consultant).await;
+        let omar = arrive(&store, "omar@example.com", Role::Consultant).await;
+        let ruth = arrive(&store, "ruth@example.com", Role::Partner).await;
+        let (partner, consultant) = (sign_in(&store, &ruth).await, sign_in(&store, &maya).await);
         let owners = [maya, omar];
         let policy = Policy::load().unwrap();
         let (record, record_of_another) = (ClientId(0), ClientId(0));

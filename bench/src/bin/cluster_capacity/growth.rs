@@ -40,13 +40,13 @@ pub async fn measure(options: &Options) {
     let store = Arc::new(Store::open(&url.parse().unwrap()).await.unwrap());
     store.partitions.make_months_ready(SystemClock.now()).await.unwrap();
     let mut database = Postgres::connect(&url).await;
-    let ruth = arrive(&*store, "ruth@example.com", Role::Partner).await;
-    let mut partner = sign_in(&*store, &ruth).await;
+    let ruth = arrive(&store, "ruth@example.com", Role::Partner).await;
+    let mut partner = sign_in(&store, &ruth).await;
     for _ in 0..SESSIONS {
         // A person has a bounded number of sessions, so others have some too.
         let person =
-            arrive(&*store, &format!("p{}@example.com", OsRandomness.next_u64()), Role::Consultant).await;
-        sign_in(&*store, &person).await;
+            arrive(&store, &format!("p{}@example.com", OsRandomness.next_u64()), Role::Consultant).await;
+        sign_in(&store, &person).await;
     }
     let mut columns = Vec::new();
     for (accounts, rows) in
@@ -55,7 +55,7 @@ pub async fn measure(options: &Options) {
         let accounts = Accounts::grown_to(&mut database, accounts).await;
         use_accounts(&mut database).await;
         fill_ledger(&mut database, rows).await;
-        partner = sign_in(&*store, &ruth).await;
+        partner = sign_in(&store, &ruth).await;
         let steps = steps(&store, &mut database, accounts).await;
         let pages = pages(options, &url, &partner).await;
         columns.push((format!("{} accounts, {rows} rows", accounts.count), steps, pages));
@@ -170,14 +170,13 @@ async fn steps(
     .await;
     let kept = keep_replies(store, busy).await;
     let mut next = kept.iter().cycle();
-    let replayed =
-        one_by_one(CALLS, || {
-            let (account, key) = next.next().unwrap().clone();
-            async move {
-                drop(store.idempotency.key_holder(account, &key, SystemClock.now()).await.unwrap().unwrap())
-            }
-        })
-        .await;
+    let replayed = one_by_one(CALLS, || {
+        let (account, key) = next.next().unwrap().clone();
+        async move {
+            drop(store.idempotency.key_holder(account, &key, SystemClock.now()).await.unwrap().unwrap());
+        }
+    })
+    .await;
     vec![
         ("a key is looked up", looked_up),
         ("an account's month is summed by day", summed),

@@ -33,7 +33,7 @@ pub async fn measure(options: &Options) {
     let place = PostgresDatabase::create_at(&options.postgres, "bench");
     let url = place.url();
     let store = Arc::new(Store::open(&url.parse().unwrap()).await.unwrap());
-    let keys = make_keys(&*store).await;
+    let keys = make_keys(&store).await;
     let engine = upstream::start().await;
     let config = tempfile::NamedTempFile::with_suffix(".toml").unwrap();
     std::fs::write(config.path(), file(options, &url, engine)).unwrap();

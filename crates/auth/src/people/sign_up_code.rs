@@ -11,7 +11,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use chancery_domain::{EmailAddress, MailCode, SecretToken};
-use chancery_store::{NewProviderAccount, StoreError};
+use chancery_store::{NewProviderAccount, ProviderError};
 use chancery_web::{ErrorPage, page};
 use serde::Deserialize;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ pub(crate) async fn send(
         Ok(Some(account)) => account,
         Ok(None) => return Err(gone(ERRAND)),
         // Signed up twice at once; the mailbox is proved, so this may be told.
-        Err(StoreError::EmailTaken(_)) => return Err(already_there()),
+        Err(ProviderError::EmailTaken(_)) => return Err(already_there()),
         Err(error) => return Err(refused(&error)),
     };
     tracing::info!(address = in_log(&account.email), "an account was made");

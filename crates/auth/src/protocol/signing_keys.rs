@@ -12,7 +12,7 @@ use super::limits::{CLOCK_SKEW, ID_TOKEN_LIFE, KEY_KNOWN_AHEAD, KEY_SIGNS_FOR};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chancery_domain::{Randomness, UnixMillis};
-use chancery_store::{ProviderStore, SigningKey, StoreError};
+use chancery_store::{DbError, ProviderStore, SigningKey};
 use p256::ecdsa::signature::{Signer, Verifier};
 use p256::ecdsa::{Signature, SigningKey as EcdsaKey, VerifyingKey};
 use p256::pkcs8::{DecodePrivateKey, EncodePrivateKey};
@@ -26,7 +26,7 @@ const MAX_TRIES: u32 = 3;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KeyError {
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] DbError),
     #[error("no signing key could be made")]
     NotMade,
 }

@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chancery_domain::{SecretToken, UnixMillis};
-use chancery_store::{CodePresented, Grant, ProviderAccount, Redeemed, StoreError};
+use chancery_store::{CodePresented, Grant, ProviderAccount, ProviderError, Redeemed};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::ops::RangeInclusive;
@@ -150,7 +150,7 @@ async fn redeem(
 pub(super) async fn account_of(
     provider: &Provider,
     grant: &Grant,
-) -> Result<Option<ProviderAccount>, StoreError> {
+) -> Result<Option<ProviderAccount>, ProviderError> {
     let account = provider.store.provider_accounts.provider_account(&grant.subject).await?;
     Ok(account.filter(|account| account.password_version == grant.password_version))
 }
@@ -205,8 +205,8 @@ impl From<FormFlaw> for TokenError {
     }
 }
 
-impl From<StoreError> for TokenError {
-    fn from(error: StoreError) -> Self {
+impl From<ProviderError> for TokenError {
+    fn from(error: ProviderError) -> Self {
         tracing::error!(%error, "a code cannot be exchanged");
         let why = "nothing was given out; try again in a minute".to_owned();
         Self { status: StatusCode::SERVICE_UNAVAILABLE, code: "temporarily_unavailable", why }
@@ -216,7 +216,7 @@ impl From<StoreError> for TokenError {
 impl From<KeyError> for TokenError {
     fn from(error: KeyError) -> Self {
         match error {
-            KeyError::Store(error) => error.into(),
+            KeyError::Store(error) => ProviderError::Database(error).into(),
             KeyError::NotMade => {
                 tracing::error!(%error, "an ID token cannot be signed");
                 let why = "the ID token cannot be signed".to_owned();

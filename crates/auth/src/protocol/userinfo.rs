@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::SecretToken;
-use chancery_store::StoreError;
+use chancery_store::ProviderError;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ enum BearerError {
     Missing,
     Malformed,
     Invalid,
-    Unavailable(StoreError),
+    Unavailable(ProviderError),
 }
 
 async fn answer(provider: &Provider, headers: &HeaderMap) -> Result<Map<String, Value>, BearerError> {

@@ -7,7 +7,7 @@ use crate::output::{print_json, print_table, say};
 use anyhow::{Context, bail};
 use chancery_domain::{AccountState, ApiKey, Clock, KeyPrefix, KeyState, OsRandomness, SystemClock};
 use chancery_policy::{ManageAccounts, TheFirm};
-use chancery_store::{AccountDeed, AdminStore, KeyOwner, NewKey, StoreError};
+use chancery_store::{AccountDeed, AccountError, AdminStore, KeyOwner, NewKey};
 use std::io::Write;
 
 /// Fewer typed characters would name a key by accident.
@@ -80,7 +80,7 @@ pub async fn create_key(
         let permit = operator.ask::<ManageAccounts>(store, TheFirm).await?;
         match store.accounts.do_with_account(permit, AccountDeed::MakeKey(new)).await {
             Ok(_) => return Ok(key),
-            Err(StoreError::KeyPrefixTaken(_)) => {}
+            Err(AccountError::KeyPrefixTaken(_)) => {}
             Err(error) => return Err(error.into()),
         }
     }
@@ -93,7 +93,7 @@ async fn find(store: &AdminStore, typed: &str) -> anyhow::Result<KeyOwner> {
     let found = keys.swap_remove(place);
     // Whoever pastes a whole key means that key, not another with the same prefix.
     match ApiKey::parse(typed) {
-        Ok(whole) if !whole.hash().matches(&found.key.hash) => Err(StoreError::NoSuchKey.into()),
+        Ok(whole) if !whole.hash().matches(&found.key.hash) => Err(AccountError::NoSuchKey.into()),
         _ => Ok(found),
     }
 }
@@ -109,7 +109,7 @@ fn meant(prefixes: &[&KeyPrefix], typed: &str) -> anyhow::Result<usize> {
         (Some(one), Some(other)) => {
             bail!("{typed} could mean {} or {}; give more of the prefix", prefixes[one], prefixes[other])
         }
-        (None, _) => Err(StoreError::NoSuchKey.into()),
+        (None, _) => Err(AccountError::NoSuchKey.into()),
     }
 }
 

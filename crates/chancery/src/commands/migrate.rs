@@ -6,7 +6,9 @@ use crate::cli::{Cli, Migrate, UrlText};
 use crate::output::{print_json, print_table, row_progress, say};
 use anyhow::{Context, bail};
 use chancery_domain::{Clock, SystemClock, grouped};
-use chancery_store::{DatabaseUrl, MoveSource, MoveStep, MoveTarget, MovedTable, Store, StoreError};
+use chancery_store::{
+    DatabaseUrl, DbError, MoveSource, MoveStep, MoveTarget, MovedTable, OpenError, Store, TransferError,
+};
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 use indicatif::ProgressBar;
@@ -104,12 +106,12 @@ fn wrong(what: &str) -> ! {
     Cli::command().error(ErrorKind::ValueValidation, what).exit()
 }
 
-fn about_source(error: StoreError, from: &DatabaseUrl) -> anyhow::Error {
+fn about_source(error: TransferError, from: &DatabaseUrl) -> anyhow::Error {
     match error {
-        StoreError::NoDatabase { .. } => anyhow::anyhow!(
+        TransferError::Open(OpenError::NoDatabase { .. }) => anyhow::anyhow!(
             "--from: there is no Chancery database at {from}; it is `chancery.db` in the data folder, or what `database.url` says (`chancery config show`)"
         ),
-        StoreError::FileIsServed { file } => anyhow::anyhow!(
+        TransferError::Open(OpenError::FileIsServed { file }) => anyhow::anyhow!(
             "--from: a chancery server (or a large import, or another move) runs on {}, and what it writes now would not come along; stop it and try again",
             file.display()
         ),
@@ -117,12 +119,13 @@ fn about_source(error: StoreError, from: &DatabaseUrl) -> anyhow::Error {
     }
 }
 
-fn about_target(error: StoreError, to: &DatabaseUrl) -> anyhow::Error {
+fn about_target(error: TransferError, to: &DatabaseUrl) -> anyhow::Error {
     match error {
-        StoreError::ServedByAnother => anyhow::anyhow!(
+        TransferError::Open(OpenError::ServedByAnother) => anyhow::anyhow!(
             "--to: a chancery server (or another move) runs on {to}; stop it, or choose a database that is nobody's"
         ),
-        StoreError::Unavailable(why) => anyhow::anyhow!(
+        TransferError::Database(DbError::Unavailable(why))
+        | TransferError::Open(OpenError::Database(DbError::Unavailable(why))) => anyhow::anyhow!(
             "--to: {to} did not answer: {}; the target is as it was, or, if this came with the very last step, as a whole: another try tells",
             why.replace("`database.url`", "`--to`")
         ),

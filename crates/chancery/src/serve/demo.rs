@@ -14,7 +14,7 @@ use chancery_domain::{
     SecretToken, SystemClock,
 };
 use chancery_metering::{Authenticator, MeterError};
-use chancery_store::{AccountDeed, AdminStore, Arrival, NewAccount, Store, StoreError};
+use chancery_store::{AccountDeed, AdminStore, Arrival, NewAccount, PersonError, Store};
 use serde_json::json;
 use std::fmt;
 use std::sync::Arc;
@@ -207,7 +207,7 @@ async fn welcome(user: &User, ground: &Ground, issuer: &str) -> anyhow::Result<O
     let origin = EventOrigin::local(ground.clock.now(), ground.randomness.as_ref());
     match store.people.arrive(Arrival { identity, email, role, origin }).await {
         Ok(person) => Ok(Some(person.id)),
-        Err(StoreError::PersonRemoved(_)) => Ok(None),
+        Err(PersonError::PersonRemoved(_)) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

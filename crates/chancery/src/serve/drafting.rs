@@ -15,7 +15,7 @@ use chancery_domain::{
 use chancery_policy::{ManageAccounts, TheFirm};
 pub use chancery_portal::DRAFTING_ACCOUNT as ACCOUNT;
 use chancery_portal::DraftingSettings;
-use chancery_store::{AccountDeed, AdminStore, NewAccount, NewKey, StoreError};
+use chancery_store::{AccountDeed, AccountError, AdminStore, DbError, NewAccount, NewKey};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 const KEY_LABEL: &str = "the portal's drafts of letters";
@@ -95,9 +95,9 @@ async fn own_key(
         let permit = Operator::new()?.ask::<ManageAccounts>(store, TheFirm).await?;
         match store.accounts.do_with_account(permit, AccountDeed::MakeKey(new)).await {
             // Another node was as quick, or a stranger's key has the same public part; then the next number serves.
-            Err(StoreError::KeyPrefixTaken(_)) if state(store, &key).await? != Some(KeyState::Active) => {}
-            Ok(_) | Err(StoreError::KeyPrefixTaken(_)) => return Ok(Some(key)),
-            Err(StoreError::AccountClosed(_)) => return Ok(None),
+            Err(AccountError::KeyPrefixTaken(_)) if state(store, &key).await? != Some(KeyState::Active) => {}
+            Ok(_) | Err(AccountError::KeyPrefixTaken(_)) => return Ok(Some(key)),
+            Err(AccountError::AccountClosed(_)) => return Ok(None),
             Err(error) => return Err(error.into()),
         }
     }
@@ -105,7 +105,7 @@ async fn own_key(
 }
 
 /// None where the store does not know the key. One with the same public part is not it, and as good as revoked.
-async fn state(store: &AdminStore, key: &ApiKey) -> Result<Option<KeyState>, StoreError> {
+async fn state(store: &AdminStore, key: &ApiKey) -> Result<Option<KeyState>, DbError> {
     let found = store.keys.key_with_prefix(&key.prefix()).await?.map(|owner| owner.key);
     Ok(found.map(|found| match found.hash.matches(&key.hash()) {
         true => found.state,
@@ -116,12 +116,12 @@ async fn state(store: &AdminStore, key: &ApiKey) -> Result<Option<KeyState>, Sto
 async fn own_account(store: &AdminStore, clock: &dyn Clock) -> anyhow::Result<Option<AccountId>> {
     let name: AccountName = ACCOUNT.parse()?;
     let account = match store.account_lookup.account_named(&name).await {
-        Err(StoreError::NoSuchAccount(_)) => {
+        Err(AccountError::NoSuchAccount(_)) => {
             let new = NewAccount { name: name.clone(), limits: LIMITS, created_at: clock.now() };
             let permit = Operator::new()?.ask::<ManageAccounts>(store, TheFirm).await?;
             match store.accounts.do_with_account(permit, AccountDeed::Make(new)).await {
                 // Another node was as quick.
-                Ok(_) | Err(StoreError::AccountNameTaken(_)) => {
+                Ok(_) | Err(AccountError::AccountNameTaken(_)) => {
                     store.account_lookup.account_named(&name).await?
                 }
                 Err(error) => return Err(error.into()),

@@ -89,10 +89,10 @@ async fn people_are_listed_changed_signed_out_and_removed_while_others_have_the_
     assert_eq!((&list[0]["issuer"], &list[0]["subject"]), (&json!("https://id.example.com"), &json!("2")));
     assert!(firm.run(&["user", "list"]).contains("ann@example.com   consultant"));
 
-    let (first, second) = (start_session(&store, &ann).await, start_session(&*store, &ann).await);
+    let (first, second) = (start_session(&store, &ann).await, start_session(&store, &ann).await);
     let at_provider = sign_in_at_provider(&store, &ann).await;
     assert!(firm.run(&["user", "sign-out", "ANN@example.com"]).contains("2 sessions ended"));
-    assert!(!is_signed_in(&store, first).await && !is_signed_in(&*store, second).await);
+    assert!(!is_signed_in(&store, first).await && !is_signed_in(&store, second).await);
     assert!(!is_known_at_provider(&store, at_provider).await, "or one click would sign in again");
     assert!(firm.run(&["user", "sign-out", "ann@example.com"]).contains("was not signed in"));
 
@@ -101,7 +101,7 @@ async fn people_are_listed_changed_signed_out_and_removed_while_others_have_the_
     let third = start_session(&store, &ann).await;
     let at_provider = start_at_provider(&store, &ann).await;
     assert!(firm.run(&["user", "remove", "ann@example.com"]).contains("is removed"));
-    assert!(!is_signed_in(&store, third).await && !is_known_at_provider(&*store, at_provider).await);
+    assert!(!is_signed_in(&store, third).await && !is_known_at_provider(&store, at_provider).await);
     assert!(firm.fail(&["user", "role", "ann@example.com", "partner"]).contains("nobody with the address"));
     store.close().await;
 }

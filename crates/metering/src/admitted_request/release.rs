@@ -5,7 +5,7 @@ use super::open_request::{OpenRequest, StoreReservations, Work};
 use crate::Meter;
 use crate::lease::expiry;
 use crate::limits::{FIRST_SETTLE_PAUSE, LAST_SETTLE_PAUSE, LOST_ANSWER_MEMORY, RESERVATION_MEMORY};
-use chancery_store::StoreError;
+use chancery_store::DbError;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ impl StoreReservations {
                 None => Ok(()),
             }
         };
-        let released: Result<(), StoreError> = released.await;
+        let released: Result<(), DbError> = released.await;
         if let Err(error) = &released {
             let request_id = &self.request_id;
             tracing::warn!(%request_id, %error, "releasing what a request had reserved failed, retrying");

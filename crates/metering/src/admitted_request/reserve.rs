@@ -81,7 +81,7 @@ impl OpenRequest {
         let account = self.call.caller.account;
         let expense = Expense { request_id: &self.call.request_id, account, amount, at: self.prepared.at };
         let reserved = self.meter.spending.reserve(expense).await;
-        self.is_answer_lost = matches!(reserved, Err(MeterError::Store(_)));
+        self.is_answer_lost = reserved.as_ref().is_err_and(|error| error.is_of_store());
         self.in_store.is_spending_reserved = *reserved.as_ref().unwrap_or(&self.is_answer_lost);
         reserved.map(drop)
     }

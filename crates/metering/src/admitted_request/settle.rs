@@ -8,7 +8,7 @@ use crate::running::Reporter;
 use crate::spending::Expense;
 use crate::{MeterError, Reply};
 use chancery_domain::{RateLimitStatus, UsageRow};
-use chancery_store::{Settlement, StoreError};
+use chancery_store::{LedgerError, Settlement};
 use std::time::Duration;
 
 impl OpenRequest {
@@ -63,14 +63,14 @@ impl OpenRequest {
     async fn record_once(&self) -> Result<(), MeterError> {
         let (meter, mut settlement) = (&self.meter, self.settlement()?);
         let mut outcome = meter.store.ledger.settle(settlement.clone()).await;
-        if let Err(StoreError::ReservationGone(request_id)) = &outcome {
+        if let Err(LedgerError::ReservationGone(request_id)) = &outcome {
             tracing::warn!(%request_id, "others took this process for dead; the true cost is set aside anew");
             let UsageRow { account, cost, at, .. } = settlement.row;
             let expense = Expense { request_id, account, amount: cost, at };
             settlement.is_reserved = meter.spending.reserve(expense).await?;
             outcome = meter.store.ledger.settle(settlement.clone()).await;
         }
-        if let (Err(StoreError::ClaimGone(request_id)), Some(claim)) = (&outcome, &self.in_store.claim) {
+        if let (Err(LedgerError::ClaimGone(request_id)), Some(claim)) = (&outcome, &self.in_store.claim) {
             tracing::warn!(%request_id, "others took this process for dead; its idempotency key is claimed anew");
             meter.replays.claim_again(claim).await?;
             outcome = meter.store.ledger.settle(settlement).await;

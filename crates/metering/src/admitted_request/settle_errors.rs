@@ -2,19 +2,18 @@
 //! is not, so only those are that are proved to be; every other error, one that is added later included, is retried.
 
 use crate::MeterError;
-use chancery_store::StoreError;
+use chancery_store::{DbError, LedgerError};
 
 /// Whether the same settlement can never be recorded.
 pub(super) fn is_permanent(error: &MeterError) -> bool {
     match error {
         // The row itself breaks a rule of the ledger, whose rows never change.
-        MeterError::Store(
-            StoreError::RequestAlreadyBilled(_)
-            | StoreError::LedgerRefused { .. }
-            | StoreError::NulCharacter { .. }
-            | StoreError::SumTooLarge
-            | StoreError::MonthInvoiced { .. },
+        MeterError::Ledger(
+            LedgerError::RequestAlreadyBilled(_)
+            | LedgerError::LedgerRefused { .. }
+            | LedgerError::MonthInvoiced { .. },
         )
+        | MeterError::Database(DbError::NulCharacter { .. } | DbError::SumTooLarge)
         | MeterError::Money(_) => true,
         // Others took this process for dead, and what they took is used up by now: this is decided against it.
         MeterError::SpendingCapReached(_) | MeterError::IdempotencyInFlight => true,
@@ -24,7 +23,7 @@ pub(super) fn is_permanent(error: &MeterError) -> bool {
 
 /// Whether the row came too late for its month.
 pub(super) fn is_month_invoiced(error: &MeterError) -> bool {
-    matches!(error, MeterError::Store(StoreError::MonthInvoiced { .. }))
+    matches!(error, MeterError::Ledger(LedgerError::MonthInvoiced { .. }))
 }
 
 #[cfg(test)]
@@ -33,7 +32,7 @@ mod tests {
     use crate::CapReached;
     use crate::rate_limits::LimiterUnavailable;
     use chancery_domain::{AccountId, MoneyError, Month, Nanos, RequestId, UnixMillis};
-    use std::path::PathBuf;
+    use chancery_store::AccountError;
 
     fn request() -> RequestId {
         RequestId::from_stored("req_1".to_owned())
@@ -53,25 +52,22 @@ mod tests {
             resets_at: UnixMillis(0),
         };
         let permanent = [
-            StoreError::RequestAlreadyBilled(request()).into(),
-            StoreError::LedgerRefused { request: request(), why: why() }.into(),
-            StoreError::NulCharacter { what: "the model's name" }.into(),
-            StoreError::SumTooLarge.into(),
+            LedgerError::RequestAlreadyBilled(request()).into(),
+            LedgerError::LedgerRefused { request: request(), why: why() }.into(),
+            DbError::NulCharacter { what: "the model's name" }.into(),
+            DbError::SumTooLarge.into(),
             MeterError::Money(MoneyError::Overflow),
             MeterError::SpendingCapReached(cap),
             MeterError::IdempotencyInFlight,
         ];
         let retried = [
-            StoreError::Unavailable(why()).into(),
-            StoreError::DiskFull(why()).into(),
-            StoreError::ReadOnly(why()).into(),
-            StoreError::Corrupt { what: "a page", why: why() }.into(),
-            StoreError::ReservationGone(request()).into(),
-            StoreError::ClaimGone(request()).into(),
-            StoreError::NoSuchAccountId(AccountId(1)).into(),
-            StoreError::SchemaMismatch { why: why() }.into(),
-            StoreError::CannotOpen { file: PathBuf::new(), why: why() }.into(),
-            StoreError::ServedByAnother.into(),
+            DbError::Unavailable(why()).into(),
+            DbError::DiskFull(why()).into(),
+            DbError::ReadOnly(why()).into(),
+            DbError::Corrupt { what: "a page", why: why() }.into(),
+            LedgerError::ReservationGone(request()).into(),
+            LedgerError::ClaimGone(request()).into(),
+            AccountError::NoSuchAccountId(AccountId(1)).into(),
             MeterError::Limiter(LimiterUnavailable(why())),
             MeterError::Internal(why()),
             MeterError::ShuttingDown,
@@ -89,7 +85,7 @@ mod tests {
     #[test]
     fn a_row_of_an_invoiced_month_is_permanent_and_told_apart() {
         let month = Month::of(UnixMillis(0));
-        let error = MeterError::Store(StoreError::MonthInvoiced { request: request(), month });
+        let error = MeterError::Ledger(LedgerError::MonthInvoiced { request: request(), month });
         assert!(is_permanent(&error) && is_month_invoiced(&error));
     }
 }

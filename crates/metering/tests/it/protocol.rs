@@ -5,7 +5,7 @@ use chancery_domain::{HowEnded, Nanos};
 use chancery_engine::{Ended, EngineError, GenerationSink, StopReason, Turn};
 use chancery_metering::limits::MAX_UNRECORDED;
 use chancery_metering::{MeterError, Progress};
-use chancery_store::StoreError;
+use chancery_store::DbError;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Connection, SqliteConnection};
 use std::sync::Mutex;
@@ -152,7 +152,7 @@ async fn nothing_more_is_admitted_while_too_much_cannot_be_recorded_and_all_of_i
     }
     let (id, request) = firm.new_request();
     let refused = firm.meter.generate(call(firm.caller, id, request)).await.unwrap_err();
-    assert!(matches!(refused, MeterError::Store(StoreError::Unavailable(_))), "{refused}");
+    assert!(matches!(refused, MeterError::Database(DbError::Unavailable(_))), "{refused}");
     assert_eq!(firm.meter.running_requests(), MAX_UNRECORDED);
     sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
     firm.settled().await;

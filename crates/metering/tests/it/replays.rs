@@ -6,7 +6,7 @@ use chancery_domain::{Clock, Fingerprint, HowEnded, IdempotencyKey, Nanos, UnixM
 use chancery_engine::{Ended, EngineError, GenerationSink, StopReason};
 use chancery_metering::limits::REPLY_MEMORY;
 use chancery_metering::{Call, Idempotency, MeterError, Progress, Reply};
-use chancery_store::{CapChange, Claim, Claimed, LEASE, LimitsChange, StoreError};
+use chancery_store::{CapChange, Claim, Claimed, DbError, LEASE, LimitsChange};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Connection, SqliteConnection};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -394,7 +394,7 @@ async fn without_a_store_nothing_runs_under_a_key() {
     let firm = Firm::with(|_, _| panic!("the engine was asked")).await;
     firm.store.close().await;
     let refused = send(&firm).await;
-    assert!(matches!(refused, Err(MeterError::Store(_))), "{refused:?}");
+    assert!(matches!(refused, Err(MeterError::Database(_))), "{refused:?}");
 }
 
 #[tokio::test]
@@ -407,8 +407,7 @@ async fn a_key_whose_database_was_gone_when_it_should_be_freed_is_free_once_it_i
     sqlx::query("BEGIN EXCLUSIVE").execute(&mut other).await.unwrap();
     gated.go.send(()).unwrap();
     let outcome = sent.await.unwrap();
-    let is_unrecorded =
-        matches!(outcome, Err(MeterError::Unrecorded { error: StoreError::Unavailable(_), has_key: true }));
+    let is_unrecorded = matches!(&outcome, Err(MeterError::Unrecorded { error, has_key: true }) if matches!(**error, MeterError::Database(DbError::Unavailable(_))));
     assert!(is_unrecorded, "{outcome:?}");
     sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
     gated.go.send(()).unwrap();

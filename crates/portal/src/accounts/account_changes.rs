@@ -12,7 +12,7 @@ use crate::state::Portal;
 use axum::extract::State;
 use axum::response::Response;
 use chancery_policy::{ManageAccounts, TheFirm};
-use chancery_store::{AccountDeed, NewAccount, StoreError};
+use chancery_store::{AccountDeed, AccountError, NewAccount};
 use chancery_web::{ErrorPage, Form, Posted, Problems};
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(crate) async fn create(
     let new = NewAccount { name, limits, created_at: portal.clock.now() };
     match portal.store.accounts.do_with_account(permit, AccountDeed::Make(new)).await {
         Ok(done) => Ok(changed(done)),
-        Err(StoreError::AccountNameTaken(_)) => {
+        Err(AccountError::AccountNameTaken(_)) => {
             let words = "There is already an account of this name, perhaps a closed one; choose another";
             again(typed, Problems::one("name", words)).await
         }

@@ -15,7 +15,7 @@ use axum::extract::State;
 use axum::response::Response;
 use chancery_domain::{AccountId, ApiKey, KeyPrefix};
 use chancery_policy::{ManageAccounts, TheFirm};
-use chancery_store::{AccountDeed, NewKey, StoreError};
+use chancery_store::{AccountDeed, AccountError, NewKey};
 use chancery_web::{ErrorPage, Form, Posted, Problems};
 use serde::Deserialize;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ async fn create(
         };
         match portal.store.accounts.do_with_account(permit, AccountDeed::MakeKey(new)).await {
             Ok(_) => return key_created(portal, who, &secret, account, &label).await,
-            Err(StoreError::KeyPrefixTaken(_)) => {
+            Err(AccountError::KeyPrefixTaken(_)) => {
                 permit = portal.permit::<ManageAccounts>(who, TheFirm).await?;
             }
             Err(error) => return Err(error.into()),
@@ -121,7 +121,7 @@ pub(crate) async fn attach(
     };
     let deed = AccountDeed::AttachKey { key: prefix.clone(), account };
     match portal.store.accounts.do_with_account(permit, deed).await {
-        Err(StoreError::AccountClosed(_) | StoreError::NoSuchAccountId(_)) => {
+        Err(AccountError::AccountClosed(_) | AccountError::NoSuchAccountId(_)) => {
             let problems = Problems::one("to", "This account was closed meanwhile; choose another");
             put_right(&portal, &who, &prefix, None, problems).await
         }

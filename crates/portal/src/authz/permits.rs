@@ -6,7 +6,7 @@ use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use chancery_domain::ClientId;
 use chancery_policy::{Act, ClientInQuestion, Denial, Permit};
-use chancery_store::StoreError;
+use chancery_store::ClientError;
 use std::sync::Arc;
 
 /// How often to ask again about a client that changes hands while it is asked for.
@@ -60,7 +60,7 @@ impl Portal {
     ) -> Result<T, PageError>
     where
         A: Act<About = ClientInQuestion>,
-        F: Future<Output = Result<T, StoreError>>,
+        F: Future<Output = Result<T, ClientError>>,
     {
         let mut asked = 0;
         loop {
@@ -68,7 +68,7 @@ impl Portal {
             let permit = self.permit::<A>(who, ClientInQuestion { id, owner }).await?;
             asked += 1;
             match step(permit).await {
-                Err(StoreError::OwnerChanged(_)) if asked < MAX_RETRIES => {}
+                Err(ClientError::OwnerChanged(_)) if asked < MAX_RETRIES => {}
                 outcome => return Ok(outcome?),
             }
         }

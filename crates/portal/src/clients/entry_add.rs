@@ -13,7 +13,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::{ClientId, EntryKind};
 use chancery_policy::EditClient;
-use chancery_store::{NewEntry, StoreError};
+use chancery_store::{ClientError, NewEntry};
 use chancery_web::{ErrorPage, Notice, Posted};
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ pub(crate) async fn handle(
         is_archived: false,
     };
     let add = async |permit| match portal.store.clients.add_entry(permit, new.clone()).await {
-        Err(StoreError::TooManyEntries { max, .. }) => Ok(Err(max)),
+        Err(ClientError::TooManyEntries { max, .. }) => Ok(Err(max)),
         outcome => outcome.map(Ok),
     };
     match portal.with_client_permit::<EditClient, _, _>(&who, id, add).await? {

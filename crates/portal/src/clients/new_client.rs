@@ -14,7 +14,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::PersonId;
 use chancery_policy::{CreateClient, NewClientFor};
-use chancery_store::{NewClient, StoreError};
+use chancery_store::{ClientError, NewClient};
 use chancery_web::{ErrorPage, Posted, Problems, page};
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ pub(crate) async fn create(
     let new = NewClient { name, facts, entries: Vec::new(), is_archived: false };
     match portal.store.clients.create_client(permit, new).await {
         Ok(id) => Ok(Redirect::to(&done_href(id, Done::Created)).into_response()),
-        Err(StoreError::NoSuchPerson(_) | StoreError::PersonRemoved(_)) => {
+        Err(ClientError::NoSuchPerson(_)) => {
             let problems = Problems::one("owner", "This person is no longer in the portal; choose another");
             put_right(&portal, &who, typed, problems).await
         }

@@ -11,7 +11,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::PersonId;
 use chancery_policy::ReassignClient;
-use chancery_store::{Changed, StoreError};
+use chancery_store::{Changed, ClientError};
 use chancery_web::{ErrorPage, Posted};
 use serde::Deserialize;
 use std::sync::Arc;
@@ -47,11 +47,9 @@ pub(crate) async fn handle(
         match portal.store.clients.reassign_client(permit, to).await {
             Ok(Changed::Gone) => Ok(Given::NoClient),
             // Whoever was removed still has what is theirs.
-            Ok(_) | Err(StoreError::NoSuchPerson(_) | StoreError::PersonRemoved(_)) if is_theirs => {
-                Ok(Given::AlreadyTheirs)
-            }
+            Ok(_) | Err(ClientError::NoSuchPerson(_)) if is_theirs => Ok(Given::AlreadyTheirs),
             Ok(_) => Ok(Given::Away),
-            Err(StoreError::NoSuchPerson(_) | StoreError::PersonRemoved(_)) => Ok(Given::NoPerson),
+            Err(ClientError::NoSuchPerson(_)) => Ok(Given::NoPerson),
             Err(error) => Err(error),
         }
     };

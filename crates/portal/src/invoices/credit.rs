@@ -18,7 +18,7 @@ use chancery_domain::{
     Buyer, CREDIT_REASON, Credited, Day, Invoice, InvoiceKind, InvoiceNumber, InvoiceState, MinorUnits,
 };
 use chancery_policy::{ManageInvoices, ReadInvoices, TheFirm};
-use chancery_store::{CreditOrder, InvoiceRecord, StoreError};
+use chancery_store::{CreditOrder, InvoiceError, InvoiceRecord};
 use chancery_web::{ErrorPage, Form, Notice, Posted, Problems, page};
 use std::sync::Arc;
 
@@ -93,12 +93,12 @@ pub(crate) async fn submit(
     match portal.store.invoices.credit_invoice(permit, &order, &chancery_invoicing::pdf).await {
         Ok(note) => Ok(Redirect::to(&Done::Credited.href(note)).into_response()),
         // Somebody credited it in this very moment.
-        Err(StoreError::CreditedMeanwhile(_)) => {
+        Err(InvoiceError::CreditedMeanwhile(_)) => {
             let record = creditable(read(&portal, &who, number).await?)?;
             let form = (Form::of(typed), Some(credited_meanwhile()));
             render(&portal, &who, &record, form, StatusCode::CONFLICT).await
         }
-        Err(StoreError::CreditRefused { why, .. }) => {
+        Err(InvoiceError::CreditRefused { why, .. }) => {
             let record = creditable(read(&portal, &who, number).await?)?;
             let invoice = &record.invoice;
             let words = refusal_words(why, invoice.bill.currency, record.left.subtotal);

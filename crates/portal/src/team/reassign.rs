@@ -7,14 +7,15 @@
 
 use super::member::{manage, member};
 use crate::authz::permits::MAX_RETRIES;
-use crate::error::{PageError, about_colleague};
+use crate::error::PageError;
+use crate::error::no_such_colleague;
 use crate::sign_in::session::SignedIn;
 use crate::state::Portal;
 use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
 use chancery_domain::PersonId;
 use chancery_policy::{ClientInQuestion, ListClients, ReassignClient, TheFirm};
-use chancery_store::StoreError;
+use chancery_store::ClientError;
 use chancery_web::{ErrorPage, Posted};
 use std::sync::Arc;
 
@@ -64,8 +65,13 @@ async fn move_clients(
         }
         asked += 1;
         match portal.store.clients.reassign_clients(permits, to).await {
-            Err(StoreError::OwnerChanged(_)) if asked < MAX_RETRIES => {}
-            outcome => return outcome.map_err(about_colleague),
+            Err(ClientError::OwnerChanged(_)) if asked < MAX_RETRIES => {}
+            outcome => {
+                return outcome.map_err(|error| match error {
+                    ClientError::NoSuchPerson(_) => no_such_colleague().into(),
+                    error => error.into(),
+                });
+            }
         }
     }
 }

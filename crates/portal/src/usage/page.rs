@@ -21,7 +21,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use chancery_domain::{Account, AccountState, Currency, Day, Month, UnixMillis, grouped};
 use chancery_policy::{ReadUsage, TheFirm};
-use chancery_store::{StoreError, UsageMonth, UsageReport, UsageTotals};
+use chancery_store::{LedgerError, UsageMonth, UsageReport, UsageTotals};
 use chancery_web::{Choice, Problems, page, wants_json};
 use std::sync::Arc;
 
@@ -95,7 +95,7 @@ pub(crate) async fn handle(
     let asked = Asked::read(query.as_deref().unwrap_or_default(), Month::of(now));
     let found = portal.store.usage_reports.read_usage(permit, asked.month_of_account()).await;
     let (asked, report) = match found {
-        Err(StoreError::NoSuchAccountId(_)) => {
+        Err(LedgerError::NoSuchAccountId(_)) => {
             // The form is shown again with every account that there is, and that is asked for like everything else.
             let asked = asked.without_account();
             let permit = portal.permit::<ReadUsage>(&signed_in, TheFirm).await?;

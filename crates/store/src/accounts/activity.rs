@@ -1,9 +1,10 @@
 //! What accounts do, by day, for people to read: requests that were denied, and the busiest minutes. Counts only; nothing is
 //! billed from them.
 
+use crate::DbError;
 use crate::db::{Conn, Db, FromRow, Query, Row, Statement, query};
 use crate::ledger::batch::stored_count;
-use crate::{ACTIVITY_LINES_AT_ONCE, PeakDay, RefusedDay, RefusedOnDay, StoreError};
+use crate::{ACTIVITY_LINES_AT_ONCE, PeakDay, RefusedDay, RefusedOnDay};
 use chancery_domain::{AccountId, Month};
 use std::collections::BTreeMap;
 
@@ -58,14 +59,14 @@ pub(crate) fn peaks<'q>(month: Month, account: AccountId) -> Query<'q> {
 }
 
 /// Each line once and in the order of its keys, so that two nodes never wait for each other in a circle.
-fn merged_denials(denied: &[RefusedDay]) -> Result<Vec<RefusedDay>, StoreError> {
+fn merged_denials(denied: &[RefusedDay]) -> Result<Vec<RefusedDay>, DbError> {
     let mut lines: BTreeMap<_, RefusedDay> = BTreeMap::new();
     for more in denied {
         let line = (more.account.map_or(NO_ACCOUNT, |account| account.0), more.day, more.key, &more.code);
         match lines.get_mut(&line) {
             None => drop(lines.insert(line, more.clone())),
             Some(sum) => {
-                sum.refusals = sum.refusals.checked_add(more.refusals).ok_or(StoreError::SumTooLarge)?;
+                sum.refusals = sum.refusals.checked_add(more.refusals).ok_or(DbError::SumTooLarge)?;
                 sum.last_at = sum.last_at.max(more.last_at);
             }
         }
@@ -142,7 +143,7 @@ async fn raise_peaks(conn: &mut Conn<'_>, peaks: &[PeakDay]) -> Result<(), sqlx:
 }
 
 /// All of it or nothing.
-pub(crate) async fn record(db: &Db, denied: &[RefusedDay], peaks: &[PeakDay]) -> Result<(), StoreError> {
+pub(crate) async fn record(db: &Db, denied: &[RefusedDay], peaks: &[PeakDay]) -> Result<(), DbError> {
     let lines = (merged_denials(denied)?, merged_peaks(peaks));
     if lines.0.is_empty() && lines.1.is_empty() {
         return Ok(());
@@ -165,7 +166,7 @@ pub struct Activity {
 impl Activity {
     /// Adds refusals to those of their days, and raises the peaks of theirs. Counts for people to read: what a process that dies
     /// had not noted yet is lost. One step, all of it or nothing: whoever has more than `ACTIVITY_LINES_AT_ONCE` takes several.
-    pub async fn note_activity(&self, refused: &[RefusedDay], peaks: &[PeakDay]) -> Result<(), StoreError> {
+    pub async fn note_activity(&self, refused: &[RefusedDay], peaks: &[PeakDay]) -> Result<(), DbError> {
         record(&self.db, refused, peaks).await
     }
 }

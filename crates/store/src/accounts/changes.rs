@@ -7,8 +7,8 @@ use crate::accounts::{key_changes, limits};
 use crate::db::error_codes::is_unique_violation;
 use crate::db::{Conn, TxError, query};
 use crate::{
-    AccountDeed, AccountDone, AccountEventId, AccountSubject, BillingChange, BillingContact, NewAccount,
-    StoreError,
+    AccountDeed, AccountDone, AccountError, AccountEventId, AccountSubject, BillingChange, BillingContact,
+    NewAccount,
 };
 use chancery_domain::{Account, AccountId, AccountState, Asked};
 
@@ -23,7 +23,7 @@ pub(crate) async fn apply(
     conn: &mut Conn<'_>,
     asked: &Asked,
     change: &AccountDeed,
-) -> Result<AccountDone, TxError> {
+) -> Result<AccountDone, TxError<AccountError>> {
     match change {
         AccountDeed::Make(new) => create(conn, asked, new).await,
         AccountDeed::SetLimits { account, change } => limits::set(conn, asked, *account, *change).await,
@@ -40,7 +40,11 @@ fn done(account: Account, event: Option<AccountEventId>) -> AccountDone {
     AccountDone { subject: AccountSubject::Account(account), event }
 }
 
-async fn create(conn: &mut Conn<'_>, asked: &Asked, new: &NewAccount) -> Result<AccountDone, TxError> {
+async fn create(
+    conn: &mut Conn<'_>,
+    asked: &Asked,
+    new: &NewAccount,
+) -> Result<AccountDone, TxError<AccountError>> {
     let insert = query(CREATE)
         .bind(new.name.as_str())
         .bind(i64::from(new.limits.requests_per_min))
@@ -48,7 +52,7 @@ async fn create(conn: &mut Conn<'_>, asked: &Asked, new: &NewAccount) -> Result<
         .bind(new.created_at.0);
     let account: Account =
         insert.fetch_one(conn).await.map_err(|error| match is_unique_violation(&error) {
-            true => TxError::Rejected(StoreError::AccountNameTaken(new.name.clone())),
+            true => TxError::Rejected(AccountError::AccountNameTaken(new.name.clone())),
             false => error.into(),
         })?;
     let line = history::account_created(account.limits);
@@ -61,7 +65,7 @@ async fn set_billing(
     asked: &Asked,
     id: AccountId,
     change: &BillingChange,
-) -> Result<AccountDone, TxError> {
+) -> Result<AccountDone, TxError<AccountError>> {
     let account = lock(conn, id).await?;
     let before: BillingContact = query(BILLING).bind(id.0).fetch_one(conn).await?;
     let set = query(SET_BILLING)
@@ -76,7 +80,11 @@ async fn set_billing(
     Ok(done(account, event))
 }
 
-async fn close(conn: &mut Conn<'_>, asked: &Asked, id: AccountId) -> Result<AccountDone, TxError> {
+async fn close(
+    conn: &mut Conn<'_>,
+    asked: &Asked,
+    id: AccountId,
+) -> Result<AccountDone, TxError<AccountError>> {
     let before = lock(conn, id).await?;
     let after: Account = query(CLOSE).bind(id.0).bind(asked.at.0).fetch_one(conn).await?;
     let event = match before.state {

@@ -6,7 +6,7 @@ use crate::accounts::keys::{self, check_label};
 use crate::accounts::lookup::{self, lock_for_read};
 use crate::db::error_codes::is_unique_violation;
 use crate::db::{Conn, TxError, query};
-use crate::{AccountDone, AccountEventId, AccountSubject, NewKey, StoreError};
+use crate::{AccountDone, AccountError, AccountEventId, AccountSubject, NewKey};
 use chancery_domain::{Account, AccountId, AccountState, Asked, Key, KeyPrefix, KeyState};
 
 const CREATE: &str = "INSERT INTO api_keys (prefix, hash, label, created_at_ms, account_id) \
@@ -20,17 +20,21 @@ fn done(key: Key, event: Option<AccountEventId>) -> AccountDone {
 }
 
 /// The account that a key is to bill, locked so that it stays open.
-async fn lock_open_account(conn: &mut Conn<'_>, id: AccountId) -> Result<Account, TxError> {
+async fn lock_open_account(conn: &mut Conn<'_>, id: AccountId) -> Result<Account, TxError<AccountError>> {
     match lock_for_read(conn, id).await? {
-        None => Err(StoreError::NoSuchAccountId(id).into()),
+        None => Err(AccountError::NoSuchAccountId(id).into()),
         Some(Account { name, state: AccountState::Closed { .. }, .. }) => {
-            Err(StoreError::AccountClosed(name).into())
+            Err(AccountError::AccountClosed(name).into())
         }
         Some(account) => Ok(account),
     }
 }
 
-pub(crate) async fn create(conn: &mut Conn<'_>, asked: &Asked, new: &NewKey) -> Result<AccountDone, TxError> {
+pub(crate) async fn create(
+    conn: &mut Conn<'_>,
+    asked: &Asked,
+    new: &NewKey,
+) -> Result<AccountDone, TxError<AccountError>> {
     check_label(&new.label)?;
     if let Some(account) = new.account {
         lock_open_account(conn, account).await?;
@@ -42,7 +46,7 @@ pub(crate) async fn create(conn: &mut Conn<'_>, asked: &Asked, new: &NewKey) -> 
         .bind(new.created_at.0)
         .bind(new.account.map(|account| account.0));
     let key: Key = insert.fetch_one(conn).await.map_err(|error| match is_unique_violation(&error) {
-        true => TxError::Rejected(StoreError::KeyPrefixTaken(new.prefix.clone())),
+        true => TxError::Rejected(AccountError::KeyPrefixTaken(new.prefix.clone())),
         false => error.into(),
     })?;
     let event = add_event(conn, asked, About::key(&key), history::key_created(&key)).await?;
@@ -54,7 +58,7 @@ pub(crate) async fn set_label(
     asked: &Asked,
     key: &KeyPrefix,
     label: &str,
-) -> Result<AccountDone, TxError> {
+) -> Result<AccountDone, TxError<AccountError>> {
     check_label(label)?;
     let key = keys::lock(conn, key).await?;
     let Some(line) = history::key_labelled(&key, label) else { return Ok(done(key, None)) };
@@ -68,10 +72,10 @@ pub(crate) async fn attach(
     asked: &Asked,
     key: &KeyPrefix,
     to: AccountId,
-) -> Result<AccountDone, TxError> {
+) -> Result<AccountDone, TxError<AccountError>> {
     let key = keys::lock(conn, key).await?;
     if let KeyState::Revoked { .. } = key.state {
-        return Err(StoreError::KeyRevoked(key.prefix).into());
+        return Err(AccountError::KeyRevoked(key.prefix).into());
     }
     let to = lock_open_account(conn, to).await?;
     if key.account == Some(to.id) {
@@ -95,7 +99,7 @@ pub(crate) async fn revoke(
     conn: &mut Conn<'_>,
     asked: &Asked,
     key: &KeyPrefix,
-) -> Result<AccountDone, TxError> {
+) -> Result<AccountDone, TxError<AccountError>> {
     let key = keys::lock(conn, key).await?;
     if let KeyState::Revoked { .. } = key.state {
         return Ok(done(key, None));

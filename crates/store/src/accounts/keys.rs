@@ -1,9 +1,10 @@
 //! API keys: how one is read, listed and locked. How they are changed is in `key_changes`.
 
 use crate::AccountLookup;
+use crate::DbError;
 use crate::accounts::lookup::read_account;
 use crate::db::{Conn, Db, Dialect, FromRow, Row, TxError, corrupt, query};
-use crate::{KeyOwner, StoreError};
+use crate::{AccountError, KeyOwner};
 use chancery_domain::{AccountId, Key, KeyHash, KeyId, KeyPrefix, KeyState, UnixMillis};
 
 impl FromRow for Key {
@@ -48,16 +49,16 @@ const WITH_PREFIX: &str = "SELECT k.id, k.prefix, k.hash, k.label, k.account_id,
     a.created_at_ms AS account_created_at_ms, a.closed_at_ms AS account_closed_at_ms \
     FROM api_keys k LEFT JOIN accounts a ON a.id = k.account_id WHERE k.prefix = $1";
 /// The key, locked until the transaction ends, so that nobody else changes it.
-pub(crate) async fn lock(conn: &mut Conn<'_>, prefix: &KeyPrefix) -> Result<Key, TxError> {
+pub(crate) async fn lock(conn: &mut Conn<'_>, prefix: &KeyPrefix) -> Result<Key, TxError<AccountError>> {
     // PostgreSQL refuses to compare with what it cannot keep; no stored prefix holds it either.
     if prefix.as_str().contains('\0') {
-        return Err(StoreError::NoSuchKey.into());
+        return Err(AccountError::NoSuchKey.into());
     }
     let lock = query(match conn.dialect() {
         Dialect::Sqlite => "SELECT * FROM api_keys WHERE prefix = $1",
         Dialect::Postgres => "SELECT * FROM api_keys WHERE prefix = $1 FOR NO KEY UPDATE",
     });
-    Ok(lock.bind(prefix.as_str()).fetch_optional(conn).await?.ok_or(StoreError::NoSuchKey)?)
+    Ok(lock.bind(prefix.as_str()).fetch_optional(conn).await?.ok_or(AccountError::NoSuchKey)?)
 }
 
 /// Longest label of a key, in characters.
@@ -76,16 +77,16 @@ pub fn key_label(text: &str) -> Result<String, KeyLabelError> {
 }
 
 /// A label is stored as it is, but for what a database cannot store.
-pub(crate) fn check_label(label: &str) -> Result<(), StoreError> {
+pub(crate) fn check_label(label: &str) -> Result<(), AccountError> {
     match label.contains('\0') {
-        true => Err(StoreError::NulCharacter { what: "the key's label" }),
+        true => Err(DbError::NulCharacter { what: "the key's label" }.into()),
         false => Ok(()),
     }
 }
 
 impl AccountLookup {
     /// All keys, oldest first, revoked ones included.
-    pub async fn list_keys(&self) -> Result<Vec<KeyOwner>, StoreError> {
+    pub async fn list_keys(&self) -> Result<Vec<KeyOwner>, DbError> {
         Ok(self.db.fetch_all(query(LIST)).await?)
     }
 }
@@ -97,7 +98,7 @@ pub struct KeyLookup {
 }
 
 impl KeyLookup {
-    pub async fn key_with_prefix(&self, prefix: &KeyPrefix) -> Result<Option<KeyOwner>, StoreError> {
+    pub async fn key_with_prefix(&self, prefix: &KeyPrefix) -> Result<Option<KeyOwner>, DbError> {
         // PostgreSQL refuses to compare with what it cannot keep; no stored prefix holds it either.
         if prefix.as_str().contains('\0') {
             return Ok(None);

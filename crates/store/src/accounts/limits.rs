@@ -1,6 +1,7 @@
 //! The limits of an account: per minute, and the cap on what it spends in a month. How they are enforced is not here: see
 //! `spending` for the cap; the limits per minute are not the store's.
 
+use crate::AccountError;
 use crate::accounts::history::{self, About, add_event};
 use crate::accounts::lookup::lock;
 use crate::db::{Conn, TxError, query};
@@ -16,7 +17,7 @@ pub(crate) async fn set(
     asked: &Asked,
     id: AccountId,
     change: LimitsChange,
-) -> Result<AccountDone, TxError> {
+) -> Result<AccountDone, TxError<AccountError>> {
     let before = lock(conn, id).await?;
     let (changes_cap, cap) = match change.spend_per_month {
         CapChange::Keep => (false, None),

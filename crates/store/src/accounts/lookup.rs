@@ -1,7 +1,8 @@
 //! Billing accounts: how one is read, listed and locked. How they are changed is in `changes` and `limits`.
 
+use crate::DbError;
 use crate::db::{Conn, Db, Dialect, FromRow, Row, TxError, corrupt, query};
-use crate::{BillingContact, StoreError};
+use crate::{AccountError, BillingContact};
 use chancery_domain::{
     Account, AccountId, AccountName, AccountState, ContactEmail, Nanos, PostalAddress, RateLimits, UnixMillis,
 };
@@ -57,12 +58,12 @@ pub(crate) const WITH_ID: &str = "SELECT * FROM accounts WHERE id = $1";
 const BILLING: &str = "SELECT id, billing_address, billing_email FROM accounts ORDER BY name";
 /// The account, locked until the transaction ends, so that nobody else changes it. Requests that are being billed do not wait
 /// for it.
-pub(crate) async fn lock(conn: &mut Conn<'_>, id: AccountId) -> Result<Account, TxError> {
+pub(crate) async fn lock(conn: &mut Conn<'_>, id: AccountId) -> Result<Account, TxError<AccountError>> {
     let lock = query(match conn.dialect() {
         Dialect::Sqlite => WITH_ID,
         Dialect::Postgres => "SELECT * FROM accounts WHERE id = $1 FOR NO KEY UPDATE",
     });
-    Ok(lock.bind(id.0).fetch_optional(conn).await?.ok_or(StoreError::NoSuchAccountId(id))?)
+    Ok(lock.bind(id.0).fetch_optional(conn).await?.ok_or(AccountError::NoSuchAccountId(id))?)
 }
 
 /// The account if there is one, locked so that it stays as it is.
@@ -85,17 +86,17 @@ pub struct AccountLookup {
 
 impl AccountLookup {
     /// All accounts, by name, closed ones included.
-    pub async fn list_accounts(&self) -> Result<Vec<Account>, StoreError> {
+    pub async fn list_accounts(&self) -> Result<Vec<Account>, DbError> {
         Ok(self.db.fetch_all(query(LIST)).await?)
     }
 
-    pub async fn account_named(&self, name: &AccountName) -> Result<Account, StoreError> {
+    pub async fn account_named(&self, name: &AccountName) -> Result<Account, AccountError> {
         let found = self.db.fetch_optional(query(WITH_NAME).bind(name.as_str())).await?;
-        found.ok_or_else(|| StoreError::NoSuchAccount(name.clone()))
+        found.ok_or_else(|| AccountError::NoSuchAccount(name.clone()))
     }
 
     /// Where the invoices of all accounts go, in the order of `list_accounts`.
-    pub async fn billing_contacts(&self) -> Result<Vec<(AccountId, BillingContact)>, StoreError> {
+    pub async fn billing_contacts(&self) -> Result<Vec<(AccountId, BillingContact)>, DbError> {
         Ok(self.db.fetch_all(query(BILLING)).await?)
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod activity;
 pub(crate) mod changes;
+pub(crate) mod error;
 pub(crate) mod history;
 pub(crate) mod key_changes;
 pub(crate) mod keys;

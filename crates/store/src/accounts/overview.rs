@@ -6,8 +6,8 @@ use crate::audit::step::AuditedSteps;
 use crate::db::Db;
 use crate::db::{Conn, FromRow, Row, Statement, TxError, query, values};
 use crate::{
-    ACCOUNTS_PER_PAGE, AccountChoice, AccountDeed, AccountDone, AccountOverview, AccountPage, AccountQuery,
-    AccountRecord, KeyUse, MAX_ACCOUNTS_OFFERED, MAX_KEYS_LISTED, StoreError, UsageTotals,
+    ACCOUNTS_PER_PAGE, AccountChoice, AccountDeed, AccountDone, AccountError, AccountOverview, AccountPage,
+    AccountQuery, AccountRecord, KeyUse, MAX_ACCOUNTS_OFFERED, MAX_KEYS_LISTED, UsageTotals,
 };
 use chancery_domain::{Account, AccountId, AccountName, Key, Month};
 use chancery_policy::{ManageAccounts, Permit, ReadAccounts};
@@ -58,7 +58,7 @@ const UNATTACHED_ACTIVE: &str = "SELECT k.*, (SELECT MAX(u.day) FROM usage_days 
     WHERE k.account_id IS NULL AND k.revoked_at_ms IS NULL \
     ORDER BY (k.revoked_at_ms IS NOT NULL), k.created_at_ms DESC, k.id DESC LIMIT $1";
 
-async fn page(conn: &mut Conn<'_>, page: AccountQuery) -> Result<AccountPage, TxError> {
+async fn page(conn: &mut Conn<'_>, page: AccountQuery) -> Result<AccountPage, TxError<AccountError>> {
     let offset = i64::from(page.page.saturating_sub(1)) * i64::from(ACCOUNTS_PER_PAGE);
     let read = query(PAGE).bind(i64::from(ACCOUNTS_PER_PAGE)).bind(offset);
     let mut accounts: Vec<AccountOverview> = read.fetch_all(conn).await?;
@@ -77,7 +77,11 @@ async fn page(conn: &mut Conn<'_>, page: AccountQuery) -> Result<AccountPage, Tx
     })
 }
 
-async fn record(conn: &mut Conn<'_>, id: AccountId, month: Month) -> Result<Option<AccountRecord>, TxError> {
+async fn record(
+    conn: &mut Conn<'_>,
+    id: AccountId,
+    month: Month,
+) -> Result<Option<AccountRecord>, TxError<AccountError>> {
     let account: Option<Account> = query(lookup::WITH_ID).bind(id.0).fetch_optional(conn).await?;
     let Some(account) = account else { return Ok(None) };
     Ok(Some(AccountRecord {
@@ -130,7 +134,7 @@ impl Accounts {
         &self,
         permit: Permit<ReadAccounts>,
         query: AccountQuery,
-    ) -> Result<AccountPage, StoreError> {
+    ) -> Result<AccountPage, AccountError> {
         self.audited.record(&[permit.to_audit_row()]).await?;
         self.db.snapshot(&query, |conn, query| Box::pin(page(conn, *query))).await
     }
@@ -140,7 +144,7 @@ impl Accounts {
         permit: Permit<ReadAccounts>,
         account: AccountId,
         month: Month,
-    ) -> Result<Option<AccountRecord>, StoreError> {
+    ) -> Result<Option<AccountRecord>, AccountError> {
         self.audited.record(&[permit.to_audit_row()]).await?;
         let args = (account, month);
         let read = self.db.snapshot(&args, |conn, (account, month)| Box::pin(record(conn, *account, *month)));
@@ -155,7 +159,7 @@ impl Accounts {
         &self,
         permit: Permit<ManageAccounts>,
         deed: AccountDeed,
-    ) -> Result<AccountDone, StoreError> {
+    ) -> Result<AccountDone, AccountError> {
         let (decision, args) = ([permit.to_audit_row()], (permit.asked(), &deed));
         let changed = self
             .audited

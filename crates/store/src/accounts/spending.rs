@@ -7,12 +7,13 @@
 //! 4. Settling deletes the reservation in the transaction that adds the row. Where somebody deleted it by (2), nothing is
 //!    written. So a wrong clock can disturb a request, but never lets spending pass the cap.
 
+use crate::DbError;
 use crate::accounts::spending_queue::SpendingQueue;
 use crate::db::Db;
 use crate::db::error_codes::STATEMENT_TIMEOUT;
 use crate::db::{Dialect, FromRow, Row, query};
 use crate::leases::lease::Lease;
-use crate::{Reserved, SpendingReservation, StoreError};
+use crate::{AccountError, Reserved, SpendingReservation};
 use chancery_domain::{Month, Nanos, RequestId};
 use std::sync::Arc;
 
@@ -67,7 +68,7 @@ pub struct Spending {
 }
 
 impl Spending {
-    pub async fn reserve_spending(&self, reservation: SpendingReservation) -> Result<Reserved, StoreError> {
+    pub async fn reserve_spending(&self, reservation: SpendingReservation) -> Result<Reserved, AccountError> {
         let SpendingReservation { request_id, account, amount, at, now, expires_at } = reservation;
         self.lease.renew(now).await?;
         let _slot = self.queue.enter(account).await?;
@@ -91,11 +92,11 @@ impl Spending {
             return Ok(Reserved::Yes);
         }
         let room = query(ROOM).bind(account.0).bind(first_day).bind(last_day);
-        self.db.fetch_optional(room).await?.ok_or(StoreError::NoSuchAccountId(account))
+        self.db.fetch_optional(room).await?.ok_or(AccountError::NoSuchAccountId(account))
     }
 
     /// For a request that comes to nothing. Giving back what is gone changes nothing.
-    pub async fn release_spending(&self, request: &RequestId) -> Result<(), StoreError> {
+    pub async fn release_spending(&self, request: &RequestId) -> Result<(), DbError> {
         self.db.execute(query(RELEASE).bind(request.as_str()), STATEMENT_TIMEOUT).await?;
         Ok(())
     }

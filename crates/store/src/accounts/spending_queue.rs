@@ -5,7 +5,8 @@
 //! 2. Of all accounts together only a few, which leaves connections to those who look up keys, and to the ledger.
 //! 3. Queues are bounded, in length and in time. Past either the answer is `Unavailable`, soon.
 
-use crate::StoreError;
+use crate::AccountError;
+use crate::DbError;
 use crate::db::error_codes::STATEMENT_TIMEOUT;
 use chancery_domain::AccountId;
 use std::collections::HashMap;
@@ -48,7 +49,7 @@ impl SpendingQueue {
         Self { queues: Mutex::default(), slots: Semaphore::new(slots as usize) }
     }
 
-    pub(crate) async fn enter(&self, account: AccountId) -> Result<Slot<'_>, StoreError> {
+    pub(crate) async fn enter(&self, account: AccountId) -> Result<Slot<'_>, AccountError> {
         let (entry, lock) = self.queue_up(account)?;
         let both = async { (lock.lock_owned().await, self.slots.acquire().await) };
         match tokio::time::timeout(STATEMENT_TIMEOUT, both).await {
@@ -60,7 +61,7 @@ impl SpendingQueue {
     fn queue_up(
         &self,
         account: AccountId,
-    ) -> Result<(QueueEntry<'_>, Arc<tokio::sync::Mutex<()>>), StoreError> {
+    ) -> Result<(QueueEntry<'_>, Arc<tokio::sync::Mutex<()>>), AccountError> {
         let mut queues = self.queues();
         let is_full = queues.length >= MAX_OF_ALL
             || queues.of_account.get(&account).is_some_and(|queue| queue.length >= MAX_OF_ACCOUNT);
@@ -78,8 +79,8 @@ impl SpendingQueue {
     }
 }
 
-fn busy() -> StoreError {
-    StoreError::Unavailable("too many requests wait to set something aside of a spending cap".to_owned())
+fn busy() -> AccountError {
+    DbError::Unavailable("too many requests wait to set something aside of a spending cap".to_owned()).into()
 }
 
 /// An entry of an account's queue; the last to leave removes the queue.

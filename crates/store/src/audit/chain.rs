@@ -1,7 +1,7 @@
 //! How decisions are linked into the chain of the process that made them, and read from it. The chain's end is read and moved in the
 //! transaction that adds the rows.
 
-use crate::StoreError;
+use crate::DbError;
 use crate::audit::types::ChainedAuditRow;
 use crate::clients::rows::count;
 use crate::db::{Conn, Dialect, FromRow, Row, Statement, TxError, corrupt, query};
@@ -91,7 +91,11 @@ impl FromRow for ChainedAuditRow {
 }
 
 /// Adds the rows, in their order, to the end of the writer's chain.
-pub(crate) async fn link(conn: &mut Conn<'_>, writer: WriterId, rows: &[AuditRow]) -> Result<(), TxError> {
+pub(crate) async fn link<E: From<DbError>>(
+    conn: &mut Conn<'_>,
+    writer: WriterId,
+    rows: &[AuditRow],
+) -> Result<(), TxError<E>> {
     if rows.is_empty() {
         return Ok(());
     }
@@ -139,6 +143,6 @@ pub(crate) async fn link(conn: &mut Conn<'_>, writer: WriterId, rows: &[AuditRow
         .await?;
     match moved {
         1 => Ok(()),
-        _ => Err(StoreError::Unavailable("the end of the audit's chain has moved".to_owned()).into()),
+        _ => Err(DbError::Unavailable("the end of the audit's chain has moved".to_owned()).into()),
     }
 }

@@ -1,7 +1,7 @@
 //! The queries about the audit: pages for people, newest first by the time of the decision, and chains for those who verify
 //! them.
 
-use crate::StoreError;
+use crate::DbError;
 use crate::audit::chain::HEAD;
 use crate::audit::step::AuditedSteps;
 use crate::audit::types::{
@@ -95,7 +95,7 @@ pub struct AuditLog {
 
 impl AuditLog {
     /// Writes the refusal down.
-    pub async fn note_denial(&self, denial: Denial) -> Result<(), StoreError> {
+    pub async fn note_denial(&self, denial: Denial) -> Result<(), DbError> {
         self.audited.record(&[denial.to_audit_row()]).await
     }
 
@@ -104,7 +104,7 @@ impl AuditLog {
         &self,
         permit: &Permit<ReadAudit>,
         query: &AuditQuery,
-    ) -> Result<Vec<AuditLine>, StoreError> {
+    ) -> Result<Vec<AuditLine>, DbError> {
         self.audited.record(&[permit.to_audit_row()]).await?;
         // A filter that few rows fit may look at very many, and nobody's record waits for that.
         self.read_more_audit(permit, query).await
@@ -115,7 +115,7 @@ impl AuditLog {
         &self,
         _permit: &Permit<ReadAudit>,
         query: &AuditQuery,
-    ) -> Result<Vec<AuditLine>, StoreError> {
+    ) -> Result<Vec<AuditLine>, DbError> {
         let lines =
             self.db.long_read(query, |conn, query| Box::pin(async move { Ok(page(conn, query).await?) }));
         lines.await
@@ -130,14 +130,14 @@ pub struct AuditChains {
 
 impl AuditChains {
     /// The writer with the next higher number that has rows or an end.
-    pub async fn audit_writer_after(&self, writer: Option<WriterId>) -> Result<Option<WriterId>, StoreError> {
+    pub async fn audit_writer_after(&self, writer: Option<WriterId>) -> Result<Option<WriterId>, DbError> {
         let after = writer.map_or(i64::MIN, |writer| writer.0);
         let next: Vec<Option<i64>> = self.db.long_fetch_all(db::query(NEXT_WRITER).bind(after)).await?;
         Ok(next.into_iter().flatten().next().map(WriterId))
     }
 
     /// Where the writer's chain is said to end.
-    pub async fn audit_chain_head(&self, writer: WriterId) -> Result<Option<ChainHead>, StoreError> {
+    pub async fn audit_chain_head(&self, writer: WriterId) -> Result<Option<ChainHead>, DbError> {
         Ok(self.db.fetch_optional(db::query(HEAD).bind(writer.0)).await?)
     }
 
@@ -147,7 +147,7 @@ impl AuditChains {
         writer: WriterId,
         from: u64,
         limit: u32,
-    ) -> Result<Vec<ChainedAuditRow>, StoreError> {
+    ) -> Result<Vec<ChainedAuditRow>, DbError> {
         let rows = db::query(CHAIN_PAGE).bind(writer.0).bind(stored_count(from)).bind(i64::from(limit));
         Ok(self.db.long_fetch_all(rows).await?)
     }

@@ -8,7 +8,7 @@
 //!    old and a new role), it is linked after the step.
 //! 3. A step that is rejected on the way takes its row in the audit back with it, unless it gives the row with the rejection.
 
-use crate::StoreError;
+use crate::DbError;
 use crate::audit::chain::link;
 use crate::db::error_codes::STATEMENT_TIMEOUT;
 use crate::db::{Db, Step};
@@ -21,9 +21,9 @@ use tokio::sync::{Mutex, MutexGuard};
 struct AuditQueue(Mutex<()>);
 
 impl AuditQueue {
-    async fn take(&self) -> Result<MutexGuard<'_, ()>, StoreError> {
+    async fn take(&self) -> Result<MutexGuard<'_, ()>, DbError> {
         let turn = tokio::time::timeout(STATEMENT_TIMEOUT, self.0.lock()).await;
-        turn.map_err(|_| StoreError::Unavailable("too many wait for a record; try again soon".to_owned()))
+        turn.map_err(|_| DbError::Unavailable("too many wait for a record; try again soon".to_owned()))
     }
 }
 
@@ -43,12 +43,12 @@ impl AuditedSteps {
     }
 
     /// Links the decisions and takes the step, or does neither. The step may run several times.
-    pub(crate) async fn run<A: Sync + ?Sized, T>(
+    pub(crate) async fn run<A: Sync + ?Sized, T, E: From<DbError> + From<sqlx::Error>>(
         &self,
         decisions: &[AuditRow],
         args: &A,
-        step: impl Step<A, T, StoreError>,
-    ) -> Result<T, StoreError> {
+        step: impl Step<A, T, E>,
+    ) -> Result<T, E> {
         let _turn = self.queue.take().await?;
         let args = (self.writer, decisions, args, &step);
         let linked = self.db.run(&args, |conn, (writer, decisions, args, step)| {
@@ -61,13 +61,13 @@ impl AuditedSteps {
     }
 
     /// Like `run`, for a step that may take minutes, though not longer than the limit. It runs once.
-    pub(crate) async fn run_long<A: Sync + ?Sized, T>(
+    pub(crate) async fn run_long<A: Sync + ?Sized, T, E: From<DbError> + From<sqlx::Error>>(
         &self,
         limit: Duration,
         decisions: &[AuditRow],
         args: &A,
-        step: impl Step<A, T, StoreError>,
-    ) -> Result<T, StoreError> {
+        step: impl Step<A, T, E>,
+    ) -> Result<T, E> {
         let _turn = self.queue.take().await?;
         let args = (self.writer, decisions, args, &step);
         let linked = self.db.run_long(limit, &args, |conn, (writer, decisions, args, step)| {
@@ -81,11 +81,11 @@ impl AuditedSteps {
 
     /// Like `run`, for a step that learns only on the way which decisions it is for: it gives them with its result, and they are
     /// linked after it, in the same transaction.
-    pub(crate) async fn run_then_link<A: Sync + ?Sized, T: Send>(
+    pub(crate) async fn run_then_link<A: Sync + ?Sized, T: Send, E: From<DbError> + From<sqlx::Error>>(
         &self,
         args: &A,
-        step: impl Step<A, (T, Vec<AuditRow>), StoreError>,
-    ) -> Result<T, StoreError> {
+        step: impl Step<A, (T, Vec<AuditRow>), E>,
+    ) -> Result<T, E> {
         let _turn = self.queue.take().await?;
         let args = (self.writer, args, &step);
         let linked = self.db.run(&args, |conn, (writer, args, step)| {
@@ -99,12 +99,16 @@ impl AuditedSteps {
     }
 
     /// Like `run_then_link`, for a step that may take minutes, though not longer than the limit. It runs once.
-    pub(crate) async fn run_long_then_link<A: Sync + ?Sized, T: Send>(
+    pub(crate) async fn run_long_then_link<
+        A: Sync + ?Sized,
+        T: Send,
+        E: From<DbError> + From<sqlx::Error>,
+    >(
         &self,
         limit: Duration,
         args: &A,
-        step: impl Step<A, (T, Vec<AuditRow>), StoreError>,
-    ) -> Result<T, StoreError> {
+        step: impl Step<A, (T, Vec<AuditRow>), E>,
+    ) -> Result<T, E> {
         let _turn = self.queue.take().await?;
         let args = (self.writer, args, &step);
         let linked = self.db.run_long(limit, &args, |conn, (writer, args, step)| {
@@ -118,7 +122,7 @@ impl AuditedSteps {
     }
 
     /// Records decisions that are only about reading, or that were denials.
-    pub(crate) async fn record(&self, decisions: &[AuditRow]) -> Result<(), StoreError> {
-        self.run(decisions, &(), |_, ()| Box::pin(async { Ok(()) })).await
+    pub(crate) async fn record(&self, decisions: &[AuditRow]) -> Result<(), DbError> {
+        self.run::<(), (), DbError>(decisions, &(), |_, ()| Box::pin(async { Ok(()) })).await
     }
 }

@@ -1,19 +1,20 @@
 //! Invoices for those who may see them: every change is one transaction with its decision. What is only read comes right after
 //! its decision's commit, as it was at one moment.
 
+use crate::DbError;
 use crate::audit::step::AuditedSteps;
 use crate::billing::months::{self, AccountMonth};
 use crate::billing::{issue, list, rows};
 use crate::db::Db;
 use crate::{
-    CreditOrder, InvoicePage, InvoiceQuery, InvoiceRecord, IssueOrder, Issued, MonthToBill, PaymentDeed,
-    Render, StoreError,
+    CreditOrder, InvoiceError, InvoicePage, InvoiceQuery, InvoiceRecord, IssueOrder, Issued, MonthToBill,
+    PaymentDeed, Render,
 };
 use chancery_domain::{AccountId, InvoiceNumber, InvoiceState, InvoiceTerms, ModelUsage, Month};
 use chancery_policy::{ManageInvoices, Permit, ReadInvoices};
 
 /// PostgreSQL stores no text with one.
-fn check_no_nul(terms: &InvoiceTerms, reason: &str) -> Result<(), StoreError> {
+fn check_no_nul(terms: &InvoiceTerms, reason: &str) -> Result<(), InvoiceError> {
     let seller = &terms.seller;
     let tax = terms.tax.as_ref().map_or("", |(name, _)| name.as_str());
     let texts = [
@@ -24,15 +25,15 @@ fn check_no_nul(terms: &InvoiceTerms, reason: &str) -> Result<(), StoreError> {
         ("the reason", reason),
     ];
     match texts.into_iter().find(|(_, text)| text.contains('\0')) {
-        Some((what, _)) => Err(StoreError::NulCharacter { what }),
+        Some((what, _)) => Err(DbError::NulCharacter { what }.into()),
         None => Ok(()),
     }
 }
 
 /// What a sum means that is too large, for whoever asked for invoices and not for days.
-fn in_terms_of(month: Month) -> impl FnOnce(StoreError) -> StoreError {
+fn in_terms_of(month: Month) -> impl FnOnce(InvoiceError) -> InvoiceError {
     move |error| match error {
-        StoreError::SumTooLarge => StoreError::MonthTooLarge { month },
+        InvoiceError::Database(DbError::SumTooLarge) => InvoiceError::MonthTooLarge { month },
         error => error,
     }
 }
@@ -46,7 +47,7 @@ pub struct Invoices {
 
 impl Invoices {
     /// The last number that was given in each year.
-    pub async fn last_invoice_numbers(&self) -> Result<Vec<InvoiceNumber>, StoreError> {
+    pub async fn last_invoice_numbers(&self) -> Result<Vec<InvoiceNumber>, InvoiceError> {
         Ok(self.db.fetch_all(months::last_numbers()).await?)
     }
 
@@ -54,14 +55,14 @@ impl Invoices {
         &self,
         permit: Permit<ReadInvoices>,
         query: &InvoiceQuery,
-    ) -> Result<InvoicePage, StoreError> {
+    ) -> Result<InvoicePage, InvoiceError> {
         self.audited.record(&[permit.to_audit_row()]).await?;
         let page = self
             .db
             .long_snapshot(query, |conn, query| Box::pin(async move { Ok(list::page(conn, query).await?) }));
         page.await.map_err(|error| match error {
-            StoreError::SumTooLarge => StoreError::InvoicesTooLarge,
-            error => error,
+            DbError::SumTooLarge => InvoiceError::InvoicesTooLarge,
+            error => error.into(),
         })
     }
 
@@ -71,7 +72,7 @@ impl Invoices {
         permit: Permit<ReadInvoices>,
         account: AccountId,
         month: Month,
-    ) -> Result<Option<MonthToBill>, StoreError> {
+    ) -> Result<Option<MonthToBill>, InvoiceError> {
         self.audited.record(&[permit.to_audit_row()]).await?;
         let args = (account, month);
         let found = self.db.long_snapshot(&args, |conn, (account, month)| {
@@ -89,7 +90,7 @@ impl Invoices {
         &self,
         permit: Permit<ReadInvoices>,
         number: InvoiceNumber,
-    ) -> Result<Option<InvoiceRecord>, StoreError> {
+    ) -> Result<Option<InvoiceRecord>, InvoiceError> {
         self.audited.record(&[permit.to_audit_row()]).await?;
         let found = self.db.snapshot(&number, |conn, number| {
             Box::pin(async move { Ok(rows::invoice(conn, *number).await?) })
@@ -102,7 +103,7 @@ impl Invoices {
         &self,
         permit: Permit<ReadInvoices>,
         number: InvoiceNumber,
-    ) -> Result<Option<Vec<u8>>, StoreError> {
+    ) -> Result<Option<Vec<u8>>, InvoiceError> {
         self.audited.record(&[permit.to_audit_row()]).await?;
         Ok(self.db.fetch_optional(rows::document(number)).await?)
     }
@@ -115,7 +116,7 @@ impl Invoices {
         permit: Permit<ManageInvoices>,
         order: &IssueOrder,
         render: Render<'_>,
-    ) -> Result<Issued, StoreError> {
+    ) -> Result<Issued, InvoiceError> {
         check_no_nul(&order.terms, "")?;
         let (decision, args) = ([permit.to_audit_row()], (permit.asked(), order, render));
         let issued = self.audited.run(&decision, &args, |conn, (asked, order, render)| {
@@ -132,7 +133,7 @@ impl Invoices {
         permit: Permit<ManageInvoices>,
         order: &CreditOrder,
         render: Render<'_>,
-    ) -> Result<InvoiceNumber, StoreError> {
+    ) -> Result<InvoiceNumber, InvoiceError> {
         check_no_nul(&order.terms, &order.reason)?;
         let (decision, args) = ([permit.to_audit_row()], (permit.asked(), order, render));
         let credited = self.audited.run(&decision, &args, |conn, (asked, order, render)| {
@@ -147,7 +148,7 @@ impl Invoices {
         permit: Permit<ManageInvoices>,
         number: InvoiceNumber,
         deed: PaymentDeed,
-    ) -> Result<InvoiceState, StoreError> {
+    ) -> Result<InvoiceState, InvoiceError> {
         let (decision, args) = ([permit.to_audit_row()], (permit.asked(), number, deed));
         let recorded = self.audited.run(&decision, &args, |conn, (asked, number, change)| {
             Box::pin(issue::record_payment(conn, asked, *number, *change))
@@ -168,7 +169,7 @@ impl IssuedInvoices {
         &self,
         after: Option<InvoiceNumber>,
         limit: u32,
-    ) -> Result<Vec<InvoiceRecord>, StoreError> {
+    ) -> Result<Vec<InvoiceRecord>, DbError> {
         let args = (after, limit);
         let found = self.db.long_snapshot(&args, |conn, (after, limit)| {
             Box::pin(async move { Ok(rows::invoices_after(conn, *after, *limit).await?) })
@@ -177,13 +178,13 @@ impl IssuedInvoices {
     }
 
     /// For those who verify them: the PDF as it is kept.
-    pub async fn issued_document(&self, number: InvoiceNumber) -> Result<Option<Vec<u8>>, StoreError> {
+    pub async fn issued_document(&self, number: InvoiceNumber) -> Result<Option<Vec<u8>>, DbError> {
         let found: Vec<Vec<u8>> = self.db.long_fetch_all(rows::document(number)).await?;
         Ok(found.into_iter().next())
     }
 
     /// For those who verify them: the last number that was given in each year.
-    pub async fn last_invoice_numbers(&self) -> Result<Vec<InvoiceNumber>, StoreError> {
+    pub async fn last_invoice_numbers(&self) -> Result<Vec<InvoiceNumber>, DbError> {
         Ok(self.db.fetch_all(months::last_numbers()).await?)
     }
 
@@ -192,15 +193,15 @@ impl IssuedInvoices {
         &self,
         after: Option<(AccountId, Month)>,
         limit: u32,
-    ) -> Result<Vec<(AccountId, Month, InvoiceNumber)>, StoreError> {
+    ) -> Result<Vec<(AccountId, Month, InvoiceNumber)>, DbError> {
         let months: Vec<AccountMonth> = self.db.long_fetch_all(months::billed_after(after, limit)).await?;
         let billed = |month: AccountMonth| Some((month.account, month.month, month.invoice?));
         Ok(months.into_iter().filter_map(billed).collect())
     }
 
     /// For those who verify them: what an account has used in a month, by model and prices, from the sums by day.
-    pub async fn month_usage(&self, account: AccountId, month: Month) -> Result<Vec<ModelUsage>, StoreError> {
+    pub async fn month_usage(&self, account: AccountId, month: Month) -> Result<Vec<ModelUsage>, DbError> {
         let usage = self.db.long_fetch_all(months::usage(account, month)).await;
-        usage.map_err(|error| in_terms_of(month)(error.into()))
+        Ok(usage?)
     }
 }

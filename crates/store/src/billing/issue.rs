@@ -6,13 +6,14 @@
 //!    invoice is there and is then refused by the database. Who settles into other months never waits.
 //! 3. The document is made while all this is held. Where that fails, nothing has happened.
 
+use crate::DbError;
 use crate::billing::months::{self, billed_by, buyer};
 use crate::billing::rows::{
     self, CREDIT_NOTE, INVOICE, PART, TOKENS, add_lines_and_events, invalid, stored_change, stored_number,
 };
 use crate::db::{Conn, Dialect, Statement, TxError, query};
 use crate::ledger::batch::stored_count;
-use crate::{CreditOrder, InvoiceRecord, IssueOrder, Issued, PaymentDeed, Render, StoreError};
+use crate::{CreditOrder, InvoiceError, InvoiceRecord, IssueOrder, Issued, PaymentDeed, Render};
 use chancery_domain::{
     Asked, Bill, Credited, Day, Invoice, InvoiceDeed, InvoiceKind, InvoiceNumber, InvoiceState, InvoiceTerms,
     LineItem, ModelUsage, Month, Nanos, UnixMillis,
@@ -58,24 +59,24 @@ pub(crate) async fn issue(
     asked: &Asked,
     order: &IssueOrder,
     render: Render<'_>,
-) -> Result<Issued, TxError> {
+) -> Result<Issued, TxError<InvoiceError>> {
     let IssueOrder { account, month, terms } = order;
     lock_numbers(conn).await?;
     let Some(buyer) = buyer(conn, *account).await? else {
-        return Err(StoreError::NoSuchAccountId(*account).into());
+        return Err(InvoiceError::NoSuchAccountId(*account).into());
     };
     if let Some(number) = billed_by(conn, *account, *month).await? {
         return Ok(Issued::Already(number));
     }
     if asked.at < month.can_be_issued_from() {
-        return Err(StoreError::MonthStillOpen { month: *month }.into());
+        return Err(InvoiceError::MonthStillOpen { month: *month }.into());
     }
     if conn.dialect() == Dialect::Postgres {
         query(LOCK_USAGE).bind(account.0).bind(i64::from(month.number())).execute(conn).await?;
     }
     let bill = bill_of(&months::usage(*account, *month).fetch_all(conn).await?, terms)?;
     if bill.lines.is_empty() {
-        return Err(StoreError::NothingToBill { account: buyer.name, month: *month }.into());
+        return Err(InvoiceError::NothingToBill { account: buyer.name, month: *month }.into());
     }
     let issued_at = issue_time(conn, asked).await?;
     let number = next_number(conn, issued_at).await?;
@@ -106,7 +107,7 @@ pub(crate) async fn credit(
     asked: &Asked,
     order: &CreditOrder,
     render: Render<'_>,
-) -> Result<InvoiceNumber, TxError> {
+) -> Result<InvoiceNumber, TxError<InvoiceError>> {
     let number = order.invoice;
     lock_numbers(conn).await?;
     let mut record = [lock_invoice(conn, number).await?];
@@ -115,17 +116,17 @@ pub(crate) async fn credit(
         return Err(nothing_left(number).into());
     }
     if before != order.credited_before {
-        return Err(StoreError::CreditedMeanwhile(number).into());
+        return Err(InvoiceError::CreditedMeanwhile(number).into());
     }
     add_lines_and_events(conn, &mut record).await?;
     let [InvoiceRecord { invoice, .. }] = record;
     let (bill, credited) = invoice
         .bill
         .credited(order.amount, before)
-        .map_err(|why| StoreError::CreditRefused { number, why })?;
+        .map_err(|why| InvoiceError::CreditRefused { number, why })?;
     let account = invoice.buyer.account;
     let Some(buyer) = buyer(conn, account).await? else {
-        return Err(StoreError::NoSuchAccountId(account).into());
+        return Err(InvoiceError::NoSuchAccountId(account).into());
     };
     let issued_at = issue_time(conn, asked).await?;
     let note = Invoice {
@@ -167,14 +168,14 @@ pub(crate) async fn record_payment(
     asked: &Asked,
     number: InvoiceNumber,
     change: PaymentDeed,
-) -> Result<InvoiceState, TxError> {
+) -> Result<InvoiceState, TxError<InvoiceError>> {
     let record = lock_invoice(conn, number).await?;
     let (after, change) = match change {
         PaymentDeed::Paid => (InvoiceState::Paid, InvoiceDeed::Paid),
         PaymentDeed::TakenBack => (InvoiceState::Issued, InvoiceDeed::PaymentTakenBack),
     };
     match record.state {
-        InvoiceState::Void => return Err(StoreError::InvoiceIsVoid(number).into()),
+        InvoiceState::Void => return Err(InvoiceError::InvoiceIsVoid(number).into()),
         state if state == after => return Ok(state),
         _ => {}
     }
@@ -185,7 +186,10 @@ pub(crate) async fn record_payment(
 }
 
 /// The invoice without lines and events, locked until the transaction ends. `NoSuchInvoice` for a credit note too.
-async fn lock_invoice(conn: &mut Conn<'_>, number: InvoiceNumber) -> Result<InvoiceRecord, TxError> {
+async fn lock_invoice(
+    conn: &mut Conn<'_>,
+    number: InvoiceNumber,
+) -> Result<InvoiceRecord, TxError<InvoiceError>> {
     let lock = query(match conn.dialect() {
         Dialect::Sqlite => rows::ONE,
         Dialect::Postgres => LOCK_INVOICE,
@@ -193,7 +197,7 @@ async fn lock_invoice(conn: &mut Conn<'_>, number: InvoiceNumber) -> Result<Invo
     let lock = lock.bind(i64::from(number.year)).bind(i64::from(number.serial));
     match lock.fetch_optional::<InvoiceRecord>(conn).await? {
         Some(record) if record.invoice.kind == InvoiceKind::Invoice => Ok(record),
-        _ => Err(StoreError::NoSuchInvoice(number).into()),
+        _ => Err(InvoiceError::NoSuchInvoice(number).into()),
     }
 }
 
@@ -220,10 +224,10 @@ async fn add_invoice(
     asked: &Asked,
     invoice: &Invoice,
     render: Render<'_>,
-) -> Result<(), TxError> {
+) -> Result<(), TxError<InvoiceError>> {
     let Invoice { number, kind, month, issued_at, due, seller, buyer, bill } = invoice;
     let (year, serial) = (i64::from(number.year), i64::from(number.serial));
-    let document = render(invoice).map_err(|why| StoreError::DocumentFailed { number: *number, why })?;
+    let document = render(invoice).map_err(|why| InvoiceError::DocumentFailed { number: *number, why })?;
     let (kind, of, reason) = match kind {
         InvoiceKind::Invoice => (INVOICE, None, ""),
         InvoiceKind::CreditNote { of, reason } => (CREDIT_NOTE, Some(of), reason.as_str()),
@@ -314,16 +318,16 @@ async fn add_event(
 }
 
 /// The ledger's rows cost their tokens times their prices, and so must what was summed of them.
-fn bill_of(usage: &[ModelUsage], terms: &InvoiceTerms) -> Result<Bill, StoreError> {
-    let bill = Bill::of(usage, terms).map_err(|_| StoreError::SumTooLarge)?;
+fn bill_of(usage: &[ModelUsage], terms: &InvoiceTerms) -> Result<Bill, InvoiceError> {
+    let bill = Bill::of(usage, terms).map_err(|_| DbError::SumTooLarge)?;
     let cost = usage.iter().try_fold(Nanos(0), |sum, usage| sum.checked_add(usage.cost));
     match cost {
         Ok(cost) if cost == bill.exact => Ok(bill),
         Ok(cost) => {
             let why = format!("tokens and prices make {}, but the costs are {cost}", bill.exact);
-            Err(StoreError::Corrupt { what: "what an account has used in a month", why })
+            Err(DbError::Corrupt { what: "what an account has used in a month", why }.into())
         }
-        Err(_) => Err(StoreError::SumTooLarge),
+        Err(_) => Err(DbError::SumTooLarge.into()),
     }
 }
 
@@ -331,6 +335,6 @@ fn is_all_of(bill: &Bill, credited: Credited) -> bool {
     credited == Credited { subtotal: bill.subtotal, total: bill.total }
 }
 
-fn nothing_left(number: InvoiceNumber) -> StoreError {
-    StoreError::CreditRefused { number, why: chancery_domain::CreditError::MoreThanIsLeft }
+fn nothing_left(number: InvoiceNumber) -> InvoiceError {
+    InvoiceError::CreditRefused { number, why: chancery_domain::CreditError::MoreThanIsLeft }
 }

@@ -1,5 +1,6 @@
 //! Invoices and credit notes.
 
+pub(crate) mod error;
 pub(crate) mod invoices;
 pub(crate) mod issue;
 pub(crate) mod list;

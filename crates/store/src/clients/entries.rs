@@ -1,7 +1,7 @@
 //! The entries of a record: read in pages, added, changed and archived. What lists show of them is counted on the client with
 //! every change.
 
-use crate::StoreError;
+use crate::ClientError;
 use crate::clients::rows::{NO_ENTRY_MS, person_ref};
 use crate::clients::types::{
     Changed, ENTRIES_PER_PAGE, EntriesWanted, EntryChange, EntryCounts, EntryPlace, NewEntry,
@@ -102,10 +102,10 @@ fn is_open(new: &NewEntry) -> bool {
 }
 
 /// Rejects a record that would have too many.
-pub(crate) fn leave_room_for(client: &ClientName, there: u64, new: usize) -> Result<(), StoreError> {
+pub(crate) fn leave_room_for(client: &ClientName, there: u64, new: usize) -> Result<(), ClientError> {
     match there + new as u64 <= MAX_ENTRIES_PER_CLIENT {
         true => Ok(()),
-        false => Err(StoreError::TooManyEntries { client: client.clone(), max: MAX_ENTRIES_PER_CLIENT }),
+        false => Err(ClientError::TooManyEntries { client: client.clone(), max: MAX_ENTRIES_PER_CLIENT }),
     }
 }
 

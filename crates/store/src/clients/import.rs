@@ -1,7 +1,8 @@
 //! How clients come into being, one from a form or many from a file: with their first version, the words that they are found
 //! by, and the entries that they bring along.
 
-use crate::StoreError;
+use crate::ClientError;
+use crate::DbError;
 use crate::audit::step::AuditedSteps;
 use crate::clients::entries::{NewEntryCounts, insert_entries, leave_room_for};
 use crate::clients::rows::{NO_ENTRY_MS, must_be_known, must_be_member};
@@ -53,7 +54,7 @@ pub(crate) async fn draw_numbers(
     conn: &mut Conn<'_>,
     table: &'static str,
     numbers: usize,
-) -> Result<Vec<i64>, TxError> {
+) -> Result<Vec<i64>, TxError<ClientError>> {
     let draw = query(match conn.dialect() {
         Dialect::Sqlite => DRAW_SQLITE,
         Dialect::Postgres => DRAW_POSTGRES,
@@ -63,9 +64,7 @@ pub(crate) async fn draw_numbers(
     drawn.sort_unstable();
     match drawn.len() == numbers {
         true => Ok(drawn),
-        false => {
-            Err(StoreError::Corrupt { what: "the last number given", why: format!("of {table}") }.into())
-        }
+        false => Err(DbError::Corrupt { what: "the last number given", why: format!("of {table}") }.into()),
     }
 }
 
@@ -103,7 +102,7 @@ impl Numbered<'_> {
 pub(crate) async fn add_clients(
     conn: &mut Conn<'_>,
     new: &[(Permit<CreateClient>, NewClient)],
-) -> Result<Vec<AuditRow>, TxError> {
+) -> Result<Vec<AuditRow>, TxError<ClientError>> {
     // A permit to create a client is always for an owner. Numbers begin with 1, so 0 is nobody's.
     let owner = |permit: &Permit<CreateClient>| permit.owner().unwrap_or(PersonId(0));
     let owners: BTreeSet<PersonId> = new.iter().map(|(permit, _)| owner(permit)).collect();
@@ -223,7 +222,7 @@ impl ClientImports {
         &self,
         clients: Vec<(Permit<CreateClient>, NewClient)>,
         progress: &(dyn Fn(u64) + Send + Sync),
-    ) -> Result<Vec<ClientId>, StoreError> {
+    ) -> Result<Vec<ClientId>, ClientError> {
         let args = (&clients, progress);
         self.audited
             .run_long_then_link(IMPORT_TIMEOUT, &args, |conn, (clients, progress)| {
@@ -242,7 +241,7 @@ impl ClientImports {
     }
 
     /// Whether the firm has any client at all.
-    pub async fn has_clients(&self) -> Result<bool, StoreError> {
+    pub async fn has_clients(&self) -> Result<bool, ClientError> {
         let found: i64 = self.db.fetch_one(query(ANY)).await?;
         Ok(found > 0)
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod changes;
 pub(crate) mod entries;
+pub(crate) mod error;
 pub(crate) mod export;
 pub(crate) mod import;
 pub(crate) mod list;

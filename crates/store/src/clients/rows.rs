@@ -2,7 +2,7 @@
 
 use crate::clients::types::{ClientLine, EntryCounts};
 use crate::db::{Conn, Dialect, FromRow, Row, Statement, TxError, corrupt, query};
-use crate::{ClientRecord, Look, StoreError};
+use crate::{ClientError, ClientRecord, Look};
 use chancery_domain::{
     Client, ClientId, ClientName, ContactEmail, ContactFacts, Day, Entry, FactLine, PersonId, PersonRef,
     PostalAddress, UnixMillis, Version,
@@ -142,42 +142,45 @@ async fn lock_permitted<A: Act>(
     conn: &mut Conn<'_>,
     permit: &Permit<A>,
     purpose: LockFor,
-) -> Result<Option<StoredClient>, TxError> {
+) -> Result<Option<StoredClient>, TxError<ClientError>> {
     // No client has the smallest number.
     let client = permit.client().unwrap_or(ClientId(i64::MIN));
     match (permit.owner(), lock_client(conn, client, purpose).await?) {
         (None, None) => Ok(None),
         (Some(owner), Some(found)) if found.client.owner.id == owner => Ok(Some(found)),
-        _ => Err(StoreError::OwnerChanged(permit.client().unwrap_or(ClientId(0))).into()),
+        _ => Err(ClientError::OwnerChanged(permit.client().unwrap_or(ClientId(0))).into()),
     }
 }
 
 pub(crate) async fn lock_for_read<A: Act>(
     conn: &mut Conn<'_>,
     permit: &Permit<A>,
-) -> Result<Option<StoredClient>, TxError> {
+) -> Result<Option<StoredClient>, TxError<ClientError>> {
     lock_permitted(conn, permit, LockFor::Reading).await
 }
 
 pub(crate) async fn lock_for_change<A: Act>(
     conn: &mut Conn<'_>,
     permit: &Permit<A>,
-) -> Result<Option<StoredClient>, TxError> {
+) -> Result<Option<StoredClient>, TxError<ClientError>> {
     lock_permitted(conn, permit, LockFor::Changing).await
 }
 
 /// Rejects with `NoSuchPerson` somebody who is not in the firm, or not any more. They are not locked: whoever is removed
 /// a moment later keeps their clients until those are given to somebody else, and signing in must not wait for an import.
-pub(crate) async fn must_be_member(conn: &mut Conn<'_>, person: PersonId) -> Result<(), TxError> {
+pub(crate) async fn must_be_member(
+    conn: &mut Conn<'_>,
+    person: PersonId,
+) -> Result<(), TxError<ClientError>> {
     match removed_at(conn, person).await? {
         Some(None) => Ok(()),
-        _ => Err(StoreError::NoSuchPerson(person).into()),
+        _ => Err(ClientError::NoSuchPerson(person).into()),
     }
 }
 
 /// Rejects with `NoSuchPerson` somebody who never was in the firm.
-pub(crate) async fn must_be_known(conn: &mut Conn<'_>, person: PersonId) -> Result<(), TxError> {
-    removed_at(conn, person).await?.map(|_| ()).ok_or_else(|| StoreError::NoSuchPerson(person).into())
+pub(crate) async fn must_be_known(conn: &mut Conn<'_>, person: PersonId) -> Result<(), TxError<ClientError>> {
+    removed_at(conn, person).await?.map(|_| ()).ok_or_else(|| ClientError::NoSuchPerson(person).into())
 }
 
 /// When the person was removed. None where there is no such person.

@@ -1,7 +1,8 @@
 //! The steps about client records, each for a permit of its own: the decision is written down in the transaction that does what
 //! it allows (`audit/step.rs`).
 
-use crate::StoreError;
+use crate::ClientError;
+use crate::DbError;
 use crate::audit::step::AuditedSteps;
 use crate::clients::changes::{archive_client, change_client, is_still_owned, lock_owners, move_clients};
 use crate::clients::entries::{
@@ -53,7 +54,7 @@ pub struct Clients {
 }
 
 impl Clients {
-    pub async fn owner_of(&self, client: ClientId) -> Result<Option<PersonId>, StoreError> {
+    pub async fn owner_of(&self, client: ClientId) -> Result<Option<PersonId>, ClientError> {
         let found: Option<i64> = self.db.fetch_one(query(OWNER).bind(client.0)).await?;
         Ok(found.map(PersonId))
     }
@@ -63,7 +64,7 @@ impl Clients {
         &self,
         permit: Permit<ListClients>,
         query: &ClientQuery,
-    ) -> Result<ClientPage, StoreError> {
+    ) -> Result<ClientPage, ClientError> {
         self.audited.record(&[permit.to_audit_row()]).await?;
         let Some(filter) = ListFilter::of(permit.scope(), query) else {
             return Ok(ClientPage { lines: Vec::new(), total: 0 });
@@ -82,7 +83,7 @@ impl Clients {
         &self,
         permit: Permit<ReadClient>,
         wanted: &EntriesWanted,
-    ) -> Result<Option<ClientRecord>, StoreError> {
+    ) -> Result<Option<ClientRecord>, ClientError> {
         let found = self
             .audited
             .run(&[permit.to_audit_row()], &(&permit, wanted), |conn, (permit, wanted)| {
@@ -110,7 +111,7 @@ impl Clients {
         let (id, owner) = (client.client.id, client.client.owner.id);
         let entries = self.db.fetch_all(select_page(id, wanted, Some(owner))).await?;
         if entries.is_empty() && all_entries(&client.counts) > client.counts.archived {
-            return Err(StoreError::OwnerChanged(id));
+            return Err(ClientError::OwnerChanged(id));
         }
         let (entries, has_more) = into_page(wanted, entries);
         Ok(Some(client.into_record(entries, has_more, views)))
@@ -122,7 +123,7 @@ impl Clients {
         &self,
         permit: Permit<EditClient>,
         entries: &[EntryId],
-    ) -> Result<Option<(Client, Vec<Entry>)>, StoreError> {
+    ) -> Result<Option<(Client, Vec<Entry>)>, ClientError> {
         self.audited
             .run(&[permit.to_audit_row()], &(&permit, entries), |conn, (permit, entries)| {
                 Box::pin(async move {
@@ -140,7 +141,7 @@ impl Clients {
         &self,
         permit: Permit<ReadClient>,
         wanted: VersionsWanted,
-    ) -> Result<Option<(Client, Vec<ClientVersion>)>, StoreError> {
+    ) -> Result<Option<(Client, Vec<ClientVersion>)>, ClientError> {
         self.audited
             .run(&[permit.to_audit_row()], &(&permit, wanted), |conn, (permit, wanted)| {
                 Box::pin(async move {
@@ -159,7 +160,7 @@ impl Clients {
         permit: Permit<ReadClient>,
         entry: EntryId,
         wanted: VersionsWanted,
-    ) -> Result<Option<(Entry, Vec<EntryVersion>)>, StoreError> {
+    ) -> Result<Option<(Entry, Vec<EntryVersion>)>, ClientError> {
         let args = (&permit, entry, wanted);
         self.audited
             .run(&[permit.to_audit_row()], &args, |conn, (permit, entry, wanted)| {
@@ -180,7 +181,7 @@ impl Clients {
         &self,
         permit: Permit<CreateClient>,
         new: NewClient,
-    ) -> Result<ClientId, StoreError> {
+    ) -> Result<ClientId, ClientError> {
         let created = self
             .audited
             .run_then_link(&[(permit, new)], |conn, new| {
@@ -191,14 +192,14 @@ impl Clients {
             })
             .await?;
         let created = created.into_iter().next();
-        created.ok_or_else(|| StoreError::Unavailable("the client was not given back".to_owned()))
+        Ok(created.ok_or_else(|| DbError::Unavailable("the client was not given back".to_owned()))?)
     }
 
     pub async fn edit_client(
         &self,
         permit: Permit<EditClient>,
         change: ClientChange,
-    ) -> Result<Changed<Client>, StoreError> {
+    ) -> Result<Changed<Client>, ClientError> {
         self.audited
             .run(&[permit.to_audit_row()], &(&permit, &change), |conn, (permit, change)| {
                 Box::pin(async move {
@@ -216,7 +217,7 @@ impl Clients {
         &self,
         permit: Permit<ArchiveClient>,
         is_archived: bool,
-    ) -> Result<Changed<Client>, StoreError> {
+    ) -> Result<Changed<Client>, ClientError> {
         let args = (&permit, is_archived);
         self.audited
             .run(&[permit.to_audit_row()], &args, |conn, (permit, is_archived)| {
@@ -235,7 +236,7 @@ impl Clients {
         &self,
         permit: Permit<ReassignClient>,
         to: PersonId,
-    ) -> Result<Changed<Client>, StoreError> {
+    ) -> Result<Changed<Client>, ClientError> {
         self.audited
             .run(&[permit.to_audit_row()], &(&permit, to), |conn, (permit, to)| {
                 Box::pin(async move {
@@ -257,7 +258,7 @@ impl Clients {
         &self,
         permits: Vec<Permit<ReassignClient>>,
         to: PersonId,
-    ) -> Result<u64, StoreError> {
+    ) -> Result<u64, ClientError> {
         let decisions: Vec<AuditRow> = permits.iter().map(Permit::to_audit_row).collect();
         let args = (&permits, to);
         self.audited
@@ -269,7 +270,7 @@ impl Clients {
                     for permit in permits.iter() {
                         let Some(client) = permit.client() else { continue };
                         if !is_still_owned(&owners, permit) {
-                            return Err(StoreError::OwnerChanged(client).into());
+                            return Err(ClientError::OwnerChanged(client).into());
                         }
                         // A client that is there twice moves once.
                         if owners.get(&client).is_some_and(|owner| owner != to) && seen.insert(client) {
@@ -289,7 +290,7 @@ impl Clients {
             .await
     }
 
-    pub async fn add_entry(&self, permit: Permit<EditClient>, new: NewEntry) -> Result<Entry, StoreError> {
+    pub async fn add_entry(&self, permit: Permit<EditClient>, new: NewEntry) -> Result<Entry, ClientError> {
         let added = self
             .audited
             .run(&[permit.to_audit_row()], &(&permit, &new), |conn, (permit, new)| {
@@ -306,18 +307,18 @@ impl Clients {
                             return Ok(Some(entry));
                         }
                     }
-                    Err(StoreError::Unavailable("the entry was not given back".to_owned()).into())
+                    Err(DbError::Unavailable("the entry was not given back".to_owned()).into())
                 })
             })
             .await?;
-        added.ok_or_else(|| StoreError::NoSuchClient(permit.client().unwrap_or(ClientId(0))))
+        added.ok_or_else(|| ClientError::NoSuchClient(permit.client().unwrap_or(ClientId(0))))
     }
 
     pub async fn edit_entry(
         &self,
         permit: Permit<EditClient>,
         change: EntryChange,
-    ) -> Result<Changed<Entry>, StoreError> {
+    ) -> Result<Changed<Entry>, ClientError> {
         self.audited
             .run(&[permit.to_audit_row()], &(&permit, &change), |conn, (permit, change)| {
                 Box::pin(async move {
@@ -335,7 +336,7 @@ impl Clients {
         permit: Permit<EditClient>,
         entry: EntryId,
         is_archived: bool,
-    ) -> Result<Changed<Entry>, StoreError> {
+    ) -> Result<Changed<Entry>, ClientError> {
         let args = (&permit, entry, is_archived);
         self.audited
             .run(&[permit.to_audit_row()], &args, |conn, (permit, entry, is_archived)| {
@@ -360,7 +361,7 @@ impl Clients {
         owner: Option<PersonId>,
         after: Option<ClientId>,
         limit: u32,
-    ) -> Result<Vec<Ownership>, StoreError> {
+    ) -> Result<Vec<Ownership>, ClientError> {
         if after.is_none() {
             self.audited.record(&[permit.to_audit_row()]).await?;
         }
@@ -380,7 +381,7 @@ impl Clients {
     pub async fn export_clients(
         &self,
         permits: Vec<Permit<ExportClient>>,
-    ) -> Result<Vec<ClientRecord>, StoreError> {
+    ) -> Result<Vec<ClientRecord>, ClientError> {
         self.audited
             .run_long_then_link(LONG_ANSWER_TIMEOUT, &permits, |conn, permits| {
                 Box::pin(async move {

@@ -1,7 +1,8 @@
-//! Reads the databases' error codes: which `StoreError` a failure is, and whether trying again can help. The only file
+//! Reads the databases' error codes: which `DbError` a failure is, and whether trying again can help. The only file
 //! that knows the codes of SQLite and the SQLSTATEs of PostgreSQL.
 
-use crate::StoreError;
+use crate::DbError;
+use crate::OpenError;
 use crate::db::Corrupt;
 use sqlx::error::{DatabaseError, ErrorKind};
 use sqlx::postgres::PgDatabaseError;
@@ -189,57 +190,57 @@ pub(crate) fn is_busy(error: &sqlx::Error) -> bool {
 }
 
 /// What a failure to open this file means.
-pub(crate) fn explain_opening(error: &sqlx::Error, file: &Path) -> StoreError {
-    let cannot_open = |why: String| StoreError::CannotOpen { file: file.to_owned(), why };
+pub(crate) fn explain_opening(error: &sqlx::Error, file: &Path) -> OpenError {
+    let cannot_open = |why: String| OpenError::CannotOpen { file: file.to_owned(), why };
     match error {
         sqlx::Error::Io(error) => cannot_open(error.to_string()),
         sqlx::Error::Database(database_error) => match code(database_error.as_ref()) {
-            Code::Sqlite(sqlite_code::NOTADB) => StoreError::NotADatabase { file: file.to_owned() },
+            Code::Sqlite(sqlite_code::NOTADB) => OpenError::NotADatabase { file: file.to_owned() },
             Code::Sqlite(sqlite_code::CANTOPEN) => cannot_open(database_error.message().to_owned()),
-            _ => explain(error),
+            _ => explain(error).into(),
         },
-        _ => explain(error),
+        _ => explain(error).into(),
     }
 }
 
-pub(crate) fn closed() -> StoreError {
-    StoreError::Unavailable("the store is closed".to_owned())
+pub(crate) fn closed() -> DbError {
+    DbError::Unavailable("the store is closed".to_owned())
 }
 
 /// What a failure means of a statement that adds a row under a name that must be free.
-pub(crate) fn explain_unless_taken(error: &sqlx::Error, taken: impl FnOnce() -> StoreError) -> StoreError {
-    if is_unique_violation(error) { taken() } else { explain(error) }
+pub(crate) fn explain_unless_taken<E: From<DbError>>(error: &sqlx::Error, taken: impl FnOnce() -> E) -> E {
+    if is_unique_violation(error) { taken() } else { explain(error).into() }
 }
 
-impl From<sqlx::Error> for StoreError {
+impl From<sqlx::Error> for DbError {
     fn from(error: sqlx::Error) -> Self {
         explain(&error)
     }
 }
 
-pub(crate) fn explain(error: &sqlx::Error) -> StoreError {
+pub(crate) fn explain(error: &sqlx::Error) -> DbError {
     match error {
         sqlx::Error::PoolClosed => closed(),
-        sqlx::Error::PoolTimedOut => StoreError::Unavailable(
+        sqlx::Error::PoolTimedOut => DbError::Unavailable(
             "no connection became free in time: it is down, unreachable, or every connection is busy"
                 .to_owned(),
         ),
         sqlx::Error::ColumnDecode { index, source } => {
-            StoreError::Corrupt { what: "a column", why: format!("{index}: {source}") }
+            DbError::Corrupt { what: "a column", why: format!("{index}: {source}") }
         }
         sqlx::Error::Database(database_error) => {
             let message = database_error.message();
             match code(database_error.as_ref()) {
                 Code::Sqlite(code) => explain_sqlite(code, message),
                 Code::Postgres(state) => explain_postgres(state, message),
-                Code::None => StoreError::Unavailable(message.to_owned()),
+                Code::None => DbError::Unavailable(message.to_owned()),
             }
         }
         sqlx::Error::Decode(error) if error.is::<Corrupt>() => match error.downcast_ref::<Corrupt>() {
-            Some(Corrupt { what, why }) => StoreError::Corrupt { what, why: why.clone() },
-            None => StoreError::Unavailable(error.to_string()),
+            Some(Corrupt { what, why }) => DbError::Corrupt { what, why: why.clone() },
+            None => DbError::Unavailable(error.to_string()),
         },
-        sqlx::Error::Io(error) => StoreError::Unavailable(match gave_up_after(error) {
+        sqlx::Error::Io(error) => DbError::Unavailable(match gave_up_after(error) {
             Some(limit) if limit >= LONG_STATEMENT_TIMEOUT => {
                 format!("it took longer than {} s; ask for fewer days, or look at its load", limit.as_secs())
             }
@@ -250,51 +251,51 @@ pub(crate) fn explain(error: &sqlx::Error) -> StoreError {
                 "the connection failed ({error}); look whether it runs and whether `database.url` is right"
             ),
         }),
-        other => StoreError::Unavailable(other.to_string()),
+        other => DbError::Unavailable(other.to_string()),
     }
 }
 
-fn explain_sqlite(code: i32, message: &str) -> StoreError {
+fn explain_sqlite(code: i32, message: &str) -> DbError {
     match code {
-        sqlite_code::BUSY => StoreError::Unavailable(format!(
+        sqlite_code::BUSY => DbError::Unavailable(format!(
             "another process has been writing all the time ({message}); end it, or try again"
         )),
-        sqlite_code::FULL => StoreError::DiskFull(message.to_owned()),
-        sqlite_code::READONLY => StoreError::ReadOnly(message.to_owned()),
-        sqlite_code::CORRUPT | sqlite_code::NOTADB => StoreError::Corrupt {
+        sqlite_code::FULL => DbError::DiskFull(message.to_owned()),
+        sqlite_code::READONLY => DbError::ReadOnly(message.to_owned()),
+        sqlite_code::CORRUPT | sqlite_code::NOTADB => DbError::Corrupt {
             what: "the file",
             why: format!("{message}; restore a backup, or look at it with `sqlite3 FILE .recover`"),
         },
-        sqlite_code::IOERR => StoreError::Unavailable(format!(
+        sqlite_code::IOERR => DbError::Unavailable(format!(
             "the disk reports an error ({message}); look at the system's log and whether the disk is full"
         )),
-        sqlite_code::CANTOPEN => StoreError::Unavailable(format!(
+        sqlite_code::CANTOPEN => DbError::Unavailable(format!(
             "its file cannot be opened ({message}); look whether the data folder is still there and writable"
         )),
         // SQLite has no code of its own for this one.
-        _ if message == "integer overflow" => StoreError::SumTooLarge,
-        _ => StoreError::Unavailable(message.to_owned()),
+        _ if message == "integer overflow" => DbError::SumTooLarge,
+        _ => DbError::Unavailable(message.to_owned()),
     }
 }
 
-fn explain_postgres(state: &str, message: &str) -> StoreError {
-    let unavailable = |fix: &str| StoreError::Unavailable(format!("{message}; {fix}"));
+fn explain_postgres(state: &str, message: &str) -> DbError {
+    let unavailable = |fix: &str| DbError::Unavailable(format!("{message}; {fix}"));
     match state {
-        "22003" => StoreError::SumTooLarge,
-        "53100" => StoreError::DiskFull(message.to_owned()),
-        "25006" => StoreError::ReadOnly(message.to_owned()),
+        "22003" => DbError::SumTooLarge,
+        "53100" => DbError::DiskFull(message.to_owned()),
+        "25006" => DbError::ReadOnly(message.to_owned()),
         "28000" | "28P01" => unavailable("check the user and password in `database.url`"),
         "3D000" => unavailable("create it with `createdb`, or correct the name in `database.url`"),
         "42501" => {
             unavailable("let this user create and write tables there, for example by making it the owner")
         }
         "53300" => unavailable("raise PostgreSQL's `max_connections`, or run fewer nodes"),
-        STATEMENT_TIMED_OUT => StoreError::Unavailable(format!(
+        STATEMENT_TIMED_OUT => DbError::Unavailable(format!(
             "a statement took more than {} s ({message}); look for a lock or a very busy server",
             STATEMENT_TIMEOUT.as_secs()
         )),
-        "XX001" | "XX002" => StoreError::Corrupt { what: "a page", why: message.to_owned() },
-        _ => StoreError::Unavailable(message.to_owned()),
+        "XX001" | "XX002" => DbError::Corrupt { what: "a page", why: message.to_owned() },
+        _ => DbError::Unavailable(message.to_owned()),
     }
 }
 

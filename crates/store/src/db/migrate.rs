@@ -12,7 +12,7 @@ use super::row::{FromRow, Row};
 use super::statement::Statement;
 use super::tables::TABLES;
 use super::tx::Tx;
-use crate::StoreError;
+use crate::OpenError;
 use sha2::{Digest, Sha256};
 
 struct Migration {
@@ -56,7 +56,7 @@ const RECORD_APPLIED: &str = "INSERT INTO schema_migrations (version, name, chec
 /// The number only has to be unlike those of other programs in the same database: "chancery" in ASCII.
 const LOCK_POSTGRES: &str = "SELECT pg_advisory_xact_lock(7163082334074663545)";
 
-pub(crate) async fn apply(mut conn: Conn<'_>) -> Result<(), StoreError> {
+pub(crate) async fn apply(mut conn: Conn<'_>) -> Result<(), OpenError> {
     let applied = read_applied(&mut conn).await?;
     if pending(known(conn.dialect()), applied.as_deref().unwrap_or_default())?.is_empty() {
         return Ok(());
@@ -67,14 +67,14 @@ pub(crate) async fn apply(mut conn: Conn<'_>) -> Result<(), StoreError> {
 }
 
 /// The second and the third step, for whoever has begun the transaction and ends it.
-pub(crate) async fn apply_in_transaction(conn: &mut Conn<'_>) -> Result<(), StoreError> {
+pub(crate) async fn apply_in_transaction(conn: &mut Conn<'_>) -> Result<(), OpenError> {
     if conn.dialect() == Dialect::Postgres {
         query(LOCK_POSTGRES).execute(conn).await?;
     }
     let applied = read_applied(conn).await?;
     if applied.is_none() {
         if has_foreign_tables(conn).await? {
-            return Err(StoreError::ForeignDatabase);
+            return Err(OpenError::ForeignDatabase);
         }
         query(create_migrations_table(conn.dialect())).execute(conn).await?;
     }
@@ -154,25 +154,25 @@ fn known(dialect: Dialect) -> &'static [Migration] {
 }
 
 /// The steps that the database still lacks, once those it has are known to be this program's first ones, unchanged.
-fn pending<'a>(known: &'a [Migration], applied: &[AppliedMigration]) -> Result<&'a [Migration], StoreError> {
+fn pending<'a>(known: &'a [Migration], applied: &[AppliedMigration]) -> Result<&'a [Migration], OpenError> {
     let newest_known = known.last().map_or(0, |migration| migration.version);
     let newest_applied = applied.last().map_or(0, |migration| migration.version);
     if applied.first().is_some_and(|oldest| known.first().is_some_and(|first| oldest.version < first.version))
     {
-        return Err(StoreError::OldSchema);
+        return Err(OpenError::OldSchema);
     }
     if newest_applied > newest_known {
-        return Err(StoreError::NewerSchema { found: newest_applied, known: newest_known });
+        return Err(OpenError::NewerSchema { found: newest_applied, known: newest_known });
     }
     for (migration, done) in known.iter().zip(applied) {
         if migration.version != done.version {
             let why = format!("step {} is missing though step {} is there", migration.version, done.version);
-            return Err(StoreError::SchemaMismatch { why });
+            return Err(OpenError::SchemaMismatch { why });
         }
         if migration.checksum() != done.checksum {
             let why =
                 format!("step {} ({}) was another when it was taken", migration.version, migration.name);
-            return Err(StoreError::SchemaMismatch { why });
+            return Err(OpenError::SchemaMismatch { why });
         }
     }
     Ok(known.get(applied.len()..).unwrap_or_default())
@@ -202,20 +202,20 @@ mod tests {
     fn a_step_from_the_future_is_refused_as_newer() {
         let future = AppliedMigration { version: 3, checksum: vec![] };
         let history = [applied(&KNOWN[0]), applied(&KNOWN[1]), future];
-        assert!(matches!(pending(KNOWN, &history), Err(StoreError::NewerSchema { found: 3, known: 2 })));
+        assert!(matches!(pending(KNOWN, &history), Err(OpenError::NewerSchema { found: 3, known: 2 })));
     }
 
     #[test]
     fn a_schema_from_before_the_baseline_is_named_as_old() {
         let old = AppliedMigration { version: 10, checksum: vec![] };
-        assert!(matches!(pending(SQLITE, &[old]), Err(StoreError::OldSchema)));
+        assert!(matches!(pending(SQLITE, &[old]), Err(OpenError::OldSchema)));
     }
 
     #[test]
     fn a_changed_or_skipped_step_is_refused() {
         let changed = AppliedMigration { version: 1, checksum: vec![0; 32] };
-        assert!(matches!(pending(KNOWN, &[changed]), Err(StoreError::SchemaMismatch { .. })));
-        assert!(matches!(pending(KNOWN, &[applied(&KNOWN[1])]), Err(StoreError::SchemaMismatch { .. })));
+        assert!(matches!(pending(KNOWN, &[changed]), Err(OpenError::SchemaMismatch { .. })));
+        assert!(matches!(pending(KNOWN, &[applied(&KNOWN[1])]), Err(OpenError::SchemaMismatch { .. })));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod conn;
 mod database;
+pub(crate) mod error;
 pub(crate) mod error_codes;
 pub(crate) mod migrate;
 pub(crate) mod postgres;
@@ -23,4 +24,4 @@ pub(crate) use database::{COMMAND_WAIT, Db, Pool, Step, Writers};
 pub(crate) use query::{Query, query};
 pub(crate) use row::{Corrupt, FromRow, Row, corrupt};
 pub(crate) use statement::Statement;
-pub(crate) use tx::TxError;
+pub(crate) use tx::{Rejection, TxError};

@@ -1,7 +1,8 @@
 //! Opens a PostgreSQL database that several nodes may share. Every wait is bounded: a server that is gone is an error
 //! within seconds, never a hang.
 
-use crate::StoreError;
+use crate::DbError;
+use crate::OpenError;
 use crate::db::error_codes::{STATEMENT_TIMEOUT, explain};
 use crate::db::write_slot::Connector;
 use crate::db::{Conn, migrate};
@@ -31,32 +32,32 @@ pub(crate) fn connect_options(options: &PgConnectOptions) -> PgConnectOptions {
 }
 
 /// A connection without a statement timeout, for a migration may take its time.
-pub(crate) async fn connect_first(options: &PgConnectOptions) -> Result<PgConnection, StoreError> {
-    connect(options).await.map_err(|error| {
+pub(crate) async fn connect_first(options: &PgConnectOptions) -> Result<PgConnection, OpenError> {
+    Ok(connect(options).await.map_err(|error| {
         let place = format!("PostgreSQL at {}:{}", options.get_host(), options.get_port());
         match explain(&error) {
-            StoreError::Unavailable(why) => StoreError::Unavailable(format!("{place}: {why}")),
+            DbError::Unavailable(why) => DbError::Unavailable(format!("{place}: {why}")),
             other => other,
         }
-    })
+    })?)
 }
 
 /// Checks the server and migrates.
-pub(crate) async fn prepare(mut connection: PgConnection) -> Result<(), StoreError> {
+pub(crate) async fn prepare(mut connection: PgConnection) -> Result<(), OpenError> {
     check_server(&mut connection).await?;
     migrate::apply(Conn::from(&mut connection)).await?;
-    connection.close().await.map_err(|error| explain(&error))
+    Ok(connection.close().await?)
 }
 
 /// Whether the database can keep what is given to it.
-pub(crate) async fn check_server(connection: &mut PgConnection) -> Result<(), StoreError> {
+pub(crate) async fn check_server(connection: &mut PgConnection) -> Result<(), OpenError> {
     let (encoding, fsync): (String, String) =
         sqlx::query_as("SELECT current_setting('server_encoding'), current_setting('fsync')")
             .fetch_one(connection)
             .await
             .map_err(|error| explain(&error))?;
     if encoding != "UTF8" {
-        return Err(StoreError::SchemaMismatch {
+        return Err(OpenError::SchemaMismatch {
             why: format!(
                 "its encoding is {encoding}, and names are kept in UTF8 (`createdb --encoding=UTF8`)"
             ),

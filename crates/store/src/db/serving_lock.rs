@@ -17,7 +17,7 @@ use crate::db::postgres::{PostgresConnector, bounded, connect_first, connect_opt
 use crate::db::sqlite::existing_folder;
 use crate::db::url::Place;
 use crate::db::write_slot::Connector;
-use crate::{DatabaseUrl, StoreError};
+use crate::{DatabaseUrl, OpenError};
 use sqlx::PgConnection;
 use sqlx::postgres::PgConnectOptions;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -76,7 +76,7 @@ impl ServingWatch {
 
 impl ServingLock {
     /// Refused where another server has it in a way that does not go together with this one.
-    pub async fn take(url: &DatabaseUrl, limits: LimitsKept) -> Result<Self, StoreError> {
+    pub async fn take(url: &DatabaseUrl, limits: LimitsKept) -> Result<Self, OpenError> {
         let (state, watch) = watch::channel(None);
         let held = match &url.0 {
             Place::Sqlite(file) => Held::File { _file: lock_beside(file)? },
@@ -105,10 +105,10 @@ impl ServingLock {
     }
 }
 
-fn lock_beside(database: &Path) -> Result<File, StoreError> {
+fn lock_beside(database: &Path) -> Result<File, OpenError> {
     let path = lock_file(database)?;
     let cannot_open =
-        |error: std::io::Error| StoreError::CannotOpen { file: path.clone(), why: error.to_string() };
+        |error: std::io::Error| OpenError::CannotOpen { file: path.clone(), why: error.to_string() };
     let mut open_options = OpenOptions::new();
     open_options.create(true).truncate(false).write(true);
     #[cfg(unix)]
@@ -116,17 +116,17 @@ fn lock_beside(database: &Path) -> Result<File, StoreError> {
     let file = open_options.open(&path).map_err(cannot_open)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(StoreError::FileIsServed { file: database.to_owned() }),
+        Err(TryLockError::WouldBlock) => Err(OpenError::FileIsServed { file: database.to_owned() }),
         Err(TryLockError::Error(error)) => Err(cannot_open(error)),
     }
 }
 
 /// The same for every path that leads to the same database.
-fn lock_file(database: &Path) -> Result<PathBuf, StoreError> {
+fn lock_file(database: &Path) -> Result<PathBuf, OpenError> {
     let folder = existing_folder(database)?;
     let whole = std::fs::canonicalize(database)
         .or_else(|_| Ok(std::fs::canonicalize(folder)?.join(database.file_name().unwrap_or_default())));
-    let whole = whole.map_err(|error: std::io::Error| StoreError::CannotOpen {
+    let whole = whole.map_err(|error: std::io::Error| OpenError::CannotOpen {
         file: database.to_owned(),
         why: error.to_string(),
     })?;
@@ -135,7 +135,7 @@ fn lock_file(database: &Path) -> Result<PathBuf, StoreError> {
     Ok(name.into())
 }
 
-async fn lock_at_start(options: &PgConnectOptions, limits: LimitsKept) -> Result<PgConnection, StoreError> {
+async fn lock_at_start(options: &PgConnectOptions, limits: LimitsKept) -> Result<PgConnection, OpenError> {
     // The first connection is made apart, for its errors say what is wrong with the address.
     let mut session = connect_first(options).await?;
     let tries = async {
@@ -148,13 +148,13 @@ async fn lock_at_start(options: &PgConnectOptions, limits: LimitsKept) -> Result
     Ok(session)
 }
 
-async fn lock_again(options: &PgConnectOptions, limits: LimitsKept) -> Result<PgConnection, StoreError> {
+async fn lock_again(options: &PgConnectOptions, limits: LimitsKept) -> Result<PgConnection, OpenError> {
     let connector = PostgresConnector { options: options.clone() };
     let mut session = connector.connect().await.map_err(|error| explain(&error))?;
     match try_lock(&mut session, limits).await {
         Ok(true) => Ok(session),
         Ok(false) => Err(served(limits)),
-        Err(error) => Err(explain(&error)),
+        Err(error) => Err(explain(&error).into()),
     }
 }
 
@@ -170,10 +170,10 @@ async fn try_lock(session: &mut PgConnection, limits: LimitsKept) -> Result<bool
     .await
 }
 
-fn served(limits: LimitsKept) -> StoreError {
+fn served(limits: LimitsKept) -> OpenError {
     match limits {
-        LimitsKept::InMemory => StoreError::ServedByAnother,
-        LimitsKept::Shared => StoreError::ServedWithLimitsInMemory,
+        LimitsKept::InMemory => OpenError::ServedByAnother,
+        LimitsKept::Shared => OpenError::ServedWithLimitsInMemory,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Opens a SQLite file for several processes at once: a server that writes all day and commands that run beside it.
 //! Readers never wait for the writer (WAL), and a commit is on the disk when it returns (`synchronous=FULL`).
 
-use crate::StoreError;
+use crate::OpenError;
 use crate::db::error_codes::{ANSWER_TIMEOUT, STATEMENT_TIMEOUT, explain_opening, is_busy};
 use crate::db::write_slot::Connector;
 use crate::db::{Conn, migrate};
@@ -16,13 +16,13 @@ const SET_UP_RETRY: Duration = Duration::from_millis(10);
 
 /// Whether the file is there and holds our schema. Unlike the connections below, this one leaves another program's file
 /// as it is, its journal's mode included.
-pub(crate) async fn is_ours(file: &Path) -> Result<bool, StoreError> {
+pub(crate) async fn is_ours(file: &Path) -> Result<bool, OpenError> {
     match std::fs::metadata(file) {
         Ok(_) => {}
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             return Ok(false);
         }
-        Err(error) => return Err(StoreError::CannotOpen { file: file.to_owned(), why: error.to_string() }),
+        Err(error) => return Err(OpenError::CannotOpen { file: file.to_owned(), why: error.to_string() }),
     }
     let explained = |error: sqlx::Error| explain_opening(&error, file);
     let mut connection = read_options(file).connect().await.map_err(explained)?;
@@ -63,7 +63,7 @@ pub(crate) fn read_options(file: &Path) -> SqliteConnectOptions {
 
 /// The file holds key hashes and what everyone spends, so only its owner may read it. SQLite gives its `-wal` and
 /// `-shm` files the same mode.
-pub(crate) fn create_private_file(file: &Path) -> Result<(), StoreError> {
+pub(crate) fn create_private_file(file: &Path) -> Result<(), OpenError> {
     existing_folder(file)?;
     let mut open_options = std::fs::OpenOptions::new();
     open_options.write(true).create_new(true);
@@ -72,19 +72,19 @@ pub(crate) fn create_private_file(file: &Path) -> Result<(), StoreError> {
     match open_options.open(file) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(StoreError::CannotOpen { file: file.to_owned(), why: error.to_string() }),
+        Err(error) => Err(OpenError::CannotOpen { file: file.to_owned(), why: error.to_string() }),
     }
 }
 
 /// The folder that the file is in, or is to be made in.
-pub(crate) fn existing_folder(file: &Path) -> Result<&Path, StoreError> {
+pub(crate) fn existing_folder(file: &Path) -> Result<&Path, OpenError> {
     let folder = match file.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
     match folder.is_dir() {
         true => Ok(folder),
-        false => Err(StoreError::NoFolder { folder: folder.to_owned() }),
+        false => Err(OpenError::NoFolder { folder: folder.to_owned() }),
     }
 }
 

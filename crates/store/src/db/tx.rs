@@ -1,7 +1,7 @@
 //! A transaction on either database, and why one was not committed.
 
 use super::conn::Conn;
-use crate::StoreError;
+use crate::DbError;
 use sqlx::{Connection, PgConnection, Postgres, Sqlite, SqliteConnection};
 
 /// SQLite takes the write lock at once, for a transaction that has read cannot wait for it any more.
@@ -12,9 +12,12 @@ const BEGIN_WRITE_POSTGRES: &str = "BEGIN";
 const BEGIN_READ_SQLITE: &str = "BEGIN";
 const BEGIN_READ_POSTGRES: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY";
 
+/// An aggregate's own error, which a step rejects with.
+pub(crate) trait Rejection {}
+
 /// Why a transaction was rolled back: the database failed, or the step found a reason not to go on.
 #[derive(Debug)]
-pub(crate) enum TxError<E = StoreError> {
+pub(crate) enum TxError<E> {
     Database(sqlx::Error),
     Rejected(E),
 }
@@ -25,9 +28,15 @@ impl<E> From<sqlx::Error> for TxError<E> {
     }
 }
 
-impl From<StoreError> for TxError {
-    fn from(error: StoreError) -> Self {
+impl<E: Rejection> From<E> for TxError<E> {
+    fn from(error: E) -> Self {
         Self::Rejected(error)
+    }
+}
+
+impl<E: From<DbError>> From<DbError> for TxError<E> {
+    fn from(error: DbError) -> Self {
+        Self::Rejected(error.into())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which database to open. Neither `Debug` nor any error of this type shows a password.
 
-use crate::StoreError;
+use crate::OpenError;
 use sqlx::postgres::PgConnectOptions;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -29,45 +29,45 @@ impl DatabaseUrl {
 }
 
 impl FromStr for DatabaseUrl {
-    type Err = StoreError;
+    type Err = OpenError;
 
-    fn from_str(text: &str) -> Result<Self, StoreError> {
+    fn from_str(text: &str) -> Result<Self, OpenError> {
         let (scheme, rest) = text
             .split_once(':')
-            .ok_or_else(|| StoreError::BadUrl("the database URL has no scheme".to_owned()))?;
+            .ok_or_else(|| OpenError::BadUrl("the database URL has no scheme".to_owned()))?;
         match scheme {
             "sqlite" => sqlite_path(rest).map(|file| Self(Place::Sqlite(file))),
             "postgres" | "postgresql" if rest.starts_with("//") => match PgConnectOptions::from_str(text) {
                 Ok(options) => Ok(Self(Place::Postgres(Box::new(options)))),
                 // The parser's words are kept to those that cannot quote the URL, for it holds the password.
-                Err(_) => Err(StoreError::BadUrl(
+                Err(_) => Err(OpenError::BadUrl(
                     "the PostgreSQL URL has a part that cannot be read (a special character in the password is written as %XX)"
                         .to_owned(),
                 )),
             },
-            "postgres" | "postgresql" => Err(StoreError::BadUrl(format!("after `{scheme}:` comes `//`"))),
+            "postgres" | "postgresql" => Err(OpenError::BadUrl(format!("after `{scheme}:` comes `//`"))),
             // A mistyped URL may begin with anything, so only what looks like a scheme is repeated.
             _ if scheme.len() <= 20 && scheme.bytes().all(|b| b.is_ascii_alphanumeric()) => {
-                Err(StoreError::BadUrl(format!("there is no database called {scheme:?} here")))
+                Err(OpenError::BadUrl(format!("there is no database called {scheme:?} here")))
             }
-            _ => Err(StoreError::BadUrl("the database URL has no scheme".to_owned())),
+            _ => Err(OpenError::BadUrl("the database URL has no scheme".to_owned())),
         }
     }
 }
 
-fn sqlite_path(rest: &str) -> Result<PathBuf, StoreError> {
+fn sqlite_path(rest: &str) -> Result<PathBuf, OpenError> {
     // `sqlite:///var/x.db` and `sqlite:/var/x.db` both mean /var/x.db, for people bring the habit from elsewhere.
     let path = rest.strip_prefix("//").unwrap_or(rest);
     if path.is_empty() {
-        return Err(StoreError::BadUrl("the SQLite URL names no file".to_owned()));
+        return Err(OpenError::BadUrl("the SQLite URL names no file".to_owned()));
     }
     if path.contains(":memory:") {
-        return Err(StoreError::BadUrl(
+        return Err(OpenError::BadUrl(
             "a database in memory would lose the ledger, so SQLite needs a file".to_owned(),
         ));
     }
     if path.contains('\0') {
-        return Err(StoreError::BadUrl("the SQLite URL holds a NUL character".to_owned()));
+        return Err(OpenError::BadUrl("the SQLite URL holds a NUL character".to_owned()));
     }
     Ok(PathBuf::from(path))
 }

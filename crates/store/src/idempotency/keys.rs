@@ -11,7 +11,7 @@ use crate::db::error_codes::STATEMENT_TIMEOUT;
 use crate::db::{FromRow, Row, corrupt, query};
 use crate::leases::lease::Lease;
 use crate::ledger::chains::ROW;
-use crate::{Claim, Claimed, FinishedReply, KeptKey, KeyHolder, StoreError};
+use crate::{Claim, Claimed, DbError, FinishedReply, KeptKey, KeyHolder};
 use chancery_domain::{AccountId, Fingerprint, IdempotencyKey, RequestId, UnixMillis};
 use std::sync::Arc;
 
@@ -111,7 +111,7 @@ impl IdempotencyKeys {
         account: AccountId,
         key: &IdempotencyKey,
         now: UnixMillis,
-    ) -> Result<Option<KeyHolder>, StoreError> {
+    ) -> Result<Option<KeyHolder>, DbError> {
         let holder = query(HOLDER).bind(account.0).bind(key.as_str()).bind(now.0);
         let Some(holder) = self.db.fetch_optional(holder).await? else { return Ok(None) };
         let Holder { fingerprint, request_id, reply } = holder;
@@ -124,7 +124,7 @@ impl IdempotencyKeys {
     }
 
     /// Takes the key if it is free. However many do so at once, one succeeds.
-    pub async fn claim_key(&self, claim: &Claim) -> Result<Claimed, StoreError> {
+    pub async fn claim_key(&self, claim: &Claim) -> Result<Claimed, DbError> {
         let Claim { account, key, fingerprint, request_id, now, expires_at } = claim;
         self.lease.renew(*now).await?;
         for _ in 0..MAX_ATTEMPTS {
@@ -145,18 +145,18 @@ impl IdempotencyKeys {
                 return Ok(Claimed::HeldBy(holder));
             }
         }
-        Err(StoreError::Unavailable("an idempotency key changes hands all the time".to_owned()))
+        Err(DbError::Unavailable("an idempotency key changes hands all the time".to_owned()))
     }
 
     /// For a request that comes to nothing. A key that is no longer its own, or whose request has ended, stays.
-    pub async fn free_key(&self, claim: &Claim) -> Result<(), StoreError> {
+    pub async fn free_key(&self, claim: &Claim) -> Result<(), DbError> {
         let free = query(FREE).bind(claim.account.0).bind(claim.key.as_str()).bind(claim.request_id.as_str());
         self.db.execute(free, STATEMENT_TIMEOUT).await?;
         Ok(())
     }
 
     /// Removes up to `limit` keys whose time is up, with their replies, and says how many there were.
-    pub async fn forget_expired_keys(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError> {
+    pub async fn forget_expired_keys(&self, now: UnixMillis, limit: u32) -> Result<u64, DbError> {
         let delete = query(DELETE_EXPIRED).bind(now.0).bind(i64::from(limit));
         Ok(self.db.execute(delete, STATEMENT_TIMEOUT).await?)
     }
@@ -170,7 +170,7 @@ pub struct StoredReplies {
 
 impl StoredReplies {
     /// The keys whose requests have ended, by account and key, a page at a time: up to `limit` after the given one.
-    pub async fn kept_keys(&self, after: Option<&KeptKey>, limit: u32) -> Result<Vec<KeptKey>, StoreError> {
+    pub async fn kept_keys(&self, after: Option<&KeptKey>, limit: u32) -> Result<Vec<KeptKey>, DbError> {
         let (account, key) = after.map_or((i64::MIN, ""), |last| (last.account.0, last.key.as_str()));
         let page = query(FINISHED_PAGE).bind(account).bind(key).bind(i64::from(limit));
         Ok(self.db.long_fetch_all(page).await?)

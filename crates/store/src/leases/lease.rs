@@ -1,6 +1,6 @@
 //! How a process says that it lives, so that what it holds for its requests can be taken by others once it does not.
 
-use crate::StoreError;
+use crate::DbError;
 use crate::db::error_codes::STATEMENT_TIMEOUT;
 use crate::db::{Db, query};
 use chancery_domain::{UnixMillis, WriterId};
@@ -33,7 +33,7 @@ impl Lease {
     }
 
     /// Writes only when it is time to.
-    pub(crate) async fn renew(&self, now: UnixMillis) -> Result<(), StoreError> {
+    pub(crate) async fn renew(&self, now: UnixMillis) -> Result<(), DbError> {
         let mut alive_until = self.alive_until().await?;
         if is_fresh(*alive_until, now) {
             return Ok(());
@@ -45,7 +45,7 @@ impl Lease {
     }
 
     /// Where this process has a lease.
-    pub(crate) async fn renew_if_taken(&self, now: UnixMillis) -> Result<(), StoreError> {
+    pub(crate) async fn renew_if_taken(&self, now: UnixMillis) -> Result<(), DbError> {
         let is_taken = self.alive_until().await?.is_some();
         if is_taken { self.renew(now).await } else { Ok(()) }
     }
@@ -56,7 +56,7 @@ impl Lease {
             if self.alive_until().await?.take().is_some() {
                 self.db.execute(query(GIVE_UP).bind(self.writer.0), STATEMENT_TIMEOUT).await?;
             }
-            Ok::<(), StoreError>(())
+            Ok::<(), DbError>(())
         };
         if let Err(error) = given_up.await {
             tracing::warn!(%error, "what this process held is free only in a few seconds");
@@ -64,9 +64,9 @@ impl Lease {
     }
 
     /// Whoever waits longer than one try may take learns nothing from making the next: the database does not answer.
-    async fn alive_until(&self) -> Result<MutexGuard<'_, Option<UnixMillis>>, StoreError> {
+    async fn alive_until(&self) -> Result<MutexGuard<'_, Option<UnixMillis>>, DbError> {
         let turn = tokio::time::timeout(STATEMENT_TIMEOUT, self.alive_until.lock()).await;
-        turn.map_err(|_| StoreError::Unavailable("saying that this process lives takes too long".to_owned()))
+        turn.map_err(|_| DbError::Unavailable("saying that this process lives takes too long".to_owned()))
     }
 }
 
@@ -102,7 +102,7 @@ mod tests {
             tokio::time::timeout(STATEMENT_TIMEOUT * 2, store.lease.renew(UnixMillis(0))),
             tokio::time::timeout(STATEMENT_TIMEOUT * 2, store.lease.give_up()),
         );
-        assert!(matches!(renewing, Ok(Err(StoreError::Unavailable(_)))), "{renewing:?}");
+        assert!(matches!(renewing, Ok(Err(DbError::Unavailable(_)))), "{renewing:?}");
         giving_up.unwrap();
         tokio::time::resume();
         drop(hanging);

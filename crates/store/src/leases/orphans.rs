@@ -1,6 +1,6 @@
 //! Deletes what processes held that are dead, so that it does not count any more.
 
-use crate::StoreError;
+use crate::DbError;
 use crate::accounts::spending::DELETE_ORPHANED;
 use crate::db::Db;
 use crate::db::error_codes::STATEMENT_TIMEOUT;
@@ -25,13 +25,13 @@ pub struct Leases {
 impl Leases {
     /// Says that this process lives. To be called every few seconds while anything is held; it writes only when it is
     /// time to.
-    pub async fn renew_lease(&self, now: UnixMillis) -> Result<(), StoreError> {
+    pub async fn renew_lease(&self, now: UnixMillis) -> Result<(), DbError> {
         self.lease.renew(now).await
     }
 
     /// Removes up to `limit` things that are held by dead processes or past their time, and says how many there were.
     /// Where this process holds something, it says first that it lives.
-    pub async fn forget_dead(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError> {
+    pub async fn forget_dead(&self, now: UnixMillis, limit: u32) -> Result<u64, DbError> {
         // Where the machine was paused or its clock was set, this process would be the first that it finds dead.
         self.lease.renew_if_taken(now).await?;
         let orphaned = query(DELETE_ORPHANED).bind(now.0).bind(i64::from(limit));

@@ -1,12 +1,13 @@
 //! The ledger's rows and the hash chains that their writers link them into. Rows are only ever added, and only by the
 //! `LedgerWriter`; they are read to verify them, and what people ask for is answered from the sums by day (`day_sums`).
 
+use crate::DbError;
 use crate::db::Db;
 use crate::db::{Conn, FromRow, Row, corrupt, query};
 use crate::ledger::batch::stored_count;
 use crate::ledger::day_sums;
 use crate::ledger::writer::LedgerWriter;
-use crate::{ChainedRow, DayUsage, Settlement, StoreError, UsageQuery, UsageSum};
+use crate::{ChainedRow, DayUsage, LedgerError, Settlement, UsageQuery, UsageSum};
 use chancery_domain::{
     AccountId, ChainHash, ChainHead, HowEnded, KeyId, Nanos, Prices, RequestId, TokenPrice, UsageRow,
     WriterId,
@@ -125,12 +126,12 @@ impl Ledger {
     ///
     /// After `Unavailable` nobody knows whether the row was written; settling it again is safe. Dropping the future
     /// leaves the row to be written, unless the queue was still full: then it was never handed over.
-    pub async fn settle(&self, settlement: Settlement) -> Result<(), StoreError> {
+    pub async fn settle(&self, settlement: Settlement) -> Result<(), LedgerError> {
         self.writer.settle(settlement).await
     }
 
     /// Sums, in the order of their groups, from what is kept by day. A sum too large to be exact is `SumTooLarge`.
-    pub async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageSum>, StoreError> {
+    pub async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageSum>, LedgerError> {
         let sums = self.db.long_snapshot(&query, |conn, query| {
             Box::pin(async move { Ok(day_sums::usage_sums(conn, query).await?) })
         });
@@ -147,25 +148,21 @@ pub struct LedgerChains {
 impl LedgerChains {
     /// The whole ledger in order of request id, a page at a time: up to `limit` rows after the given one. Like the
     /// methods below it may take minutes on a long ledger, and keeps no other call waiting.
-    pub async fn ledger_rows(
-        &self,
-        after: Option<&RequestId>,
-        limit: u32,
-    ) -> Result<Vec<UsageRow>, StoreError> {
+    pub async fn ledger_rows(&self, after: Option<&RequestId>, limit: u32) -> Result<Vec<UsageRow>, DbError> {
         // No request id is empty, so the empty text comes before them all.
         let after = after.map_or("", RequestId::as_str);
         Ok(self.db.long_fetch_all(query(PAGE).bind(after).bind(i64::from(limit))).await?)
     }
 
     /// The writer with the next higher number that has rows or an end.
-    pub async fn writer_after(&self, writer: Option<WriterId>) -> Result<Option<WriterId>, StoreError> {
+    pub async fn writer_after(&self, writer: Option<WriterId>) -> Result<Option<WriterId>, DbError> {
         let after = writer.map_or(i64::MIN, |writer| writer.0);
         let next: Vec<Option<i64>> = self.db.long_fetch_all(query(NEXT_WRITER).bind(after)).await?;
         Ok(next.into_iter().next().flatten().map(WriterId))
     }
 
     /// Where the writer's chain is said to end.
-    pub async fn chain_head(&self, writer: WriterId) -> Result<Option<ChainHead>, StoreError> {
+    pub async fn chain_head(&self, writer: WriterId) -> Result<Option<ChainHead>, DbError> {
         Ok(self.db.fetch_optional(query(HEAD).bind(writer.0)).await?)
     }
 
@@ -175,7 +172,7 @@ impl LedgerChains {
         writer: WriterId,
         after: Option<&ChainedRow>,
         limit: u32,
-    ) -> Result<Vec<ChainedRow>, StoreError> {
+    ) -> Result<Vec<ChainedRow>, DbError> {
         let (place, request) =
             after.map_or((-1, ""), |last| (stored_count(last.place), last.row.request_id.as_str()));
         let page = query(CHAIN_PAGE).bind(writer.0).bind(place).bind(request).bind(i64::from(limit));
@@ -183,7 +180,7 @@ impl LedgerChains {
     }
 
     /// The sums that are kept by day, a page at a time: up to `limit` after the given one.
-    pub async fn day_usage(&self, after: Option<&DayUsage>, limit: u32) -> Result<Vec<DayUsage>, StoreError> {
+    pub async fn day_usage(&self, after: Option<&DayUsage>, limit: u32) -> Result<Vec<DayUsage>, DbError> {
         Ok(self.db.long_fetch_all(day_sums::page(after, limit)).await?)
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod batch;
 pub(crate) mod chains;
 pub(crate) mod day_sums;
+pub(crate) mod error;
 pub(crate) mod months;
 pub(crate) mod postgres;
 pub(crate) mod reports;

@@ -6,7 +6,7 @@
 //!    takes what no other does; nothing is refused for it.
 //! 3. Where rows of a month lie there when its partition is made, (1) moves them into it.
 
-use crate::StoreError;
+use crate::DbError;
 use crate::db::error_codes::{
     explain, is_check_violation, is_connection_lost, is_there_already, with_timeout,
 };
@@ -44,7 +44,7 @@ pub struct LedgerPartitions {
 
 impl LedgerPartitions {
     /// Makes this month's and the next one's partition where they are missing. To be called now and then.
-    pub async fn make_months_ready(&self, now: UnixMillis) -> Result<(), StoreError> {
+    pub async fn make_months_ready(&self, now: UnixMillis) -> Result<(), DbError> {
         match &self.monthly {
             Some((months, pool)) => months.prepare(pool, now).await,
             None => Ok(()),
@@ -93,7 +93,7 @@ impl LedgerMonths {
     }
 
     /// Creates the partitions that are due, and moves rows there that came before. What failed is named and tried again later.
-    pub(crate) async fn prepare(&self, pool: &PgPool, now: UnixMillis) -> Result<(), StoreError> {
+    pub(crate) async fn prepare(&self, pool: &PgPool, now: UnixMillis) -> Result<(), DbError> {
         let mut outcome = Ok(());
         for month in self.due(now) {
             let mut connection = pool.acquire().await?;
@@ -108,7 +108,7 @@ impl LedgerMonths {
                 Err(error) => {
                     let why = explain(&error);
                     let what = format!("the ledger's partition for {month} could not be made: {why}");
-                    outcome = Err(StoreError::Unavailable(what));
+                    outcome = Err(DbError::Unavailable(what));
                     Seen::FailedAt(now)
                 }
             };

@@ -7,7 +7,7 @@ use crate::db::Db;
 use crate::db::{Conn, FromRow, Query, Row, Statement, TxError, query, values};
 use crate::ledger::day_sums::{SumsBy, push_sums, usage_sums};
 use crate::{
-    AccountUsage, KeyUsage, MAX_ACCOUNTS_OFFERED, MAX_USAGE_LINES, PeakDay, StoreError, UsageBy, UsageMonth,
+    AccountUsage, KeyUsage, LedgerError, MAX_ACCOUNTS_OFFERED, MAX_USAGE_LINES, PeakDay, UsageBy, UsageMonth,
     UsageQuery, UsageReport, UsageTotals,
 };
 use chancery_domain::{Account, AccountId, AccountName, KeyPrefix, Month};
@@ -65,7 +65,7 @@ fn account_sums<'q>(month: UsageMonth) -> Query<'q> {
     sums.build()
 }
 
-async fn report(conn: &mut Conn<'_>, asked: UsageMonth) -> Result<UsageReport, TxError> {
+async fn report(conn: &mut Conn<'_>, asked: UsageMonth) -> Result<UsageReport, TxError<LedgerError>> {
     let UsageMonth { account, month } = asked;
     let all: u64 = query(ACCOUNTS).fetch_one(conn).await?;
     let mut accounts: Vec<Account> =
@@ -74,7 +74,7 @@ async fn report(conn: &mut Conn<'_>, asked: UsageMonth) -> Result<UsageReport, T
         None => None,
         Some(id) => {
             let found = query(lookup::WITH_ID).bind(id.0).fetch_optional(conn).await?;
-            Some(found.ok_or(StoreError::NoSuchAccountId(id))?)
+            Some(found.ok_or(LedgerError::NoSuchAccountId(id))?)
         }
     };
     if let Some(chosen) = chosen.iter().find(|chosen| accounts.iter().all(|account| account.id != chosen.id))
@@ -127,7 +127,7 @@ impl UsageReports {
         &self,
         permit: Permit<ReadUsage>,
         query: UsageMonth,
-    ) -> Result<UsageReport, StoreError> {
+    ) -> Result<UsageReport, LedgerError> {
         self.audited.record(&[permit.to_audit_row()]).await?;
         // Nobody's record waits for sums over many accounts.
         self.db.long_snapshot(&query, |conn, query| Box::pin(report(conn, *query))).await

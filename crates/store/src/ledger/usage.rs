@@ -1,6 +1,7 @@
 //! What is asked of the ledger and what it answers: sums of tokens and money over days, models, keys or accounts.
 
-use crate::StoreError;
+use crate::DbError;
+use crate::LedgerError;
 use chancery_domain::{AccountId, AccountName, Day, KeyId, KeyPrefix, Nanos, Prices};
 use std::str::FromStr;
 
@@ -95,14 +96,14 @@ pub struct UsageTotals {
 
 impl UsageTotals {
     /// Exact, or `SumTooLarge`.
-    pub fn of(sums: &[UsageSum]) -> Result<Self, StoreError> {
-        let add = |a: u64, b: u64| a.checked_add(b).ok_or(StoreError::SumTooLarge);
+    pub fn of(sums: &[UsageSum]) -> Result<Self, LedgerError> {
+        let add = |a: u64, b: u64| a.checked_add(b).ok_or(DbError::SumTooLarge);
         sums.iter().try_fold(Self::default(), |totals, sum| {
             Ok(Self {
                 requests: add(totals.requests, sum.requests)?,
                 input_tokens: add(totals.input_tokens, sum.input_tokens)?,
                 output_tokens: add(totals.output_tokens, sum.output_tokens)?,
-                cost: totals.cost.checked_add(sum.cost).map_err(|_| StoreError::SumTooLarge)?,
+                cost: totals.cost.checked_add(sum.cost).map_err(|_| DbError::SumTooLarge)?,
             })
         })
     }
@@ -144,7 +145,7 @@ mod tests {
         assert!(UsageTotals::of(std::slice::from_ref(&largest)).is_ok());
         for more in [sum(2, [1, 0, 0], 0), sum(2, [0, 1, 0], 0), sum(2, [0, 0, 1], 0), sum(2, [0; 3], 1)] {
             let outcome = UsageTotals::of(&[largest.clone(), more]);
-            assert!(matches!(outcome, Err(StoreError::SumTooLarge)), "{outcome:?}");
+            assert!(matches!(outcome, Err(LedgerError::Database(DbError::SumTooLarge))), "{outcome:?}");
         }
     }
 }

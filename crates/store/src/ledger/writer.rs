@@ -17,12 +17,13 @@
 //!    look at what is stored is repeated once in the same way.
 //! 7. Where other processes get their turn to write only between two commits, the writer leaves gaps (`gaps`).
 
+use crate::DbError;
 use crate::db::error_codes::{
     closed, explain, is_connection_lost, is_month_invoiced, is_the_rows_fault, is_worth_repeating,
 };
 use crate::ledger::batch::Batch;
 use crate::ledger::write_gaps::Gaps;
-use crate::{Settlement, StoreError};
+use crate::{LedgerError, Settlement};
 use async_trait::async_trait;
 use chancery_domain::{ChainHead, Clock, Month, RequestId, UsageRow, WriterId};
 use std::collections::HashSet;
@@ -44,7 +45,7 @@ const MAX_TRIES: u32 = 4;
 /// A settlement with the caller who waits for it.
 struct Waiting {
     settlement: Settlement,
-    answer: oneshot::Sender<Result<(), StoreError>>,
+    answer: oneshot::Sender<Result<(), LedgerError>>,
 }
 
 pub(crate) struct LedgerWriter {
@@ -64,13 +65,13 @@ impl LedgerWriter {
         Self { queue, closing, commits, task: Mutex::new(Some(task)) }
     }
 
-    pub(crate) async fn settle(&self, settlement: Settlement) -> Result<(), StoreError> {
+    pub(crate) async fn settle(&self, settlement: Settlement) -> Result<(), LedgerError> {
         let row = &settlement.row;
         if row.model.contains('\0') {
-            return Err(StoreError::NulCharacter { what: "the model's name" });
+            return Err(DbError::NulCharacter { what: "the model's name" }.into());
         }
         if row.request_id.as_str().contains('\0') {
-            return Err(StoreError::NulCharacter { what: "the request id" });
+            return Err(DbError::NulCharacter { what: "the request id" }.into());
         }
         let (answer, answered) = oneshot::channel();
         self.queue.send(Waiting { settlement, answer }).await.map_err(|_| closed())?;
@@ -158,9 +159,9 @@ impl<D: LedgerDatabase, C: Clock> Batches<D, C> {
     async fn settle_batch(
         &mut self,
         settlements: &[Settlement],
-        mut answers: Vec<Option<oneshot::Sender<Result<(), StoreError>>>>,
+        mut answers: Vec<Option<oneshot::Sender<Result<(), LedgerError>>>>,
     ) {
-        let mut answer = |place: usize, outcome: Result<(), StoreError>| {
+        let mut answer = |place: usize, outcome: Result<(), LedgerError>| {
             if let Some(waiting) = answers[place].take() {
                 // A caller that went away needs no answer.
                 let _ = waiting.send(outcome);
@@ -182,7 +183,7 @@ impl<D: LedgerDatabase, C: Clock> Batches<D, C> {
         &mut self,
         settlements: &[Settlement],
         places: Vec<usize>,
-        answer: &mut (impl FnMut(usize, Result<(), StoreError>) + Send),
+        answer: &mut (impl FnMut(usize, Result<(), LedgerError>) + Send),
     ) {
         let mut parts = vec![Part { places, tries: 1 }];
         while let Some(Part { places, tries }) = parts.pop() {
@@ -218,7 +219,7 @@ impl<D: LedgerDatabase, C: Clock> Batches<D, C> {
         &self,
         row: &UsageRow,
         outcome: &Result<Appended, sqlx::Error>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), LedgerError> {
         let request = || row.request_id.clone();
         Err(match outcome {
             Ok(Appended::NoneSinceItsReservationIsGone | Appended::NoneSinceItsClaimIsGone)
@@ -228,19 +229,19 @@ impl<D: LedgerDatabase, C: Clock> Batches<D, C> {
             }
             // Its month may have been invoiced since.
             Err(error) if is_the_rows_fault(error) && self.is_stored(row).await? => return Ok(()),
-            Ok(Appended::NoneSinceItsReservationIsGone) => StoreError::ReservationGone(request()),
-            Ok(Appended::NoneSinceItsClaimIsGone) => StoreError::ClaimGone(request()),
-            Ok(Appended::NoneSinceTheSumIsTooLarge) => StoreError::SumTooLarge,
+            Ok(Appended::NoneSinceItsReservationIsGone) => LedgerError::ReservationGone(request()),
+            Ok(Appended::NoneSinceItsClaimIsGone) => LedgerError::ClaimGone(request()),
+            Ok(Appended::NoneSinceTheSumIsTooLarge) => DbError::SumTooLarge.into(),
             Err(error) if is_month_invoiced(error) => {
-                StoreError::MonthInvoiced { request: request(), month: Month::of(row.at) }
+                LedgerError::MonthInvoiced { request: request(), month: Month::of(row.at) }
             }
             Err(error) if is_the_rows_fault(error) => {
-                StoreError::LedgerRefused { request: request(), why: error.to_string() }
+                LedgerError::LedgerRefused { request: request(), why: error.to_string() }
             }
-            Err(error) => explain(error),
+            Err(error) => explain(error).into(),
             Ok(Appended::All | Appended::NoneSinceOneIsThere | Appended::NoneSinceTheEndMoved) => {
                 let why = "the end of the ledger's chain does not stay where it is";
-                StoreError::Unavailable(why.to_owned())
+                DbError::Unavailable(why.to_owned()).into()
             }
         })
     }
@@ -283,7 +284,7 @@ impl<D: LedgerDatabase, C: Clock> Batches<D, C> {
     }
 
     /// Whether the row is stored as it is; one that is stored otherwise is an error.
-    async fn is_stored(&self, row: &UsageRow) -> Result<bool, StoreError> {
+    async fn is_stored(&self, row: &UsageRow) -> Result<bool, LedgerError> {
         let stored = match self.database.stored(&row.request_id).await {
             Err(error) if is_connection_lost(&error) => {
                 tracing::warn!(%error, "the ledger's connection broke; looking again on a new one");
@@ -293,7 +294,7 @@ impl<D: LedgerDatabase, C: Clock> Batches<D, C> {
         };
         match stored.map_err(|error| explain(&error))? {
             Some(stored) if stored == *row => Ok(true),
-            Some(_) => Err(StoreError::RequestAlreadyBilled(row.request_id.clone())),
+            Some(_) => Err(LedgerError::RequestAlreadyBilled(row.request_id.clone())),
             None => Ok(false),
         }
     }
@@ -488,7 +489,8 @@ mod tests {
         let (database, writer) = writer([Turn::LosesTheRows, Turn::LosesTheRows]);
         let (one, two) = tokio::join!(writer.settle(row(1).into()), writer.settle(row(2).into()));
         assert!(
-            matches!(one, Err(StoreError::Unavailable(_))) && matches!(two, Err(StoreError::Unavailable(_)))
+            matches!(one, Err(LedgerError::Database(DbError::Unavailable(_))))
+                && matches!(two, Err(LedgerError::Database(DbError::Unavailable(_))))
         );
         assert!(database.rows.lock().await.is_empty());
         writer.settle(row(1).into()).await.unwrap();
@@ -502,7 +504,10 @@ mod tests {
         database.lost_looks.store(1, Ordering::Relaxed);
         writer.settle(row(1).into()).await.unwrap();
         database.lost_looks.store(2, Ordering::Relaxed);
-        assert!(matches!(writer.settle(row(1).into()).await, Err(StoreError::Unavailable(_))));
+        assert!(matches!(
+            writer.settle(row(1).into()).await,
+            Err(LedgerError::Database(DbError::Unavailable(_)))
+        ));
         assert_eq!(database.rows.lock().await.len(), 1);
     }
 

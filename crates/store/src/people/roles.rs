@@ -3,10 +3,11 @@
 
 use super::rows::{KnownPerson, lock_identity, lock_person};
 use super::sessions::end_sessions_of;
+use crate::DbError;
 use crate::audit::step::AuditedSteps;
 use crate::db::Db;
 use crate::db::{Conn, Dialect, TxError, query};
-use crate::{Arrival, RemovedPerson, StoreError};
+use crate::{Arrival, PersonError, RemovedPerson};
 use chancery_domain::{
     AuditEvent, AuditRow, AuditedEvent, EmailAddress, EventKind, Identity, Person, PersonId, Role, UnixMillis,
 };
@@ -52,7 +53,10 @@ fn remove(dialect: Dialect) -> &'static str {
 }
 
 /// Somebody who was removed stays so. A role is only ever raised here.
-async fn admit(conn: &mut Conn<'_>, arrival: &Arrival) -> Result<(KnownPerson, Option<AuditEvent>), TxError> {
+async fn admit(
+    conn: &mut Conn<'_>,
+    arrival: &Arrival,
+) -> Result<(KnownPerson, Option<AuditEvent>), TxError<PersonError>> {
     let Arrival { identity, email, role, origin } = arrival;
     let known = match lock_identity(conn, identity).await? {
         Some(known) => known,
@@ -69,7 +73,7 @@ async fn admit(conn: &mut Conn<'_>, arrival: &Arrival) -> Result<(KnownPerson, O
                 return Ok((joined, Some(AuditEvent { new_role: Some(*role), ..event })));
             }
             // The same sign-in of another browser was quicker.
-            let missing = || StoreError::Unavailable("the person was not given back".to_owned());
+            let missing = || DbError::Unavailable("the person was not given back".to_owned());
             lock_identity(conn, identity).await?.ok_or_else(missing)?
         }
     };
@@ -88,21 +92,21 @@ async fn admit(conn: &mut Conn<'_>, arrival: &Arrival) -> Result<(KnownPerson, O
 }
 
 /// Why a statement about somebody changed nothing.
-async fn why_not_changed(conn: &mut Conn<'_>, person: PersonId) -> Result<StoreError, sqlx::Error> {
+async fn why_not_changed(conn: &mut Conn<'_>, person: PersonId) -> Result<PersonError, sqlx::Error> {
     Ok(match lock_person(conn, person).await? {
-        Some(KnownPerson { removed_at: None, .. }) => StoreError::LastPartner,
-        _ => StoreError::NoSuchPerson(person),
+        Some(KnownPerson { removed_at: None, .. }) => PersonError::LastPartner,
+        _ => PersonError::NoSuchPerson(person),
     })
 }
 
 /// What a change of somebody ends with: what was done, or why it was not, which leaves the decision on record all the same.
-type Outcome<T> = (Result<T, StoreError>, Vec<AuditRow>);
+type Outcome<T> = (Result<T, PersonError>, Vec<AuditRow>);
 
 fn done<T>(permit: &Permit<ManageTeam>, effect: AuditEvent, done: T) -> Outcome<T> {
     (Ok(done), vec![permit.to_audit_row_with(effect)])
 }
 
-fn rejected<T>(permit: &Permit<ManageTeam>, why: StoreError) -> Outcome<T> {
+fn rejected<T>(permit: &Permit<ManageTeam>, why: PersonError) -> Outcome<T> {
     (Err(why), vec![permit.to_audit_row()])
 }
 
@@ -116,10 +120,10 @@ pub struct People {
 impl People {
     /// The one person of this identity, created if it is new, with the address as it is now. Somebody new and somebody who
     /// becomes a partner by it are on record. Rejected with `PersonRemoved`.
-    pub async fn arrive(&self, arrival: Arrival) -> Result<Person, StoreError> {
+    pub async fn arrive(&self, arrival: Arrival) -> Result<Person, PersonError> {
         let Identity { issuer, subject } = &arrival.identity;
         if issuer.contains('\0') || subject.contains('\0') {
-            return Err(StoreError::NulCharacter { what: "the identity" });
+            return Err(DbError::NulCharacter { what: "the identity" }.into());
         }
         let KnownPerson { person, removed_at } = self
             .audited
@@ -134,18 +138,18 @@ impl People {
             })
             .await?;
         match removed_at {
-            Some(_) => Err(StoreError::PersonRemoved(person.id)),
+            Some(_) => Err(PersonError::PersonRemoved(person.id)),
             None => Ok(person),
         }
     }
 
     /// Everybody who was not removed, by address.
-    pub async fn list_people(&self) -> Result<Vec<Person>, StoreError> {
+    pub async fn list_people(&self) -> Result<Vec<Person>, PersonError> {
         Ok(self.db.fetch_all(query(LIST)).await?)
     }
 
     /// By address.
-    pub async fn list_removed_people(&self) -> Result<Vec<RemovedPerson>, StoreError> {
+    pub async fn list_removed_people(&self) -> Result<Vec<RemovedPerson>, PersonError> {
         let found: Vec<KnownPerson> = self.db.fetch_all(query(LIST_REMOVED)).await?;
         let removed = found.into_iter().map(|KnownPerson { person, removed_at }| RemovedPerson {
             person,
@@ -155,7 +159,7 @@ impl People {
     }
 
     /// More than one where several identities have one address.
-    pub async fn people_with_email(&self, email: &EmailAddress) -> Result<Vec<Person>, StoreError> {
+    pub async fn people_with_email(&self, email: &EmailAddress) -> Result<Vec<Person>, PersonError> {
         Ok(self.db.fetch_all(query(WITH_EMAIL).bind(email.as_str())).await?)
     }
 
@@ -166,9 +170,9 @@ impl People {
         permit: Permit<ManageTeam>,
         person: PersonId,
         role: Role,
-    ) -> Result<Person, StoreError> {
+    ) -> Result<Person, PersonError> {
         self.audited
-            .run_then_link(&(&permit, person, role), |conn, (permit, person, role)| {
+            .run_then_link::<_, _, PersonError>(&(&permit, person, role), |conn, (permit, person, role)| {
                 Box::pin(async move {
                     let old_role = lock_person(conn, *person).await?.map(|known| known.person.role);
                     let change = query(set_role(conn.dialect())).bind(person.0).bind(role.as_str());
@@ -192,9 +196,9 @@ impl People {
         &self,
         permit: Permit<ManageTeam>,
         person: PersonId,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), PersonError> {
         self.audited
-            .run_then_link(&(&permit, person), |conn, (permit, person)| {
+            .run_then_link::<_, _, PersonError>(&(&permit, person), |conn, (permit, person)| {
                 Box::pin(async move {
                     // The person's sessions open nothing from now on; they are deleted with those that have ended.
                     let remove = query(remove(conn.dialect())).bind(person.0).bind(permit.asked().at.0);
@@ -213,13 +217,13 @@ impl People {
         &self,
         permit: Permit<ManageTeam>,
         person: PersonId,
-    ) -> Result<Person, StoreError> {
+    ) -> Result<Person, PersonError> {
         self.audited
-            .run_then_link(&(&permit, person), |conn, (permit, person)| {
+            .run_then_link::<_, _, PersonError>(&(&permit, person), |conn, (permit, person)| {
                 Box::pin(async move {
                     let restored: Option<Person> = query(RESTORE).bind(person.0).fetch_optional(conn).await?;
                     let Some(restored) = restored else {
-                        return Ok(rejected(permit, StoreError::NoSuchPerson(*person)));
+                        return Ok(rejected(permit, PersonError::NoSuchPerson(*person)));
                     };
                     // Those that were not deleted yet would open everything again.
                     query(END_SESSIONS).bind(person.0).execute(conn).await?;
@@ -234,12 +238,12 @@ impl People {
         &self,
         permit: Permit<ManageTeam>,
         person: PersonId,
-    ) -> Result<u64, StoreError> {
+    ) -> Result<u64, PersonError> {
         self.audited
-            .run_then_link(&(&permit, person), |conn, (permit, person)| {
+            .run_then_link::<_, _, PersonError>(&(&permit, person), |conn, (permit, person)| {
                 Box::pin(async move {
                     let Some(known) = lock_person(conn, *person).await? else {
-                        return Ok(rejected(permit, StoreError::NoSuchPerson(*person)));
+                        return Ok(rejected(permit, PersonError::NoSuchPerson(*person)));
                     };
                     let ended = end_sessions_of(conn, &known.person.identity).await?;
                     Ok(done(permit, AuditEvent::new(EventKind::SessionsEnded, *person), ended))

@@ -5,7 +5,7 @@ use super::rows::{KnownPerson, lock_identity, lock_person};
 use crate::audit::step::AuditedSteps;
 use crate::db::Db;
 use crate::db::{COMMAND_WAIT, Conn, FromRow, Row, query};
-use crate::{NewSession, SignedIn, StoreError};
+use crate::{NewSession, PersonError, SignedIn};
 use chancery_domain::{
     AuditEvent, AuditRow, AuditedEvent, EventKind, EventOrigin, Identity, Person, PersonId, Session,
     SessionId, SessionTimes, TokenHash, UnixMillis,
@@ -92,7 +92,7 @@ async fn end(
     person: PersonId,
     session: Option<SessionId>,
     origin: &EventOrigin,
-) -> Result<u64, StoreError> {
+) -> Result<u64, PersonError> {
     audited
         .run_then_link(&(sql, person, session, origin), |conn, (sql, person, session, origin)| {
             Box::pin(async move {
@@ -114,7 +114,7 @@ pub(crate) async fn end_all_of_identity(
     audited: &AuditedSteps,
     identity: &Identity,
     origin: &EventOrigin,
-) -> Result<u64, StoreError> {
+) -> Result<u64, PersonError> {
     audited
         .run_then_link(&(identity, origin), |conn, (identity, origin)| {
             Box::pin(async move {
@@ -139,10 +139,10 @@ pub struct Sessions {
 impl Sessions {
     /// Refused with `NoSuchPerson` for somebody who was removed. Of very many sessions of one person, those go that were
     /// not used for longest.
-    pub async fn start_session(&self, new: NewSession) -> Result<(), StoreError> {
+    pub async fn start_session(&self, new: NewSession) -> Result<(), PersonError> {
         let started = self
             .audited
-            .run_then_link(&new, |conn, new| {
+            .run_then_link::<_, _, PersonError>(&new, |conn, new| {
                 Box::pin(async move {
                     let start = query(START)
                         .bind(new.token.0.as_slice())
@@ -169,7 +169,7 @@ impl Sessions {
             })
             .await?;
         match started {
-            0 => Err(StoreError::NoSuchPerson(new.person)),
+            0 => Err(PersonError::NoSuchPerson(new.person)),
             _ => Ok(()),
         }
     }
@@ -181,7 +181,7 @@ impl Sessions {
         place: &str,
         times: SessionTimes,
         now: UnixMillis,
-    ) -> Result<Option<SignedIn>, StoreError> {
+    ) -> Result<Option<SignedIn>, PersonError> {
         let (oldest_start, oldest_use) = times.oldest_alive(now);
         let find = query(ALIVE).bind(token.0.as_slice()).bind(oldest_start.0).bind(oldest_use.0);
         let found: Option<SignedIn> = self.db.fetch_optional(find).await?;
@@ -205,7 +205,7 @@ impl Sessions {
         person: PersonId,
         times: SessionTimes,
         now: UnixMillis,
-    ) -> Result<Vec<Session>, StoreError> {
+    ) -> Result<Vec<Session>, PersonError> {
         let (oldest_start, oldest_use) = times.oldest_alive(now);
         let find = query(OF_PERSON).bind(person.0).bind(oldest_start.0).bind(oldest_use.0);
         Ok(self.db.fetch_all(find).await?)
@@ -217,7 +217,7 @@ impl Sessions {
         person: PersonId,
         session: SessionId,
         origin: &EventOrigin,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<bool, PersonError> {
         Ok(end(&self.audited, END, person, Some(session), origin).await? > 0)
     }
 
@@ -227,7 +227,7 @@ impl Sessions {
         person: PersonId,
         except: Option<SessionId>,
         origin: &EventOrigin,
-    ) -> Result<u64, StoreError> {
+    ) -> Result<u64, PersonError> {
         end(&self.audited, END_ALL, person, except, origin).await
     }
 
@@ -236,7 +236,7 @@ impl Sessions {
         times: SessionTimes,
         now: UnixMillis,
         limit: u32,
-    ) -> Result<u64, StoreError> {
+    ) -> Result<u64, PersonError> {
         let (oldest_start, oldest_use) = times.oldest_alive(now);
         let delete = query(DELETE_EXPIRED).bind(oldest_start.0).bind(oldest_use.0).bind(i64::from(limit));
         Ok(self.db.execute(delete, COMMAND_WAIT).await?)

@@ -5,7 +5,7 @@ use super::rows::lock_identity;
 use crate::audit::step::AuditedSteps;
 use crate::db::Db;
 use crate::db::{COMMAND_WAIT, Conn, FromRow, Row, query};
-use crate::{CodeSending, CodeTry, HalfSignIn, SignIn, StoreError};
+use crate::{CodeSending, CodeTry, HalfSignIn, PersonError, SignIn};
 use chancery_domain::{
     AuditEvent, AuditRow, AuditedEvent, EventKind, EventOrigin, Identity, TokenHash, UnixMillis,
 };
@@ -53,7 +53,7 @@ pub struct SignIns {
 }
 
 impl SignIns {
-    pub async fn begin_sign_in(&self, token: TokenHash, sign_in: SignIn) -> Result<(), StoreError> {
+    pub async fn begin_sign_in(&self, token: TokenHash, sign_in: SignIn) -> Result<(), PersonError> {
         let begin = query(BEGIN)
             .bind(token.0.as_slice())
             .bind(sign_in.state.as_str())
@@ -70,7 +70,7 @@ impl SignIns {
         &self,
         token: TokenHash,
         now: UnixMillis,
-    ) -> Result<Option<SignIn>, StoreError> {
+    ) -> Result<Option<SignIn>, PersonError> {
         let take = query(TAKE).bind(token.0.as_slice());
         let taken: Vec<SignIn> = self.db.write_returning(take, COMMAND_WAIT).await?;
         Ok(taken.into_iter().next().filter(|sign_in| sign_in.expires_at > now))
@@ -80,7 +80,7 @@ impl SignIns {
         &self,
         token: TokenHash,
         now: UnixMillis,
-    ) -> Result<Option<HalfSignIn>, StoreError> {
+    ) -> Result<Option<HalfSignIn>, PersonError> {
         Ok(self.db.fetch_optional(email_codes::find(&token, now)).await?)
     }
 
@@ -90,7 +90,7 @@ impl SignIns {
         token: TokenHash,
         half: HalfSignIn,
         now: UnixMillis,
-    ) -> Result<CodeSending, StoreError> {
+    ) -> Result<CodeSending, PersonError> {
         let args = (token, half, now);
         let begun = self.db.run(&args, |conn, (token, half, now)| {
             Box::pin(async move { Ok(email_codes::begin(conn, token, half, *now).await?) })
@@ -99,7 +99,7 @@ impl SignIns {
     }
 
     /// Whether one more letter may go out; counts it if so. The code of the last one stays in force.
-    pub async fn may_send_code(&self, token: TokenHash, now: UnixMillis) -> Result<CodeSending, StoreError> {
+    pub async fn may_send_code(&self, token: TokenHash, now: UnixMillis) -> Result<CodeSending, PersonError> {
         let args = (token, now);
         let counted = self.db.run(&args, |conn, (token, now)| {
             Box::pin(async move { Ok(email_codes::next_email(conn, token, *now).await?) })
@@ -114,13 +114,13 @@ impl SignIns {
         hash: TokenHash,
         expires_at: UnixMillis,
         now: UnixMillis,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<bool, PersonError> {
         let sent = email_codes::sent(&token, &hash, expires_at, now);
         Ok(self.db.execute(sent, COMMAND_WAIT).await? > 0)
     }
 
     /// A letter that was counted could not be sent: it counts no more, and the next one may go out after a moment.
-    pub async fn code_was_not_sent(&self, token: TokenHash, now: UnixMillis) -> Result<(), StoreError> {
+    pub async fn code_was_not_sent(&self, token: TokenHash, now: UnixMillis) -> Result<(), PersonError> {
         let args = (token, now);
         let refunded = self.db.run(&args, |conn, (token, now)| {
             Box::pin(async move { Ok(email_codes::refund_email(conn, token, *now).await?) })
@@ -134,7 +134,7 @@ impl SignIns {
         token: TokenHash,
         typed: TokenHash,
         origin: &EventOrigin,
-    ) -> Result<CodeTry, StoreError> {
+    ) -> Result<CodeTry, PersonError> {
         self.audited
             .run_then_link(&(token, typed, origin), |conn, (token, typed, origin)| {
                 Box::pin(async move {
@@ -156,7 +156,7 @@ impl SignIns {
         now: UnixMillis,
         limit: u32,
         keep: u32,
-    ) -> Result<u64, StoreError> {
+    ) -> Result<u64, PersonError> {
         let mut deleted = 0;
         let expired = [DELETE_EXPIRED, email_codes::DELETE_EXPIRED];
         for (sql, bound) in

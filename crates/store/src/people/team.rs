@@ -2,7 +2,7 @@
 
 use super::rows::KnownPerson;
 use crate::People;
-use crate::StoreError;
+use crate::PersonError;
 use crate::TeamMember;
 use crate::db::{Conn, FromRow, Row, corrupt, query};
 use chancery_domain::{SessionTimes, UnixMillis};
@@ -60,7 +60,7 @@ impl People {
         &self,
         permit: Permit<ReadTeam>,
         times: SessionTimes,
-    ) -> Result<Vec<TeamMember>, StoreError> {
+    ) -> Result<Vec<TeamMember>, PersonError> {
         let args = (times, permit.asked().at);
         self.audited
             .run(&[permit.to_audit_row()], &args, |conn, (times, now)| {
@@ -70,7 +70,7 @@ impl People {
     }
 
     /// Writes down that somebody may change something about somebody else, before it is changed.
-    pub async fn note_managing_team(&self, permit: Permit<ManageTeam>) -> Result<(), StoreError> {
-        self.audited.record(&[permit.to_audit_row()]).await
+    pub async fn note_managing_team(&self, permit: Permit<ManageTeam>) -> Result<(), PersonError> {
+        Ok(self.audited.record(&[permit.to_audit_row()]).await?)
     }
 }

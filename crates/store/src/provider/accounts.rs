@@ -1,9 +1,10 @@
 //! The queries about the identity provider's accounts.
 
 use super::proofs;
+use crate::DbError;
 use crate::db::error_codes::{explain_unless_taken, is_unique_violation};
 use crate::db::{COMMAND_WAIT, Conn, Db, FromRow, Query, Row, TxError, corrupt, query};
-use crate::{NewProviderAccount, PasswordHash, ProviderAccount, StoreError};
+use crate::{NewProviderAccount, PasswordHash, ProviderAccount, ProviderError};
 use chancery_domain::{EmailAddress, TokenHash, UnixMillis};
 
 impl FromRow for ProviderAccount {
@@ -56,25 +57,23 @@ impl ProviderAccounts {
     pub async fn create_provider_account(
         &self,
         new: NewProviderAccount,
-    ) -> Result<ProviderAccount, StoreError> {
+    ) -> Result<ProviderAccount, ProviderError> {
         let created: Result<Vec<ProviderAccount>, _> =
             self.db.write_returning(create(&new), COMMAND_WAIT).await;
-        let taken = || StoreError::EmailTaken(new.email.clone());
+        let taken = || ProviderError::EmailTaken(new.email.clone());
         let created = created.map_err(|error| explain_unless_taken(&error, taken))?;
-        created
-            .into_iter()
-            .next()
-            .ok_or_else(|| StoreError::Unavailable("the account was not given back".to_owned()))
+        let created = created.into_iter().next();
+        Ok(created.ok_or_else(|| DbError::Unavailable("the account was not given back".to_owned()))?)
     }
 
     pub async fn provider_account_with_email(
         &self,
         email: &EmailAddress,
-    ) -> Result<Option<ProviderAccount>, StoreError> {
+    ) -> Result<Option<ProviderAccount>, ProviderError> {
         Ok(self.db.fetch_optional(query(WITH_EMAIL).bind(email.as_str())).await?)
     }
 
-    pub async fn provider_account(&self, subject: &str) -> Result<Option<ProviderAccount>, StoreError> {
+    pub async fn provider_account(&self, subject: &str) -> Result<Option<ProviderAccount>, ProviderError> {
         Ok(self.db.fetch_optional(query(WITH_SUBJECT).bind(subject)).await?)
     }
 
@@ -85,7 +84,7 @@ impl ProviderAccounts {
         token: TokenHash,
         code: TokenHash,
         new: NewProviderAccount,
-    ) -> Result<Option<ProviderAccount>, StoreError> {
+    ) -> Result<Option<ProviderAccount>, ProviderError> {
         let args = (token, code, new);
         let created = self.db.run(&args, |conn, (token, code, new)| {
             Box::pin(async move {
@@ -94,7 +93,7 @@ impl ProviderAccounts {
                 }
                 let created =
                     create(new).fetch_one(conn).await.map_err(|error| match is_unique_violation(&error) {
-                        true => TxError::Rejected(StoreError::EmailTaken(new.email.clone())),
+                        true => TxError::Rejected(ProviderError::EmailTaken(new.email.clone())),
                         false => error.into(),
                     })?;
                 proofs::delete_of_mailbox(&new.email).execute(conn).await?;
@@ -104,15 +103,15 @@ impl ProviderAccounts {
         created.await
     }
 
-    /// `set_password` with a proof's right code, and in the same step uses up the proof and all others of this mailbox.
-    /// None where the proof is gone or there is no such account.
+    /// With a proof's right code: ends all sessions of the account, and uses up the proof and all others of this mailbox, in one
+    /// step. None where the proof is gone or there is no such account.
     pub async fn set_proven_password(
         &self,
         token: TokenHash,
         code: TokenHash,
         email: &EmailAddress,
         password_hash: &PasswordHash,
-    ) -> Result<Option<ProviderAccount>, StoreError> {
+    ) -> Result<Option<ProviderAccount>, ProviderError> {
         let args = (token, code, email, password_hash);
         let changed = self.db.run(&args, |conn, (token, code, email, password_hash)| {
             Box::pin(async move {
@@ -128,11 +127,12 @@ impl ProviderAccounts {
     }
 
     /// Ends all sessions of the account in the same step. None where there is no such account.
+    #[cfg(any(test, feature = "testing"))]
     pub async fn set_password(
         &self,
         email: &EmailAddress,
         password_hash: &PasswordHash,
-    ) -> Result<Option<ProviderAccount>, StoreError> {
+    ) -> Result<Option<ProviderAccount>, ProviderError> {
         let changed = self.db.write_returning(set_password(email, password_hash), COMMAND_WAIT).await?;
         Ok(changed.into_iter().next())
     }

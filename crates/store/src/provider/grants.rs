@@ -4,8 +4,9 @@
 //! counts the presentation and gives the token to the first one alone, if everything fits; any later one sets the token back
 //! to nothing. So whoever comes second, even at the same moment, ends what the first one got.
 
+use crate::DbError;
 use crate::db::{COMMAND_WAIT, Db, FromRow, Row, corrupt, query};
-use crate::{CodePresented, Consent, ConsentQuestion, Grant, NewCode, Redeemed, StoreError};
+use crate::{CodePresented, Consent, ConsentQuestion, Grant, NewCode, ProviderError, Redeemed};
 use chancery_domain::{TokenHash, UnixMillis};
 
 impl FromRow for Grant {
@@ -82,9 +83,9 @@ const DELETE_EXPIRED: &str = "DELETE FROM grants WHERE code_hash IN \
 const DELETE_EXPIRED_QUESTIONS: &str = "DELETE FROM consent_questions WHERE token_hash IN \
     (SELECT token_hash FROM consent_questions WHERE expires_at_ms <= $1 LIMIT $2)";
 
-fn without_nul(what: &'static str, texts: &[&str]) -> Result<(), StoreError> {
+fn without_nul(what: &'static str, texts: &[&str]) -> Result<(), ProviderError> {
     match texts.iter().any(|text| text.contains('\0')) {
-        true => Err(StoreError::NulCharacter { what }),
+        true => Err(DbError::NulCharacter { what }.into()),
         false => Ok(()),
     }
 }
@@ -100,7 +101,7 @@ impl Grants {
         &self,
         token: TokenHash,
         question: ConsentQuestion,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), ProviderError> {
         without_nul("the request", &[&question.request])?;
         let ask = query(ASK)
             .bind(token.0.as_slice())
@@ -117,13 +118,13 @@ impl Grants {
         &self,
         token: TokenHash,
         now: UnixMillis,
-    ) -> Result<Option<ConsentQuestion>, StoreError> {
+    ) -> Result<Option<ConsentQuestion>, ProviderError> {
         let take = query(TAKE_QUESTION).bind(token.0.as_slice());
         let taken: Vec<ConsentQuestion> = self.db.write_returning(take, COMMAND_WAIT).await?;
         Ok(taken.into_iter().next().filter(|question| question.expires_at > now))
     }
 
-    pub async fn remember_consent(&self, consent: Consent) -> Result<(), StoreError> {
+    pub async fn remember_consent(&self, consent: Consent) -> Result<(), ProviderError> {
         let remember = query(REMEMBER)
             .bind(consent.subject.as_str())
             .bind(consent.client_id.as_str())
@@ -134,17 +135,17 @@ impl Grants {
     }
 
     /// Takes back all that was allowed to this application; says how much there was.
-    pub async fn forget_consents(&self, subject: &str, client_id: &str) -> Result<u64, StoreError> {
+    pub async fn forget_consents(&self, subject: &str, client_id: &str) -> Result<u64, ProviderError> {
         let delete = query(DELETE_CONSENTS).bind(subject).bind(client_id);
         Ok(self.db.execute(delete, COMMAND_WAIT).await?)
     }
 
     /// Every scope that was allowed to this application.
-    pub async fn consents(&self, subject: &str, client_id: &str) -> Result<Vec<String>, StoreError> {
+    pub async fn consents(&self, subject: &str, client_id: &str) -> Result<Vec<String>, ProviderError> {
         Ok(self.db.fetch_all(query(CONSENTS).bind(subject).bind(client_id)).await?)
     }
 
-    pub async fn issue_code(&self, new: NewCode) -> Result<(), StoreError> {
+    pub async fn issue_code(&self, new: NewCode) -> Result<(), ProviderError> {
         let NewCode { code, grant, expires_at, forgotten_at } = &new;
         let nonce = grant.nonce.as_deref();
         without_nul("the grant", &[&grant.redirect_uri, &grant.scope, nonce.unwrap_or_default()])?;
@@ -166,7 +167,7 @@ impl Grants {
 
     /// A code is good for one presentation, right or wrong. However many present it at once, one gets its token at most,
     /// and the second presentation revokes that token.
-    pub async fn redeem_code(&self, presented: CodePresented) -> Result<Redeemed, StoreError> {
+    pub async fn redeem_code(&self, presented: CodePresented) -> Result<Redeemed, ProviderError> {
         let CodePresented {
             code,
             client_id,
@@ -196,12 +197,12 @@ impl Grants {
     }
 
     /// What an access token is good for, if it is alive.
-    pub async fn access(&self, token: TokenHash, now: UnixMillis) -> Result<Option<Grant>, StoreError> {
+    pub async fn access(&self, token: TokenHash, now: UnixMillis) -> Result<Option<Grant>, ProviderError> {
         Ok(self.db.fetch_optional(query(ACCESS).bind(token.0.as_slice()).bind(now.0)).await?)
     }
 
     /// Removes what nobody can use any more; says how much.
-    pub async fn forget_old_grants(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError> {
+    pub async fn forget_old_grants(&self, now: UnixMillis, limit: u32) -> Result<u64, ProviderError> {
         let mut deleted = 0;
         for sql in [DELETE_EXPIRED, DELETE_EXPIRED_QUESTIONS] {
             let delete = query(sql).bind(now.0).bind(i64::from(limit));

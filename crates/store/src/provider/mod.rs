@@ -1,6 +1,7 @@
 //! What the built-in identity provider stores.
 
 pub(crate) mod accounts;
+pub(crate) mod error;
 pub(crate) mod grants;
 pub(crate) mod proofs;
 pub(crate) mod sessions;

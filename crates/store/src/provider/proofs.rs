@@ -1,7 +1,8 @@
 //! The queries about mailboxes that are being proved to the identity provider.
 
+use crate::DbError;
 use crate::db::{COMMAND_WAIT, Db, FromRow, Query, Row, corrupt, query};
-use crate::{MailboxProof, MailedCode, PasswordHash, ProofPurpose, StoreError};
+use crate::{MailboxProof, MailedCode, PasswordHash, ProofPurpose};
 use chancery_domain::{EmailAddress, LocalPath, TokenHash, UnixMillis};
 
 impl FromRow for MailboxProof {
@@ -49,7 +50,7 @@ pub struct MailboxProofs {
 }
 
 impl MailboxProofs {
-    pub async fn begin_proof(&self, token: TokenHash, proof: MailboxProof) -> Result<(), StoreError> {
+    pub async fn begin_proof(&self, token: TokenHash, proof: MailboxProof) -> Result<(), DbError> {
         let (purpose, password_hash) = match &proof.purpose {
             ProofPurpose::SignUp(hash) => ("sign_up", Some(hash.0.as_str())),
             ProofPurpose::NewPassword => ("new_password", None),
@@ -68,12 +69,12 @@ impl MailboxProofs {
         Ok(())
     }
 
-    pub async fn proof(&self, token: TokenHash, now: UnixMillis) -> Result<Option<MailboxProof>, StoreError> {
+    pub async fn proof(&self, token: TokenHash, now: UnixMillis) -> Result<Option<MailboxProof>, DbError> {
         Ok(self.db.fetch_optional(query(FIND).bind(token.0.as_slice()).bind(now.0)).await?)
     }
 
     /// Whether the new code took the place of the last one; not where another has taken it meanwhile.
-    pub async fn replace_proof_code(&self, token: TokenHash, new: MailedCode) -> Result<bool, StoreError> {
+    pub async fn replace_proof_code(&self, token: TokenHash, new: MailedCode) -> Result<bool, DbError> {
         let replace = query(NEW_CODE)
             .bind(token.0.as_slice())
             .bind(new.hash.0.as_slice())
@@ -84,17 +85,12 @@ impl MailboxProofs {
     }
 
     /// Uses the proof up. Whether it was still there, with this code: of many at once, one gets true.
-    pub async fn take_proof(&self, token: TokenHash, code: TokenHash) -> Result<bool, StoreError> {
+    pub async fn take_proof(&self, token: TokenHash, code: TokenHash) -> Result<bool, DbError> {
         Ok(self.db.execute(take(&token, &code), COMMAND_WAIT).await? > 0)
     }
 
-    /// Removes all proofs of this mailbox for whatever purpose; says how many.
-    pub async fn destroy_proofs(&self, email: &EmailAddress) -> Result<u64, StoreError> {
-        Ok(self.db.execute(delete_of_mailbox(email), COMMAND_WAIT).await?)
-    }
-
     /// Removes up to `limit` whose time is over; says how many.
-    pub async fn forget_old_proofs(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError> {
+    pub async fn forget_old_proofs(&self, now: UnixMillis, limit: u32) -> Result<u64, DbError> {
         let delete = query(DELETE_EXPIRED).bind(now.0).bind(i64::from(limit));
         Ok(self.db.execute(delete, COMMAND_WAIT).await?)
     }

@@ -1,7 +1,8 @@
 //! The queries about browsers' sessions with the identity provider. Whether one is alive is read again for every request.
 
+use crate::DbError;
 use crate::db::{COMMAND_WAIT, Db, FromRow, Row, query};
-use crate::{NewProviderSession, ProviderAccount, ProviderSession, StoreError};
+use crate::{NewProviderSession, ProviderAccount, ProviderSession};
 use chancery_domain::{SessionTimes, TokenHash, UnixMillis};
 
 struct StoredSession {
@@ -38,7 +39,7 @@ const DELETE_EXPIRED: &str = "DELETE FROM provider_sessions WHERE token_hash IN 
     (SELECT token_hash FROM provider_sessions WHERE started_at_ms <= $1 OR last_used_at_ms <= $2 LIMIT $3)";
 
 /// Ends the sessions of an account of the provider, as `SessionRevoker` does.
-pub(crate) async fn end_all_of_subject(db: &Db, subject: &str) -> Result<u64, StoreError> {
+pub(crate) async fn end_all_of_subject(db: &Db, subject: &str) -> Result<u64, DbError> {
     Ok(db.execute(query(END_ALL).bind(subject), COMMAND_WAIT).await?)
 }
 
@@ -50,7 +51,7 @@ pub struct ProviderSessions {
 
 impl ProviderSessions {
     /// Opens nothing if the account's password was changed since it was found right.
-    pub async fn start_provider_session(&self, new: NewProviderSession) -> Result<(), StoreError> {
+    pub async fn start_provider_session(&self, new: NewProviderSession) -> Result<(), DbError> {
         let start = query(START)
             .bind(new.token.0.as_slice())
             .bind(new.subject.as_str())
@@ -66,7 +67,7 @@ impl ProviderSessions {
         token: TokenHash,
         times: SessionTimes,
         now: UnixMillis,
-    ) -> Result<Option<ProviderSession>, StoreError> {
+    ) -> Result<Option<ProviderSession>, DbError> {
         let (oldest_start, oldest_use) = times.oldest_alive(now);
         let find = query(ALIVE).bind(token.0.as_slice()).bind(oldest_start.0).bind(oldest_use.0);
         let found: Option<StoredSession> = self.db.fetch_optional(find).await?;
@@ -80,7 +81,7 @@ impl ProviderSessions {
     }
 
     /// Whether there was such a session.
-    pub async fn end_provider_session(&self, token: TokenHash) -> Result<bool, StoreError> {
+    pub async fn end_provider_session(&self, token: TokenHash) -> Result<bool, DbError> {
         Ok(self.db.execute(query(END).bind(token.0.as_slice()), COMMAND_WAIT).await? > 0)
     }
 
@@ -90,7 +91,7 @@ impl ProviderSessions {
         times: SessionTimes,
         now: UnixMillis,
         limit: u32,
-    ) -> Result<u64, StoreError> {
+    ) -> Result<u64, DbError> {
         let (oldest_start, oldest_use) = times.oldest_alive(now);
         let delete = query(DELETE_EXPIRED).bind(oldest_start.0).bind(oldest_use.0).bind(i64::from(limit));
         Ok(self.db.execute(delete, COMMAND_WAIT).await?)

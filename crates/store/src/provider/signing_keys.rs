@@ -1,8 +1,9 @@
 //! The queries about the identity provider's signing keys. Which key is due when, the provider says; here a generation is
 //! created once.
 
+use crate::DbError;
+use crate::SigningKey;
 use crate::db::{COMMAND_WAIT, Db, FromRow, Row, query};
-use crate::{SigningKey, StoreError};
 use chancery_domain::UnixMillis;
 use std::fmt;
 
@@ -49,12 +50,12 @@ pub struct SigningKeys {
 
 impl SigningKeys {
     /// All that are kept, oldest first.
-    pub async fn signing_keys(&self) -> Result<Vec<SigningKey>, StoreError> {
+    pub async fn signing_keys(&self) -> Result<Vec<SigningKey>, DbError> {
         Ok(self.db.fetch_all(query(LIST)).await?)
     }
 
     /// Whether it was added: not where its generation is there. However many do so at once, one succeeds.
-    pub async fn add_signing_key(&self, key: SigningKey) -> Result<bool, StoreError> {
+    pub async fn add_signing_key(&self, key: SigningKey) -> Result<bool, DbError> {
         let add = query(ADD)
             .bind(key.generation)
             .bind(key.key_id.as_str())
@@ -66,7 +67,7 @@ impl SigningKeys {
     }
 
     /// Removes those that are no longer published; says how many.
-    pub async fn forget_old_signing_keys(&self, now: UnixMillis) -> Result<u64, StoreError> {
+    pub async fn forget_old_signing_keys(&self, now: UnixMillis) -> Result<u64, DbError> {
         Ok(self.db.execute(query(DELETE_EXPIRED).bind(now.0), COMMAND_WAIT).await?)
     }
 }

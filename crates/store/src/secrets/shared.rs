@@ -1,6 +1,6 @@
 //! The queries about secrets that all nodes on a database share.
 
-use crate::StoreError;
+use crate::DbError;
 use crate::db::{COMMAND_WAIT, Db, query};
 use chancery_domain::SecretToken;
 
@@ -16,10 +16,10 @@ pub struct SharedSecrets {
 
 impl SharedSecrets {
     /// The secret of this name: the one that was drawn first, by whichever node.
-    pub async fn shared_secret(&self, name: &str, drawn: &SecretToken) -> Result<SecretToken, StoreError> {
+    pub async fn shared_secret(&self, name: &str, drawn: &SecretToken) -> Result<SecretToken, DbError> {
         let insert = query(INSERT_OR_GET).bind(name).bind(drawn.reveal());
         let stored: Vec<String> = self.db.write_returning(insert, COMMAND_WAIT).await?;
-        stored.first().and_then(|secret| SecretToken::parse(secret)).ok_or_else(|| StoreError::Corrupt {
+        stored.first().and_then(|secret| SecretToken::parse(secret)).ok_or_else(|| DbError::Corrupt {
             what: "a shared secret",
             why: format!("{name} is not one of ours"),
         })

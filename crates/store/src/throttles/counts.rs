@@ -2,7 +2,7 @@
 //! of its own and no two get the last one that is allowed. Past the limit nothing is written: denying must cost less than
 //! asking. It decides as `chancery_domain::Throttle::count` does.
 
-use crate::StoreError;
+use crate::DbError;
 use crate::db::{COMMAND_WAIT, Conn, Db, FromRow, Query, Row, query};
 use chancery_domain::{ThrottleCount, ThrottleDecision, ThrottleExpiry, ThrottleKey, UnixMillis};
 
@@ -101,7 +101,7 @@ impl Throttles {
         &self,
         key: ThrottleKey<'_>,
         now: UnixMillis,
-    ) -> Result<ThrottleDecision, StoreError> {
+    ) -> Result<ThrottleDecision, DbError> {
         if let Some(current) = self.throttle_count(key, now).await?
             && key.throttle().left(current) == 0
         {
@@ -120,23 +120,23 @@ impl Throttles {
         &self,
         key: ThrottleKey<'_>,
         now: UnixMillis,
-    ) -> Result<Option<ThrottleCount>, StoreError> {
+    ) -> Result<Option<ThrottleCount>, DbError> {
         Ok(self.db.fetch_optional(find(key, now)).await?)
     }
 
     /// Takes one back that did no harm after all.
-    pub async fn refund_throttle(&self, key: ThrottleKey<'_>) -> Result<(), StoreError> {
+    pub async fn refund_throttle(&self, key: ThrottleKey<'_>) -> Result<(), DbError> {
         self.db.execute(refund(key, 1), COMMAND_WAIT).await?;
         Ok(())
     }
 
-    pub async fn reset_throttle(&self, key: ThrottleKey<'_>) -> Result<(), StoreError> {
+    pub async fn reset_throttle(&self, key: ThrottleKey<'_>) -> Result<(), DbError> {
         self.db.execute(query(RESET).bind(key.hash().0.to_vec()), COMMAND_WAIT).await?;
         Ok(())
     }
 
     /// Deletes up to `limit` counts that are over; says how many.
-    pub async fn delete_expired_throttles(&self, now: UnixMillis, limit: u32) -> Result<u64, StoreError> {
+    pub async fn delete_expired_throttles(&self, now: UnixMillis, limit: u32) -> Result<u64, DbError> {
         let delete = query(DELETE_EXPIRED).bind(now.0).bind(i64::from(limit));
         Ok(self.db.execute(delete, COMMAND_WAIT).await?)
     }

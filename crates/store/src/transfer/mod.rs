@@ -13,15 +13,16 @@
 //! the source before (`MoveSource::store`), and on the target after.
 
 mod copy_format;
+mod error;
 mod rules;
 mod source;
 mod tables;
 mod target;
 
+pub use error::TransferError;
 pub use source::MoveSource;
 pub use target::MoveTarget;
 
-use crate::StoreError;
 use crate::db::error_codes::{detail, explain, is_the_rows_fault};
 
 /// What a move has come to.
@@ -49,14 +50,14 @@ pub struct MovedTable {
     pub rows: u64,
 }
 
-fn not_alike(why: String) -> StoreError {
-    StoreError::NotAlike { why }
+fn not_alike(why: String) -> TransferError {
+    TransferError::NotAlike { why }
 }
 
 /// A failure of the target, which may be about a row that it does not take.
-fn refused_by_target(table: &'static str, error: &sqlx::Error) -> StoreError {
+fn refused_by_target(table: &'static str, error: &sqlx::Error) -> TransferError {
     match is_the_rows_fault(error) {
-        true => StoreError::NotMoved { table, why: detail(error) },
-        false => explain(error),
+        true => TransferError::NotMoved { table, why: detail(error) },
+        false => explain(error).into(),
     }
 }

@@ -4,9 +4,9 @@
 //! sees the database without them. References are checked for all rows at once when they are put back.
 
 use super::{not_alike, refused_by_target};
-use crate::StoreError;
 use crate::db::tables::TABLES;
 use crate::db::{FromRow, Row};
+use crate::transfer::TransferError;
 use sqlx::{AssertSqlSafe, PgConnection};
 
 /// A reference to another table (then `is_reference`), or a trigger.
@@ -49,7 +49,7 @@ const RULES: &str = "SELECT t.relname::text AS table_name, r.conname::text AS ru
 pub(super) struct Rules(Vec<Rule>);
 
 impl Rules {
-    pub(super) async fn take_down(target: &mut PgConnection) -> Result<Self, StoreError> {
+    pub(super) async fn take_down(target: &mut PgConnection) -> Result<Self, TransferError> {
         let rules = read(target).await?;
         let statements = rules.iter().filter(|rule| rule.on_insert).map(|rule| {
             let Rule { table_name, rule_name, .. } = rule;
@@ -64,7 +64,7 @@ impl Rules {
     }
 
     /// Fails where a row refers to one that is not there.
-    pub(super) async fn put_back(self, target: &mut PgConnection) -> Result<(), StoreError> {
+    pub(super) async fn put_back(self, target: &mut PgConnection) -> Result<(), TransferError> {
         let statements = self.0.iter().filter(|rule| rule.on_insert).map(|rule| {
             let Rule { table_name, rule_name, definition, .. } = rule;
             let statement = match rule.is_reference {
@@ -100,13 +100,13 @@ impl Rule {
     }
 }
 
-async fn read(target: &mut PgConnection) -> Result<Vec<Rule>, StoreError> {
+async fn read(target: &mut PgConnection) -> Result<Vec<Rule>, TransferError> {
     let rules = sqlx::query(RULES).bind(TABLES).fetch_all(target).await?;
     Ok(rules.into_iter().map(|row| Rule::from_row(&Row::Postgres(row))).collect::<Result<_, _>>()?)
 }
 
 /// Each statement with the table that it is about.
-async fn run(target: &mut PgConnection, statements: Vec<(&str, String)>) -> Result<(), StoreError> {
+async fn run(target: &mut PgConnection, statements: Vec<(&str, String)>) -> Result<(), TransferError> {
     for (table, statement) in statements {
         let table = TABLES.iter().find(|name| **name == table).copied().unwrap_or_default();
         let run = sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut *target).await;

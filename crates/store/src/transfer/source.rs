@@ -2,12 +2,14 @@
 
 use super::copy_format::{RowsDigest, Writer};
 use super::tables::{Column, Kind, Table};
-use crate::db::error_codes::{STATEMENT_TIMEOUT, explain, explain_opening};
+use crate::OpenError;
+use crate::db::error_codes::{STATEMENT_TIMEOUT, explain_opening};
 use crate::db::sqlite::{SqliteConnector, is_ours, options};
 use crate::db::url::Place;
 use crate::db::write_slot::Connector;
 use crate::ledger::months::ids_of;
-use crate::{DatabaseUrl, LimitsKept, ServingLock, Store, StoreError};
+use crate::transfer::TransferError;
+use crate::{DatabaseUrl, LimitsKept, ServingLock, Store};
 use chancery_domain::Month;
 use sqlx::sqlite::{SqliteRow, SqliteValueRef};
 use sqlx::{AssertSqlSafe, ConnectOptions, Decode, Row, Sqlite, SqliteConnection, ValueRef};
@@ -27,13 +29,13 @@ pub struct MoveSource {
 impl MoveSource {
     /// Where there is no database of Chancery's, that is `NoDatabase`; an older schema is brought up to date. Refused while
     /// somebody serves the file, or writes to it for long.
-    pub async fn open(url: &DatabaseUrl) -> Result<Self, StoreError> {
+    pub async fn open(url: &DatabaseUrl) -> Result<Self, TransferError> {
         let Place::Sqlite(file) = &url.0 else {
-            return Err(StoreError::BadUrl(format!("{url} is not a SQLite file")));
+            return Err(OpenError::BadUrl(format!("{url} is not a SQLite file")).into());
         };
         // First of all, for the lock would leave a file of its own beside a database that is not there.
         if !is_ours(file).await? {
-            return Err(StoreError::NoDatabase { place: url.to_string() });
+            return Err(OpenError::NoDatabase { place: url.to_string() }.into());
         }
         let lock = ServingLock::take(url, LimitsKept::InMemory).await?;
         let store = Store::open_existing(url).await?;
@@ -62,7 +64,7 @@ impl MoveSource {
         &mut self.held
     }
 
-    pub(super) async fn count(&mut self, table: &Table) -> Result<u64, StoreError> {
+    pub(super) async fn count(&mut self, table: &Table) -> Result<u64, TransferError> {
         let count = format!("SELECT COUNT(*) FROM \"{}\"", table.name);
         let rows: i64 = self.number(count).await?.unwrap_or_default();
         Ok(u64::try_from(rows).unwrap_or_default())
@@ -73,7 +75,7 @@ impl MoveSource {
         &mut self,
         table: &'static str,
         column: &str,
-    ) -> Result<Option<i64>, StoreError> {
+    ) -> Result<Option<i64>, TransferError> {
         let counter = format!(
             "SELECT MAX(last) FROM (SELECT MAX(\"{column}\") AS last FROM \"{table}\" \
              UNION ALL SELECT seq FROM sqlite_sequence WHERE name = '{table}')"
@@ -82,7 +84,7 @@ impl MoveSource {
     }
 
     /// The months of the ledger's request ids. An id is made before its row, so that its month is the row's or the one before.
-    pub(super) async fn ledger_months(&mut self) -> Result<Vec<Month>, StoreError> {
+    pub(super) async fn ledger_months(&mut self) -> Result<Vec<Month>, TransferError> {
         let days: Vec<i64> =
             sqlx::query_scalar("SELECT DISTINCT day FROM usage_days").fetch_all(&mut self.held).await?;
         let mut possible = BTreeSet::new();
@@ -103,9 +105,9 @@ impl MoveSource {
         Ok(months)
     }
 
-    async fn number(&mut self, sql: String) -> Result<Option<i64>, StoreError> {
+    async fn number(&mut self, sql: String) -> Result<Option<i64>, TransferError> {
         let number = sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&mut self.held).await;
-        number.map_err(|error| explain(&error))
+        Ok(number?)
     }
 }
 
@@ -115,7 +117,7 @@ pub(super) fn write_row(
     row: &SqliteRow,
     writer: &mut Writer,
     digest: &mut RowsDigest,
-) -> Result<(), StoreError> {
+) -> Result<(), TransferError> {
     let begin = writer.written().len();
     writer.begin_row(i16::try_from(table.columns.len()).unwrap_or_default());
     for (index, column) in table.columns.iter().enumerate() {
@@ -162,13 +164,13 @@ fn write_column(kind: Kind, value: SqliteValueRef<'_>, writer: &mut Writer) -> R
     Ok(())
 }
 
-fn unreadable(table: &Table, column: &Column, row: &SqliteRow, why: Unmovable) -> StoreError {
+fn unreadable(table: &Table, column: &Column, row: &SqliteRow, why: Unmovable) -> TransferError {
     let (table_name, column_name) = (table.name, column.name.clone());
     match why {
         Unmovable::Nul => {
-            StoreError::NulInTable { table: table_name, column: column_name, row: name_of(table, row) }
+            TransferError::NulInTable { table: table_name, column: column_name, row: name_of(table, row) }
         }
-        Unmovable::Other(why) => StoreError::NotMoved {
+        Unmovable::Other(why) => TransferError::NotMoved {
             table: table_name,
             why: format!("{column_name} of the row {}: {why}", name_of(table, row)),
         },

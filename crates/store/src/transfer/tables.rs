@@ -3,9 +3,9 @@
 //! migration that adds one cannot be forgotten: a test fails first.
 
 use super::not_alike;
-use crate::StoreError;
 use crate::db::tables::TABLES;
 use crate::db::{Conn, FromRow, Row, Statement, query};
+use crate::transfer::TransferError;
 use sqlx::{PgConnection, SqliteConnection};
 
 /// Tables that stay behind, each with the reason.
@@ -84,7 +84,7 @@ const POSTGRES_COLUMNS: &str = "SELECT t.relname::text AS table_name, c.attname:
 pub(super) async fn read_tables(
     source: &mut SqliteConnection,
     target: &mut PgConnection,
-) -> Result<Vec<Table>, StoreError> {
+) -> Result<Vec<Table>, TransferError> {
     let here: Vec<StoredColumn> = query(SQLITE_COLUMNS).fetch_all(&mut Conn::from(source)).await?;
     let mut there = Statement::new(POSTGRES_COLUMNS);
     there.push_list(TABLES.iter().copied());
@@ -92,7 +92,7 @@ pub(super) async fn read_tables(
     match_tables(&here, &there)
 }
 
-fn match_tables(here: &[StoredColumn], there: &[StoredColumn]) -> Result<Vec<Table>, StoreError> {
+fn match_tables(here: &[StoredColumn], there: &[StoredColumn]) -> Result<Vec<Table>, TransferError> {
     let is_known =
         |name: &str| TABLES.contains(&name) || LEFT.iter().any(|(left_behind, _)| *left_behind == name);
     if let Some(unknown) = here.iter().find(|column| !is_known(&column.table_name)) {
@@ -105,7 +105,7 @@ fn match_columns(
     name: &'static str,
     here: &[StoredColumn],
     there: &[StoredColumn],
-) -> Result<Table, StoreError> {
+) -> Result<Table, TransferError> {
     let of_table = |columns: &'_ [StoredColumn]| -> Vec<(String, String)> {
         let of_table = columns.iter().filter(|column| column.table_name == name);
         of_table.map(|column| (column.column_name.clone(), column.kind.clone())).collect()

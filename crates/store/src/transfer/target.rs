@@ -5,13 +5,16 @@ use super::rules::Rules;
 use super::source::{MoveSource, write_row};
 use super::tables::{Table, read_tables};
 use super::{MoveStep, MovedTable, Steps, refused_by_target};
+use crate::DbError;
+use crate::OpenError;
 use crate::db::postgres::{PostgresConnector, check_server, connect_first, connect_options};
 use crate::db::tables::TABLES;
 use crate::db::url::Place;
 use crate::db::write_slot::Connector;
 use crate::db::{Conn, migrate};
 use crate::ledger::months;
-use crate::{DatabaseUrl, LimitsKept, ServingLock, StoreError};
+use crate::transfer::TransferError;
+use crate::{DatabaseUrl, LimitsKept, ServingLock};
 use futures_util::TryStreamExt;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
@@ -40,9 +43,9 @@ pub struct MoveTarget {
 
 impl MoveTarget {
     /// Refused while somebody serves it, and where it holds anything of Chancery's. Writes nothing.
-    pub async fn open(url: &DatabaseUrl) -> Result<Self, StoreError> {
+    pub async fn open(url: &DatabaseUrl) -> Result<Self, TransferError> {
         let Place::Postgres(options) = &url.0 else {
-            return Err(StoreError::BadUrl(format!("{url} is not a PostgreSQL database")));
+            return Err(OpenError::BadUrl(format!("{url} is not a PostgreSQL database")).into());
         };
         let lock = ServingLock::take(url, LimitsKept::InMemory).await?;
         let options = connect_options(options);
@@ -60,7 +63,7 @@ impl MoveTarget {
         &mut self,
         source: &mut MoveSource,
         steps: &mut Steps<'_>,
-    ) -> Result<Vec<MovedTable>, StoreError> {
+    ) -> Result<Vec<MovedTable>, TransferError> {
         // A new one: the source may have taken an hour to verify, and idle connections do not live for ever.
         let mut connection = connect_first(&self.options).await?;
         let mut transaction = connection.begin().await?;
@@ -99,7 +102,7 @@ impl MoveTarget {
         for (table, sent) in tables.iter().zip(&sent) {
             let found = read_back(table, target, &mut progress).await?;
             if found != *sent {
-                return Err(StoreError::NotMoved {
+                return Err(TransferError::NotMoved {
                     table: table.name,
                     why: format!(
                         "{} rows were sent, and {} other ones were read back",
@@ -109,7 +112,9 @@ impl MoveTarget {
             }
         }
         if let Some(why) = self.lock.watch().why_not() {
-            return Err(StoreError::Unavailable(format!("somebody else may have begun to serve it ({why})")));
+            return Err(
+                DbError::Unavailable(format!("somebody else may have begun to serve it ({why})")).into()
+            );
         }
         transaction.commit().await?;
         PostgresConnector::disconnect(connection).await;
@@ -139,7 +144,7 @@ impl Progress<'_, '_> {
 }
 
 /// Which of our tables are there and hold a row.
-async fn refuse_rows(target: &mut PgConnection) -> Result<(), StoreError> {
+async fn refuse_rows(target: &mut PgConnection) -> Result<(), TransferError> {
     let there: Vec<String> = sqlx::query_scalar(
         "SELECT tablename::text FROM pg_catalog.pg_tables WHERE schemaname = current_schema() AND tablename = ANY($1)",
     )
@@ -147,13 +152,13 @@ async fn refuse_rows(target: &mut PgConnection) -> Result<(), StoreError> {
     .fetch_all(&mut *target)
     .await?;
     if !there.is_empty() && !migrate::has_schema(&mut Conn::from(&mut *target)).await? {
-        return Err(StoreError::ForeignDatabase);
+        return Err(OpenError::ForeignDatabase.into());
     }
     for table in TABLES.iter().filter(|table| there.iter().any(|name| name == *table)) {
         let query = format!("SELECT EXISTS (SELECT 1 FROM \"{table}\")");
         let has_rows: bool = sqlx::query_scalar(AssertSqlSafe(query)).fetch_one(&mut *target).await?;
         if has_rows {
-            return Err(StoreError::TargetHoldsRows { table });
+            return Err(TransferError::TargetHoldsRows { table });
         }
     }
     Ok(())
@@ -164,7 +169,7 @@ async fn copy(
     source: &mut MoveSource,
     target: &mut PgConnection,
     progress: &mut Progress<'_, '_>,
-) -> Result<RowsDigest, StoreError> {
+) -> Result<RowsDigest, TransferError> {
     let refused = |error: sqlx::Error| refused_by_target(table.name, &error);
     let columns = table.column_names();
     let select = format!("SELECT {columns} FROM \"{}\"", table.name);
@@ -199,12 +204,12 @@ async fn read_back(
     table: &Table,
     target: &mut PgConnection,
     progress: &mut Progress<'_, '_>,
-) -> Result<RowsDigest, StoreError> {
+) -> Result<RowsDigest, TransferError> {
     let columns = table.column_names();
     let statement = format!("COPY (SELECT {columns} FROM \"{}\") TO STDOUT (FORMAT binary)", table.name);
     let mut pieces = target.copy_out_raw(&statement).await?;
     let (mut reader, mut digest) = (Reader::default(), RowsDigest::default());
-    let unreadable = |_: NotRows| StoreError::NotMoved {
+    let unreadable = |_: NotRows| TransferError::NotMoved {
         table: table.name,
         why: "what was read back is not in PostgreSQL's binary format".to_owned(),
     };
@@ -226,13 +231,13 @@ const COUNTING_COLUMNS: &str = "SELECT t.relname::text, c.attname::text \
     WHERE t.relnamespace = (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = current_schema()) AND t.relname = ANY($1) AND c.attidentity <> ''";
 
 /// Numbers go on where the source has stopped. `RESTART` and not `setval`, which a rollback would not take back.
-async fn go_on_counting(source: &mut MoveSource, target: &mut PgConnection) -> Result<(), StoreError> {
+async fn go_on_counting(source: &mut MoveSource, target: &mut PgConnection) -> Result<(), TransferError> {
     let counting: Vec<(String, String)> =
         sqlx::query_as(COUNTING_COLUMNS).bind(TABLES).fetch_all(&mut *target).await?;
     for (table_name, column_name) in counting {
         let Some(table) = TABLES.iter().find(|name| **name == table_name) else { continue };
         let Some(last) = source.last_number(table, &column_name).await? else { continue };
-        let next = last.checked_add(1).ok_or_else(|| StoreError::NotMoved {
+        let next = last.checked_add(1).ok_or_else(|| TransferError::NotMoved {
             table,
             why: format!("after {column_name} {last} there is no further number"),
         })?;

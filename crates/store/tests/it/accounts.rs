@@ -3,7 +3,7 @@
 use crate::databases::TestDatabase;
 use crate::samples::{HOSTILE, NOON, account, name, new_account};
 use chancery_domain::{AccountName, AccountState, RateLimits, UnixMillis};
-use chancery_store::{LimitsChange, StoreError};
+use chancery_store::{AccountError, LimitsChange};
 use std::sync::Arc;
 
 pub async fn a_created_account_is_found_as_it_was_made<D: TestDatabase>(database: Arc<D>) {
@@ -23,17 +23,17 @@ pub async fn a_created_account_is_found_as_it_was_made<D: TestDatabase>(database
 
 pub async fn a_second_account_of_the_same_name_is_refused<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let first = account(&*store, "Hale & Ward").await;
+    let first = account(&store, "Hale & Ward").await;
     let error = store.create_account(new_account("Hale & Ward")).await.unwrap_err();
-    assert!(matches!(error, StoreError::AccountNameTaken(taken) if taken == first.name));
+    assert!(matches!(error, AccountError::AccountNameTaken(taken) if taken == first.name));
     assert_eq!(store.account_lookup.list_accounts().await.unwrap(), [first]);
-    account(&*store, "hale & ward").await;
+    account(&store, "hale & ward").await;
 }
 
 pub async fn accounts_are_listed_by_name_in_code_point_order<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     for text in ["b", "Ä", "a", "B", "_", "a b", "ab", "é", "z"] {
-        account(&*store, text).await;
+        account(&store, text).await;
     }
     store.close_account(&name("B"), NOON).await.unwrap();
     let listed: Vec<String> = store
@@ -49,7 +49,7 @@ pub async fn accounts_are_listed_by_name_in_code_point_order<D: TestDatabase>(da
 
 pub async fn changing_one_limit_leaves_the_other<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let name = account(&*store, "Hale & Ward").await.name;
+    let name = account(&store, "Hale & Ward").await.name;
     for (change, requests_per_min, tokens_per_min) in [
         (LimitsChange { requests_per_min: Some(7), ..LimitsChange::default() }, 7, 60_000),
         (LimitsChange { tokens_per_min: Some(9), ..LimitsChange::default() }, 7, 9),
@@ -75,7 +75,7 @@ pub async fn limits_reach_the_largest_count<D: TestDatabase>(database: Arc<D>) {
 
 pub async fn closing_twice_keeps_the_first_time<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let name = account(&*store, "Hale & Ward").await.name;
+    let name = account(&store, "Hale & Ward").await.name;
     let closed = store.close_account(&name, NOON).await.unwrap();
     assert_eq!(closed.state, AccountState::Closed { at: NOON });
     assert_eq!(store.close_account(&name, UnixMillis(NOON.0 + 1)).await.unwrap(), closed);
@@ -86,7 +86,7 @@ pub async fn an_unknown_account_is_named_in_the_error<D: TestDatabase>(database:
     let store = database.open().await;
     let name = name("Nobody");
     let error = store.account_lookup.account_named(&name).await.unwrap_err();
-    assert!(matches!(error, StoreError::NoSuchAccount(ref missing) if *missing == name));
+    assert!(matches!(error, AccountError::NoSuchAccount(ref missing) if *missing == name));
     assert!(error.to_string().contains("Nobody"));
 }
 
@@ -104,6 +104,6 @@ pub async fn of_many_racing_to_one_name_one_wins<D: TestDatabase>(database: Arc<
             && outcomes
                 .iter()
                 .filter_map(|outcome| outcome.as_ref().err())
-                .all(|error| matches!(error, StoreError::AccountNameTaken(_)))
+                .all(|error| matches!(error, AccountError::AccountNameTaken(_)))
     );
 }

@@ -22,16 +22,16 @@ pub async fn decisions_of_many_at_once_and_of_two_nodes_make_a_sound_chain_each<
 ) {
     const DECISIONS: usize = 60;
     let stores = [database.open().await, database.open().await];
-    let people = Arc::new(people(&*stores[0]).await);
-    let client = create(&*stores[0], &people.maya, "Harbour Lane Bakery").await;
+    let people = Arc::new(people(&stores[0]).await);
+    let client = create(&stores[0], &people.maya, "Harbour Lane Bakery").await;
     let mut deciding = JoinSet::new();
     for number in 0..DECISIONS {
         let (store, people) = (Arc::clone(&stores[number % 2]), Arc::clone(&people));
         deciding.spawn(async move {
             match number % 4 {
-                0 => drop(read(&*store, &people.maya, client).await.unwrap().unwrap()),
+                0 => drop(read(&store, &people.maya, client).await.unwrap().unwrap()),
                 1 => drop(store.clients.list_clients(firm_permit(&people.tom), &words("")).await.unwrap()),
-                2 => drop(create(&*store, &people.tom, "Calder & Sons").await),
+                2 => drop(create(&store, &people.tom, "Calder & Sons").await),
                 _ => {
                     let about = ClientInQuestion { id: client, owner: Some(people.maya.id) };
                     let denial = ask::<ReadClient>(asker(&people.tom), about).unwrap_err();
@@ -41,15 +41,15 @@ pub async fn decisions_of_many_at_once_and_of_two_nodes_make_a_sound_chain_each<
         });
     }
     deciding.join_all().await;
-    let chains = sound_audit(&*stores[0]).await;
+    let chains = sound_audit(&stores[0]).await;
     assert_eq!(chains.len(), 2);
     assert_eq!(chains.values().map(Vec::len).sum::<usize>(), DECISIONS + 4, "one created, three joined");
 }
 
 pub async fn the_audit_is_read_newest_first_by_who_what_and_when<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let people = people(&*store).await;
-    let client = create(&*store, &people.maya, "Harbour Lane Bakery").await;
+    let people = people(&store).await;
+    let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
     for number in 0..250 {
         let (person, id) = match number % 5 {
             0 => (&people.tom, client),
@@ -128,9 +128,9 @@ pub async fn the_audit_is_read_newest_first_by_who_what_and_when<D: TestDatabase
 
 pub async fn raw_sql_cannot_change_remove_or_replace_a_decision<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let people = people(&*store).await;
-    create(&*store, &people.maya, "Harbour Lane Bakery").await;
-    let before = decisions(&*store).await;
+    let people = people(&store).await;
+    create(&store, &people.maya, "Harbour Lane Bakery").await;
+    let before = decisions(&store).await;
     for sql in [
         "UPDATE audit_rows SET decision = 'refused'",
         "UPDATE audit_rows SET client_id = 7 WHERE place = 0",
@@ -140,7 +140,7 @@ pub async fn raw_sql_cannot_change_remove_or_replace_a_decision<D: TestDatabase>
         let error = database.raw(sql).await.unwrap_err().to_string();
         assert!(error.contains("append-only"), "{sql}: {error}");
     }
-    assert_eq!(decisions(&*store).await, before);
+    assert_eq!(decisions(&store).await, before);
     let writer = store.audit_chains.audit_writer_after(None).await.unwrap().unwrap();
     let again = format!(
         "INSERT INTO audit_rows (at_ms, asker, action, request_id, decision, writer_id, place, hash) \
@@ -149,16 +149,16 @@ pub async fn raw_sql_cannot_change_remove_or_replace_a_decision<D: TestDatabase>
         D::SOME_HASH
     );
     database.raw(&again).await.unwrap_err();
-    assert_eq!(decisions(&*store).await, before);
+    assert_eq!(decisions(&store).await, before);
 }
 
 pub async fn the_team_is_told_with_its_clients_and_sessions<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let people = people(&*store).await;
-    let gone = arrive(&*store, "anna", Role::Consultant).await;
-    let first = create(&*store, &people.maya, "One").await;
-    create(&*store, &people.maya, "Two").await;
-    create(&*store, &gone, "Three").await;
+    let people = people(&store).await;
+    let gone = arrive(&store, "anna", Role::Consultant).await;
+    let first = create(&store, &people.maya, "One").await;
+    create(&store, &people.maya, "Two").await;
+    create(&store, &gone, "Three").await;
     store.clients.set_client_archived(permit(&people.maya, first, people.maya.id), true).await.unwrap();
     for (person, at) in
         [(&people.maya, NOON), (&people.maya, after_s(60)), (&people.tom, after_s(-86_400)), (&gone, NOON)]
@@ -204,7 +204,7 @@ pub async fn the_team_is_told_with_its_clients_and_sessions<D: TestDatabase>(dat
     );
     store.people.note_managing_team(firm_permit::<ManageTeam>(&people.ruth)).await.unwrap();
     let actions: Vec<Action> =
-        decisions(&*store).await.into_iter().rev().map(|row| row.asked.action).take(2).collect();
+        decisions(&store).await.into_iter().rev().map(|row| row.asked.action).take(2).collect();
     assert_eq!(actions, [Action::ManageTeam, Action::ReadTeam]);
 }
 
@@ -220,10 +220,10 @@ async fn a_process_tells_of_a_read_only_when_it_is_on_record() {
     }
     on_a_fresh::<SqliteFile, _>(|database| async move {
         let store = database.open().await;
-        let people = people(&*store).await;
-        create(&*store, &people.maya, "Harbour Lane Bakery").await;
+        let people = people(&store).await;
+        create(&store, &people.maya, "Harbour Lane Bakery").await;
         read_and_tell(&database.url(), 5).await;
-        assert_eq!(decisions(&*store).await.len(), 1 + 5 * CALLERS);
+        assert_eq!(decisions(&store).await.len(), 1 + 5 * CALLERS);
     })
     .await;
 }
@@ -236,7 +236,7 @@ async fn read_and_tell(url: &DatabaseUrl, reads: usize) {
         let (store, maya) = (Arc::clone(&store), maya.clone());
         callers.spawn(async move {
             for _ in 0..reads {
-                read(&*store, &maya, ClientId(1001)).await.unwrap().unwrap();
+                read(&store, &maya, ClientId(1001)).await.unwrap().unwrap();
                 std::io::stdout().write_all(b"read\n").unwrap();
             }
         });
@@ -266,17 +266,17 @@ pub async fn a_killed_process_leaves_every_read_that_it_told_of_in_a_sound_chain
     database: Arc<D>,
 ) {
     let store = database.open().await;
-    let people = people(&*store).await;
-    let client = create(&*store, &people.maya, "Harbour Lane Bakery").await;
+    let people = people(&store).await;
+    let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
     let mut told = 0;
     for lines in [20, 75] {
         let url = database.url_text();
         told += tokio::task::spawn_blocking(move || kill_after(&url, lines)).await.unwrap();
-        sound_audit(&*store).await;
+        sound_audit(&store).await;
     }
-    let kept = decisions(&*store).await.len() - 1;
+    let kept = decisions(&store).await.len() - 1;
     assert!((told..=told + 2 * CALLERS).contains(&kept), "{told} told, {kept} kept");
-    let record = read(&*store, &people.maya, client).await.unwrap().unwrap();
+    let record = read(&store, &people.maya, client).await.unwrap().unwrap();
     assert_eq!(
         record.looks[0].times,
         kept as u64 + 1,

@@ -8,7 +8,7 @@ use chancery_domain::{
 };
 use chancery_policy::{Act, Permit, TheFirm};
 use chancery_store::{
-    CreditOrder, InvoicePage, InvoiceQuery, InvoiceRecord, IssueOrder, Issued, Store, StoreError,
+    CreditOrder, InvoiceError, InvoicePage, InvoiceQuery, InvoiceRecord, IssueOrder, Issued, Store,
 };
 
 pub fn month(text: &str) -> Month {
@@ -66,7 +66,7 @@ pub fn order(account: AccountId, of: &str) -> IssueOrder {
     IssueOrder { account, month: month(of), terms: terms() }
 }
 
-pub async fn issue(store: &Store, account: AccountId, of: &str, on: &str) -> Result<Issued, StoreError> {
+pub async fn issue(store: &Store, account: AccountId, of: &str, on: &str) -> Result<Issued, InvoiceError> {
     let permit = permit_at(Asker::Operator, noon_of(on));
     store.invoices.issue_invoice(permit, &order(account, of), &render).await
 }
@@ -84,7 +84,7 @@ pub async fn credit(
     invoice: InvoiceNumber,
     amount: CreditAmount,
     on: &str,
-) -> Result<InvoiceNumber, StoreError> {
+) -> Result<InvoiceNumber, InvoiceError> {
     let permit = permit_at(Asker::Operator, noon_of("2026-12-24"));
     let known = store.invoices.read_invoice(permit, invoice).await?.map(|record| record.credited);
     credit_after(store, invoice, known.unwrap_or_default(), amount, on).await
@@ -97,7 +97,7 @@ pub async fn credit_after(
     credited_before: Credited,
     amount: CreditAmount,
     on: &str,
-) -> Result<InvoiceNumber, StoreError> {
+) -> Result<InvoiceNumber, InvoiceError> {
     let reason = "It was agreed.".to_owned();
     let order = CreditOrder { invoice, amount, credited_before, reason, terms: terms() };
     store.invoices.credit_invoice(permit_at(Asker::Operator, noon_of(on)), &order, &render).await

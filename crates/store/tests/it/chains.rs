@@ -69,7 +69,7 @@ async fn sound_sums(store: &Store) {
 
 pub async fn an_empty_ledger_has_no_chains<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    payer(&*store).await;
+    payer(&store).await;
     assert_eq!(store.ledger_chains.writer_after(None).await.unwrap(), None);
     assert_eq!(store.ledger_chains.chain_head(WriterId(1)).await.unwrap(), None);
     assert!(store.ledger_chains.day_usage(None, 10).await.unwrap().is_empty());
@@ -81,8 +81,8 @@ pub async fn racing_stores_make_a_chain_each_and_sums_together<D: TestDatabase>(
     let first = database.open().await;
     let mut payers = Vec::new();
     for name in ["One", "Two", "Three"] {
-        let account = account(&*first, name).await.id;
-        payers.push((account, key(&*first, Some(account)).await.id));
+        let account = account(&first, name).await.id;
+        payers.push((account, key(&first, Some(account)).await.id));
     }
     let stores = [Arc::clone(&first), database.open().await, database.open().await];
     let mut settling = JoinSet::new();
@@ -102,14 +102,14 @@ pub async fn racing_stores_make_a_chain_each_and_sums_together<D: TestDatabase>(
     for outcome in settling.join_all().await {
         outcome.unwrap();
     }
-    let chains = sound_chains(&*first).await;
+    let chains = sound_chains(&first).await;
     assert_eq!(chains.values().map(Vec::len).collect::<Vec<_>>(), [ROWS; STORES]);
-    sound_sums(&*first).await;
+    sound_sums(&first).await;
 }
 
 pub async fn twins_and_bad_rows_leave_no_gap_in_the_chain<D: TestDatabase>(database: Arc<D>) {
     let (store, other) = (database.open().await, database.open().await);
-    let (account, key) = payer(&*store).await;
+    let (account, key) = payer(&store).await;
     other.ledger.settle(row(5, (account, key)).into()).await.unwrap();
     let mut settling = JoinSet::new();
     for number in 0..60 {
@@ -122,21 +122,21 @@ pub async fn twins_and_bad_rows_leave_no_gap_in_the_chain<D: TestDatabase>(datab
     for (request, outcome) in settling.join_all().await {
         assert_eq!(outcome.is_ok(), request % 20 != 7, "{request}: {outcome:?}");
     }
-    let chains = sound_chains(&*store).await;
+    let chains = sound_chains(&store).await;
     assert_eq!(chains.len(), 2);
     assert_eq!(chains.values().map(Vec::len).sum::<usize>(), 38);
-    sound_sums(&*store).await;
+    sound_sums(&store).await;
 }
 
 pub async fn a_killed_process_leaves_a_sound_chain<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let account = account(&*store, "Hale & Ward").await.id;
-    key(&*store, Some(account)).await;
+    let account = account(&store, "Hale & Ward").await.id;
+    key(&store, Some(account)).await;
     for lines in [30, 170] {
         let url = database.url_text();
         tokio::task::spawn_blocking(move || crate::killed::kill_after(&url, lines)).await.unwrap();
-        sound_chains(&*store).await;
-        sound_sums(&*store).await;
+        sound_chains(&store).await;
+        sound_sums(&store).await;
     }
-    assert_eq!(sound_chains(&*store).await.len(), 2);
+    assert_eq!(sound_chains(&store).await.len(), 2);
 }

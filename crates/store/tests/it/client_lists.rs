@@ -29,7 +29,7 @@ const ORDERS: [ClientOrder; 8] = [
 
 pub async fn clients_are_found_by_the_beginnings_of_their_words<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let people = people(&*store).await;
+    let people = people(&store).await;
     let with = |name: &str, contact: &str, email: &str| NewClient {
         facts: ContactFacts {
             contact: contact.parse().unwrap(),
@@ -39,11 +39,11 @@ pub async fn clients_are_found_by_the_beginnings_of_their_words<D: TestDatabase>
         ..new_client(name)
     };
     let cafe =
-        create_whole(&*store, &people.maya, with("Café Zürich", "Priya Raman", "priya@zuerich.example"))
+        create_whole(&store, &people.maya, with("Café Zürich", "Priya Raman", "priya@zuerich.example"))
             .await
             .0;
-    let street = create_whole(&*store, &people.maya, with("STRASSE 9 GmbH", "Tom O'Neill", "")).await.0;
-    let toms = create_whole(&*store, &people.tom, with("Café Nord", "Priya Shah", "")).await.0;
+    let street = create_whole(&store, &people.maya, with("STRASSE 9 GmbH", "Tom O'Neill", "")).await.0;
+    let toms = create_whole(&store, &people.tom, with("Café Nord", "Priya Shah", "")).await.0;
     let query = |text: &str| ClientQuery { order: ClientOrder::Id, ..words(text) };
     for (text, mayas, everybodys) in [
         ("cafe", vec![cafe], vec![cafe, toms]),
@@ -63,7 +63,7 @@ pub async fn clients_are_found_by_the_beginnings_of_their_words<D: TestDatabase>
     ] {
         for (person, expected) in [(&people.maya, mayas), (&people.ruth, everybodys)] {
             let total = expected.len() as u64;
-            assert_eq!(listed(&*store, person, &query(text)).await, (expected, total), "{text}");
+            assert_eq!(listed(&store, person, &query(text)).await, (expected, total), "{text}");
         }
     }
     // A new name is found, and the old one is not any more.
@@ -73,27 +73,25 @@ pub async fn clients_are_found_by_the_beginnings_of_their_words<D: TestDatabase>
         facts: ContactFacts::default(),
     };
     store.clients.edit_client(permit(&people.maya, ClientId(cafe), people.maya.id), change).await.unwrap();
-    assert_eq!(listed(&*store, &people.maya, &query("zur")).await.1, 0);
-    assert_eq!(listed(&*store, &people.ruth, &query("kaffee")).await, (vec![cafe], 1));
+    assert_eq!(listed(&store, &people.maya, &query("zur")).await.1, 0);
+    assert_eq!(listed(&store, &people.ruth, &query("kaffee")).await, (vec![cafe], 1));
 }
 
 pub async fn a_page_past_the_last_has_no_lines_but_the_total<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let people = people(&*store).await;
+    let people = people(&store).await;
     for number in 0..30 {
-        create_whole(&*store, &people.maya, new_client(&format!("Client {number:02}"))).await;
+        create_whole(&store, &people.maya, new_client(&format!("Client {number:02}"))).await;
     }
     for order in ORDERS {
         for text in ["", "client"] {
             let page = |page| ClientQuery { page, order, ..words(text) };
-            let (first, second) = (
-                listed(&*store, &people.ruth, &page(1)).await,
-                listed(&*store, &people.ruth, &page(2)).await,
-            );
+            let (first, second) =
+                (listed(&store, &people.ruth, &page(1)).await, listed(&store, &people.ruth, &page(2)).await);
             assert_eq!((first.0.len(), first.1), (CLIENTS_PER_PAGE as usize, 30));
             assert_eq!((second.0.len(), second.1), (5, 30));
             for past in [3, 4_000_000_000] {
-                assert_eq!(listed(&*store, &people.ruth, &page(past)).await, (vec![], 30));
+                assert_eq!(listed(&store, &people.ruth, &page(past)).await, (vec![], 30));
             }
         }
     }
@@ -238,7 +236,7 @@ pub async fn a_list_is_what_the_policy_allows_over_random_firms<D: TestDatabase>
         ("ann", Role::Partner),
         ("zoe", Role::Consultant),
     ] {
-        people.push(arrive(&*store, name, role).await);
+        people.push(arrive(&store, name, role).await);
     }
     let partner = people[2].clone();
     let mut known: Vec<Known> = Vec::new();
@@ -303,7 +301,7 @@ pub async fn a_list_is_what_the_policy_allows_over_random_firms<D: TestDatabase>
                         let owner = (turn == place).then(|| people[(place + round) % people.len()].id);
                         let query =
                             ClientQuery { words: search.to_owned(), owner, is_archived, order, page: 1 };
-                        let (found, totals) = whole_list(&*store, person, &query).await;
+                        let (found, totals) = whole_list(&store, person, &query).await;
                         let expected = expected(&known, &people, person, &query);
                         assert_eq!(found, expected, "{} asks for {query:?}", person.email);
                         assert!(

@@ -14,8 +14,8 @@ use chancery_policy::{
     Permit, ReadClient, ReassignClient, TheFirm,
 };
 use chancery_store::{
-    Changed, ClientChange, ClientOrder, ClientQuery, ENTRIES_PER_PAGE, EntriesWanted, EntryChange,
-    EntryPlace, MAX_ENTRIES_PER_CLIENT, NewClient, NewEntry, Ownership, StoreError, VersionsWanted,
+    Changed, ClientChange, ClientError, ClientOrder, ClientQuery, ENTRIES_PER_PAGE, EntriesWanted,
+    EntryChange, EntryPlace, MAX_ENTRIES_PER_CLIENT, NewClient, NewEntry, Ownership, VersionsWanted,
 };
 use std::sync::Arc;
 
@@ -33,17 +33,17 @@ pub async fn clients_are_numbered_from_1001_and_come_back_as_they_were_made<D: T
     database: Arc<D>,
 ) {
     let store = database.open().await;
-    let people = people(&*store).await;
+    let people = people(&store).await;
     assert!(!store.client_imports.has_clients().await.unwrap());
     assert_eq!(store.clients.owner_of(ClientId(1001)).await.unwrap(), None);
     let new = NewClient { facts: facts(), ..new_client("Harbour Lane Bakery") };
-    let first = create_whole(&*store, &people.maya, new).await;
-    let second = create(&*store, &people.tom, "Calder & Sons").await;
+    let first = create_whole(&store, &people.maya, new).await;
+    let second = create(&store, &people.tom, "Calder & Sons").await;
     assert_eq!((first, second), (ClientId(1001), ClientId(1002)));
     assert!(store.client_imports.has_clients().await.unwrap());
     assert_eq!(store.clients.owner_of(first).await.unwrap(), Some(people.maya.id));
 
-    let record = read(&*store, &people.maya, first).await.unwrap().unwrap();
+    let record = read(&store, &people.maya, first).await.unwrap().unwrap();
     assert_eq!(record.client.name.as_str(), "Harbour Lane Bakery");
     assert_eq!(record.client.facts, facts());
     assert_eq!(
@@ -57,25 +57,25 @@ pub async fn clients_are_numbered_from_1001_and_come_back_as_they_were_made<D: T
 
 pub async fn a_client_for_somebody_who_was_removed_is_refused<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let people = people(&*store).await;
+    let people = people(&store).await;
     store.people.remove_person(manage(NOON), people.tom.id).await.unwrap();
     for owner in [people.tom.id, PersonId(777)] {
         let permit: Permit<CreateClient> = ask(asker(&people.ruth), NewClientFor(owner)).unwrap();
         let refused = store.clients.create_client(permit, new_client("Calder & Sons")).await.unwrap_err();
-        assert!(matches!(refused, StoreError::NoSuchPerson(person) if person == owner), "{refused:?}");
+        assert!(matches!(refused, ClientError::NoSuchPerson(person) if person == owner), "{refused:?}");
     }
     assert!(!store.client_imports.has_clients().await.unwrap());
     assert_eq!(
-        decisions(&*store).await.len(),
+        decisions(&store).await.len(),
         1,
         "nothing was done but the removal, so nothing else is on record"
     );
-    assert_eq!(create(&*store, &people.maya, "Next").await, ClientId(1001), "no number was lost");
+    assert_eq!(create(&store, &people.maya, "Next").await, ClientId(1001), "no number was lost");
 }
 
 pub async fn an_import_is_all_or_nothing_and_gives_numbers_in_order<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let people = people(&*store).await;
+    let people = people(&store).await;
     let permit = |owner| ask::<CreateClient>(Asker::Operator, NewClientFor(owner)).unwrap();
     let entry = |kind, at, is_open| NewEntry { kind, is_open, ..note(people.tom.id, at, "A title") };
     let clients = |last_owner| {
@@ -102,8 +102,8 @@ pub async fn an_import_is_all_or_nothing_and_gives_numbers_in_order<D: TestDatab
         clients
     };
     let refused = store.client_imports.import_clients(clients(PersonId(777)), &|_| {}).await.unwrap_err();
-    assert!(matches!(refused, StoreError::NoSuchPerson(PersonId(777))), "{refused:?}");
-    assert!(!store.client_imports.has_clients().await.unwrap() && decisions(&*store).await.is_empty());
+    assert!(matches!(refused, ClientError::NoSuchPerson(PersonId(777))), "{refused:?}");
+    assert!(!store.client_imports.has_clients().await.unwrap() && decisions(&store).await.is_empty());
 
     let done = std::sync::Mutex::new(Vec::new());
     let numbers = store
@@ -116,7 +116,7 @@ pub async fn an_import_is_all_or_nothing_and_gives_numbers_in_order<D: TestDatab
     let done = done.into_inner().unwrap();
     assert!(done.len() > 1 && done.is_sorted() && done.last() == Some(&1201), "{done:?}");
 
-    let decisions = decisions(&*store).await;
+    let decisions = decisions(&store).await;
     assert_eq!(
         decisions.iter().map(|row| row.asked.client).collect::<Vec<_>>(),
         numbers.iter().map(|number| Some(*number)).collect::<Vec<_>>()
@@ -127,7 +127,7 @@ pub async fn an_import_is_all_or_nothing_and_gives_numbers_in_order<D: TestDatab
             .all(|row| row.asked.by == Asker::Operator && row.asked.action == Action::CreateClient)
     );
 
-    let record = read(&*store, &people.ruth, numbers[6]).await.unwrap().unwrap();
+    let record = read(&store, &people.ruth, numbers[6]).await.unwrap().unwrap();
     assert_eq!(record.client.name.as_str(), "Client 6");
     assert_eq!(record.client.last_entry_at, Some(after_s(6)));
     assert_eq!(
@@ -135,9 +135,9 @@ pub async fn an_import_is_all_or_nothing_and_gives_numbers_in_order<D: TestDatab
         (1, 1, 1)
     );
     assert!(record.entries.iter().all(|entry| entry.is_open == (entry.kind != EntryKind::MeetingNote)));
-    let (_, kept) = listed(&*store, &people.ruth, &ClientQuery { page: 1, ..ClientQuery::default() }).await;
+    let (_, kept) = listed(&store, &people.ruth, &ClientQuery { page: 1, ..ClientQuery::default() }).await;
     let away = ClientQuery { page: 1, is_archived: true, ..ClientQuery::default() };
-    assert_eq!((kept, listed(&*store, &people.ruth, &away).await.1), (1201 - 240, 240));
+    assert_eq!((kept, listed(&store, &people.ruth, &away).await.1), (1201 - 240, 240));
     let versions = store
         .clients
         .client_versions(crate::firm::permit(&people.ruth, numbers[5], people.tom.id), VersionsWanted::NEWEST)
@@ -148,17 +148,17 @@ pub async fn an_import_is_all_or_nothing_and_gives_numbers_in_order<D: TestDatab
 
 pub async fn a_read_and_a_refusal_are_each_one_row_of_the_audit<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let people = people(&*store).await;
-    let client = create(&*store, &people.maya, "Harbour Lane Bakery").await;
-    read(&*store, &people.maya, client).await.unwrap().unwrap();
+    let people = people(&store).await;
+    let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
+    read(&store, &people.maya, client).await.unwrap().unwrap();
     let about = ClientInQuestion { id: client, owner: Some(people.maya.id) };
     store.audit.note_denial(ask::<ReadClient>(asker(&people.tom), about).unwrap_err()).await.unwrap();
     let nobodys = ClientInQuestion { id: ClientId(9999), owner: None };
     store.audit.note_denial(ask::<ReadClient>(asker(&people.tom), nobodys).unwrap_err()).await.unwrap();
-    assert_eq!(read(&*store, &people.ruth, ClientId(9999)).await.unwrap(), None);
-    listed(&*store, &people.tom, &words("")).await;
+    assert_eq!(read(&store, &people.ruth, ClientId(9999)).await.unwrap(), None);
+    listed(&store, &people.tom, &words("")).await;
 
-    let rows: Vec<_> = decisions(&*store)
+    let rows: Vec<_> = decisions(&store)
         .await
         .into_iter()
         .map(|row| {
@@ -186,10 +186,10 @@ pub async fn a_letter_is_drafted_from_the_clients_own_entries_alone_and_that_is_
     database: Arc<D>,
 ) {
     let store = database.open().await;
-    let people = people(&*store).await;
+    let people = people(&store).await;
     let maya = people.maya.id;
-    let client = create(&*store, &people.maya, "Harbour Lane Bakery").await;
-    let other = create(&*store, &people.maya, "Calder & Sons").await;
+    let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
+    let other = create(&store, &people.maya, "Calder & Sons").await;
     let mut ids = Vec::new();
     for (of, at_s, title) in
         [(client, 0, "Older"), (client, 60, "Newer"), (client, 30, "Away"), (other, 0, "Another's")]
@@ -202,13 +202,13 @@ pub async fn a_letter_is_drafted_from_the_clients_own_entries_alone_and_that_is_
         ids.push(added.id);
     }
     store.clients.set_entry_archived(permit(&people.maya, client, maya), ids[2], true).await.unwrap();
-    let decided = decisions(&*store).await.len();
+    let decided = decisions(&store).await.len();
     let named = [ids.as_slice(), &[ids[0], EntryId(987_654)]].concat();
     let edit = permit::<EditClient>(&people.maya, client, maya);
     let (found, entries) = store.clients.read_for_letter(edit, &named).await.unwrap().unwrap();
     assert_eq!(found.id, client);
     assert_eq!(entries.iter().map(|entry| entry.id).collect::<Vec<_>>(), [ids[1], ids[0]], "newest first");
-    let rows = decisions(&*store).await.split_off(decided);
+    let rows = decisions(&store).await.split_off(decided);
     let rows: Vec<_> = rows.iter().map(|row| (row.asked.action, row.asked.client, row.decision)).collect();
     assert_eq!(rows, [(Action::EditClient, Some(client), Decision::Allowed)]);
 
@@ -216,7 +216,7 @@ pub async fn a_letter_is_drafted_from_the_clients_own_entries_alone_and_that_is_
         (permit::<EditClient>(&people.maya, client, maya), permit(&people.tom, client, people.tom.id));
     store.clients.reassign_client(permit(&people.ruth, client, maya), people.tom.id).await.unwrap();
     let refused = store.clients.read_for_letter(early, &[]).await.unwrap_err();
-    assert!(matches!(refused, StoreError::OwnerChanged(changed) if changed == client), "{refused:?}");
+    assert!(matches!(refused, ClientError::OwnerChanged(changed) if changed == client), "{refused:?}");
     assert_eq!(store.clients.read_for_letter(late, &[]).await.unwrap().unwrap().1, []);
     let nobodys =
         ask::<EditClient>(asker(&people.ruth), ClientInQuestion { id: ClientId(9999), owner: None });
@@ -229,8 +229,8 @@ fn change(version: Version, name: &str) -> ClientChange {
 
 pub async fn an_edit_is_the_next_version_and_every_earlier_one_is_kept<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let people = people(&*store).await;
-    let client = create(&*store, &people.maya, "Harbor Lane Bakery").await;
+    let people = people(&store).await;
+    let client = create(&store, &people.maya, "Harbor Lane Bakery").await;
     let edit = || permit::<EditClient>(&people.maya, client, people.maya.id);
     let Changed::Saved(saved) =
         store.clients.edit_client(edit(), change(Version(1), "Harbour Lane Bakery")).await.unwrap()
@@ -275,11 +275,11 @@ pub async fn an_edit_is_the_next_version_and_every_earlier_one_is_kept<D: TestDa
 
 pub async fn an_edit_of_an_old_version_is_a_conflict_and_changes_nothing<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let people = people(&*store).await;
-    let client = create(&*store, &people.maya, "Harbor Lane Bakery").await;
+    let people = people(&store).await;
+    let client = create(&store, &people.maya, "Harbor Lane Bakery").await;
     let edit = || permit::<EditClient>(&people.maya, client, people.maya.id);
     store.clients.edit_client(edit(), change(Version(1), "First")).await.unwrap();
-    let before = decisions(&*store).await.len();
+    let before = decisions(&store).await.len();
     for version in [1, 3, 0] {
         match store.clients.edit_client(edit(), change(Version(version), "Second")).await.unwrap() {
             Changed::Conflict(now) => assert_eq!((now.version, now.name.as_str()), (Version(2), "First")),
@@ -293,15 +293,15 @@ pub async fn an_edit_of_an_old_version_is_a_conflict_and_changes_nothing<D: Test
         .unwrap()
         .unwrap();
     assert_eq!((now.name.as_str(), versions.len()), ("First", 2));
-    assert_eq!(decisions(&*store).await.len(), before + 4, "three edits and a look were decided");
+    assert_eq!(decisions(&store).await.len(), before + 4, "three edits and a look were decided");
 }
 
 pub async fn of_two_editors_of_one_version_one_saves_and_one_learns_what_is_now<D: TestDatabase>(
     database: Arc<D>,
 ) {
     let stores = [database.open().await, database.open().await];
-    let people = people(&*stores[0]).await;
-    let client = create(&*stores[0], &people.maya, "Harbor Lane Bakery").await;
+    let people = people(&stores[0]).await;
+    let client = create(&stores[0], &people.maya, "Harbor Lane Bakery").await;
     let entry = stores[0]
         .clients
         .add_entry(permit(&people.maya, client, people.maya.id), note(people.maya.id, NOON, "One"))
@@ -371,9 +371,9 @@ pub async fn of_two_editors_of_one_version_one_saves_and_one_learns_what_is_now<
 
 pub async fn an_archived_client_is_kept_whole_and_listed_apart<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let people = people(&*store).await;
-    let client = create(&*store, &people.maya, "Harbour Lane Bakery").await;
-    let other = create(&*store, &people.maya, "Calder & Sons").await;
+    let people = people(&store).await;
+    let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
+    let other = create(&store, &people.maya, "Calder & Sons").await;
     let archive = || permit::<ArchiveClient>(&people.maya, client, people.maya.id);
     let Changed::Saved(away) = store.clients.set_client_archived(archive(), true).await.unwrap() else {
         panic!()
@@ -387,25 +387,25 @@ pub async fn an_archived_client_is_kept_whole_and_listed_apart<D: TestDatabase>(
     let kept = words("");
     let archived = ClientQuery { is_archived: true, ..words("") };
     for person in [&people.maya, &people.ruth] {
-        assert_eq!(listed(&*store, person, &kept).await, (vec![other.0], 1));
-        assert_eq!(listed(&*store, person, &archived).await, (vec![client.0], 1));
-        assert_eq!(listed(&*store, person, &words("bakery")).await, (vec![], 0));
-        assert_eq!(listed(&*store, person, &ClientQuery { is_archived: true, ..words("bakery") }).await.1, 1);
+        assert_eq!(listed(&store, person, &kept).await, (vec![other.0], 1));
+        assert_eq!(listed(&store, person, &archived).await, (vec![client.0], 1));
+        assert_eq!(listed(&store, person, &words("bakery")).await, (vec![], 0));
+        assert_eq!(listed(&store, person, &ClientQuery { is_archived: true, ..words("bakery") }).await.1, 1);
     }
-    assert!(read(&*store, &people.maya, client).await.unwrap().is_some());
+    assert!(read(&store, &people.maya, client).await.unwrap().is_some());
     let Changed::Saved(back) = store.clients.set_client_archived(archive(), false).await.unwrap() else {
         panic!()
     };
     assert_eq!((back.archived_at, back.version), (None, Version(3)));
-    assert_eq!(listed(&*store, &people.maya, &kept).await.1, 2);
+    assert_eq!(listed(&store, &people.maya, &kept).await.1, 2);
 }
 
 pub async fn a_reassigned_client_is_the_new_owners_and_no_longer_the_old_ones<D: TestDatabase>(
     database: Arc<D>,
 ) {
     let store = database.open().await;
-    let people = people(&*store).await;
-    let client = create(&*store, &people.maya, "Harbour Lane Bakery").await;
+    let people = people(&store).await;
+    let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
     let reassign = |owner| permit::<ReassignClient>(&people.ruth, client, owner);
     let Changed::Saved(same) =
         store.clients.reassign_client(reassign(people.maya.id), people.maya.id).await.unwrap()
@@ -424,13 +424,13 @@ pub async fn a_reassigned_client_is_the_new_owners_and_no_longer_the_old_ones<D:
     );
     assert_eq!(store.clients.owner_of(client).await.unwrap(), Some(people.tom.id));
     for query in [words(""), words("bakery"), words("1001")] {
-        assert_eq!(listed(&*store, &people.maya, &query).await, (vec![], 0));
-        assert_eq!(listed(&*store, &people.tom, &query).await, (vec![client.0], 1));
-        assert_eq!(listed(&*store, &people.ruth, &query).await, (vec![client.0], 1));
+        assert_eq!(listed(&store, &people.maya, &query).await, (vec![], 0));
+        assert_eq!(listed(&store, &people.tom, &query).await, (vec![client.0], 1));
+        assert_eq!(listed(&store, &people.ruth, &query).await, (vec![client.0], 1));
     }
     store.people.remove_person(manage(NOON), people.maya.id).await.unwrap();
     let refused = store.clients.reassign_client(reassign(people.tom.id), people.maya.id).await.unwrap_err();
-    assert!(matches!(refused, StoreError::NoSuchPerson(person) if person == people.maya.id), "{refused:?}");
+    assert!(matches!(refused, ClientError::NoSuchPerson(person) if person == people.maya.id), "{refused:?}");
     let nobodys: Permit<ReassignClient> =
         ask(asker(&people.ruth), ClientInQuestion { id: ClientId(5), owner: None }).unwrap();
     assert_eq!(store.clients.reassign_client(nobodys, people.tom.id).await.unwrap(), Changed::Gone);
@@ -438,29 +438,29 @@ pub async fn a_reassigned_client_is_the_new_owners_and_no_longer_the_old_ones<D:
 
 pub async fn many_clients_change_hands_together_or_not_at_all<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let people = people(&*store).await;
+    let people = people(&store).await;
     let permit_to_make = || ask::<CreateClient>(Asker::Operator, NewClientFor(people.maya.id)).unwrap();
     let new = (0..700).map(|number| (permit_to_make(), new_client(&format!("Client {number}")))).collect();
     let clients = store.client_imports.import_clients(new, &|_| {}).await.unwrap();
-    let toms = create(&*store, &people.tom, "Toms own").await;
-    let before = decisions(&*store).await.len();
+    let toms = create(&store, &people.tom, "Toms own").await;
+    let before = decisions(&store).await.len();
 
     let permits =
         |owner| clients.iter().map(|client| permit(&people.ruth, *client, owner)).collect::<Vec<_>>();
     let mut wrong = permits(people.maya.id);
     wrong.push(permit(&people.ruth, toms, people.maya.id));
     let refused = store.clients.reassign_clients(wrong, people.tom.id).await.unwrap_err();
-    assert!(matches!(refused, StoreError::OwnerChanged(client) if client == toms), "{refused:?}");
-    assert_eq!(listed(&*store, &people.maya, &words("")).await.1, 700);
+    assert!(matches!(refused, ClientError::OwnerChanged(client) if client == toms), "{refused:?}");
+    assert_eq!(listed(&store, &people.maya, &words("")).await.1, 700);
     let refused = store.clients.reassign_clients(permits(people.maya.id), PersonId(777)).await.unwrap_err();
-    assert!(matches!(refused, StoreError::NoSuchPerson(PersonId(777))), "{refused:?}");
-    assert_eq!(decisions(&*store).await.len(), before + 1, "only the list was read");
+    assert!(matches!(refused, ClientError::NoSuchPerson(PersonId(777))), "{refused:?}");
+    assert_eq!(decisions(&store).await.len(), before + 1, "only the list was read");
 
     let mut twice = permits(people.maya.id);
     twice.push(permit(&people.ruth, clients[0], people.maya.id));
     assert_eq!(store.clients.reassign_clients(twice, people.tom.id).await.unwrap(), 700);
-    assert_eq!(listed(&*store, &people.maya, &words("")).await.1, 0);
-    assert_eq!(listed(&*store, &people.tom, &words("client")).await.1, 700);
+    assert_eq!(listed(&store, &people.maya, &words("")).await.1, 0);
+    assert_eq!(listed(&store, &people.tom, &words("client")).await.1, 700);
     assert_eq!(store.clients.reassign_clients(permits(people.tom.id), people.tom.id).await.unwrap(), 0);
     let (now, versions) = store
         .clients
@@ -473,8 +473,8 @@ pub async fn many_clients_change_hands_together_or_not_at_all<D: TestDatabase>(d
 
 pub async fn a_permit_for_a_former_owner_opens_and_changes_nothing<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let people = people(&*store).await;
-    let client = create(&*store, &people.maya, "Harbour Lane Bakery").await;
+    let people = people(&store).await;
+    let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
     let maya = people.maya.id;
     let entry =
         store.clients.add_entry(permit(&people.maya, client, maya), note(maya, NOON, "One")).await.unwrap();
@@ -485,7 +485,7 @@ pub async fn a_permit_for_a_former_owner_opens_and_changes_nothing<D: TestDataba
     let export = permit::<ExportClient>(&people.maya, client, maya);
     let reassign = permit::<ReassignClient>(&people.ruth, client, maya);
     store.clients.reassign_client(permit(&people.ruth, client, maya), people.tom.id).await.unwrap();
-    let before = decisions(&*store).await;
+    let before = decisions(&store).await;
 
     let [edit, add, edit_entry, put_away] = edits;
     let entry_change = EntryChange {
@@ -508,11 +508,11 @@ pub async fn a_permit_for_a_former_owner_opens_and_changes_nothing<D: TestDataba
         store.clients.reassign_client(reassign, maya).await.unwrap_err(),
     ];
     for refusal in refusals {
-        assert!(matches!(refusal, StoreError::OwnerChanged(changed) if changed == client), "{refusal:?}");
+        assert!(matches!(refusal, ClientError::OwnerChanged(changed) if changed == client), "{refusal:?}");
     }
     assert_eq!(store.clients.export_clients(vec![export]).await.unwrap(), []);
-    assert_eq!(decisions(&*store).await, before, "what was not done is not on record");
-    let record = crate::firm::read(&*store, &people.tom, client).await.unwrap().unwrap();
+    assert_eq!(decisions(&store).await, before, "what was not done is not on record");
+    let record = crate::firm::read(&store, &people.tom, client).await.unwrap().unwrap();
     assert_eq!((record.client.version, record.entries), (Version(2), vec![entry]));
     assert_eq!(record.looks.iter().map(|look| look.person.id).collect::<Vec<_>>(), [people.tom.id]);
 }
@@ -523,7 +523,7 @@ pub async fn a_permit_for_a_number_that_was_nobodys_does_not_open_the_client_tha
     database: Arc<D>,
 ) {
     let store = database.open().await;
-    let people = people(&*store).await;
+    let people = people(&store).await;
     let nobodys = ClientInQuestion { id: ClientId(1001), owner: None };
     let early = ask::<ReadClient>(asker(&people.ruth), nobodys).unwrap();
     assert_eq!(
@@ -539,10 +539,10 @@ pub async fn a_permit_for_a_number_that_was_nobodys_does_not_open_the_client_tha
         .clients
         .add_entry(ask(asker(&people.ruth), nobodys).unwrap(), note(people.ruth.id, NOON, "One"))
         .await;
-    assert!(matches!(refused, Err(StoreError::NoSuchClient(ClientId(1001)))), "{refused:?}");
-    create(&*store, &people.maya, "Harbour Lane Bakery").await;
+    assert!(matches!(refused, Err(ClientError::NoSuchClient(ClientId(1001)))), "{refused:?}");
+    create(&store, &people.maya, "Harbour Lane Bakery").await;
     let refused = store.clients.read_client(early, &NEWEST).await.unwrap_err();
-    assert!(matches!(refused, StoreError::OwnerChanged(ClientId(1001))), "{refused:?}");
+    assert!(matches!(refused, ClientError::OwnerChanged(ClientId(1001))), "{refused:?}");
 }
 
 /// Reads with permits that were made before, while the client changes hands: whatever comes back to somebody was written
@@ -552,8 +552,8 @@ pub async fn a_client_that_changes_hands_is_never_shown_to_its_former_owner<D: T
 ) {
     const ROUNDS: usize = 200;
     let (store, other) = (database.open().await, database.open().await);
-    let people = Arc::new(people(&*store).await);
-    let client = create(&*store, &people.maya, "Harbour Lane Bakery").await;
+    let people = Arc::new(people(&store).await);
+    let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
     let moving = tokio::spawn({
         let (other, people) = (Arc::clone(&other), Arc::clone(&people));
         async move {
@@ -582,7 +582,7 @@ pub async fn a_client_that_changes_hands_is_never_shown_to_its_former_owner<D: T
                     shown += 1;
                     assert_eq!(record.client.owner.id, person.id, "somebody else's record");
                 }
-                Err(StoreError::OwnerChanged(_)) => refused += 1,
+                Err(ClientError::OwnerChanged(_)) => refused += 1,
                 other => panic!("{other:?}"),
             }
             let lines = store
@@ -596,15 +596,15 @@ pub async fn a_client_that_changes_hands_is_never_shown_to_its_former_owner<D: T
     }
     moving.await.unwrap();
     assert!(shown > 0 && refused > 0, "{shown} shown, {refused} refused");
-    crate::firm::sound_audit(&*store).await;
+    crate::firm::sound_audit(&store).await;
 }
 
 pub async fn entries_are_read_in_pages_newest_first_by_kind_and_put_away<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let people = people(&*store).await;
+    let people = people(&store).await;
     let (maya, tom) = (people.maya.id, people.tom.id);
-    let client = create(&*store, &people.maya, "Harbour Lane Bakery").await;
-    let other = create(&*store, &people.maya, "Calder & Sons").await;
+    let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
+    let other = create(&store, &people.maya, "Calder & Sons").await;
     let edit = || permit::<EditClient>(&people.maya, client, maya);
     let mut entries = Vec::new();
     for number in 0..60_i64 {
@@ -681,9 +681,8 @@ pub async fn an_entry_is_edited_within_its_own_record_and_its_versions_are_kept<
     database: Arc<D>,
 ) {
     let store = database.open().await;
-    let people = people(&*store).await;
-    let (mayas, toms) =
-        (create(&*store, &people.maya, "One").await, create(&*store, &people.tom, "Two").await);
+    let people = people(&store).await;
+    let (mayas, toms) = (create(&store, &people.maya, "One").await, create(&store, &people.tom, "Two").await);
     let edit = || permit::<EditClient>(&people.maya, mayas, people.maya.id);
     let dispute =
         NewEntry { kind: EntryKind::BillingDispute, is_open: true, ..note(people.maya.id, NOON, "The bill") };
@@ -752,19 +751,22 @@ pub async fn an_entry_is_edited_within_its_own_record_and_its_versions_are_kept<
     let nobody = note(PersonId(777), NOON, "Whose?");
     assert!(matches!(
         store.clients.add_entry(edit(), nobody).await,
-        Err(StoreError::NoSuchPerson(PersonId(777)))
+        Err(ClientError::NoSuchPerson(PersonId(777)))
     ));
 }
 
 pub async fn a_record_has_so_many_entries_and_no_more<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let people = people(&*store).await;
+    let people = people(&store).await;
     let most = usize::try_from(MAX_ENTRIES_PER_CLIENT).unwrap();
     let entries = |count| vec![note(people.maya.id, NOON, "A note"); count];
     let new = |count| NewClient { entries: entries(count), ..new_client("Harbour Lane Bakery") };
     let make = || ask::<CreateClient>(asker(&people.maya), NewClientFor(people.maya.id)).unwrap();
     let refused = store.clients.create_client(make(), new(most + 1)).await.unwrap_err();
-    assert!(matches!(refused, StoreError::TooManyEntries { max: MAX_ENTRIES_PER_CLIENT, .. }), "{refused:?}");
+    assert!(
+        matches!(refused, ClientError::TooManyEntries { max: MAX_ENTRIES_PER_CLIENT, .. }),
+        "{refused:?}"
+    );
     let client = store.clients.create_client(make(), new(most)).await.unwrap();
     let edit = || permit::<EditClient>(&people.maya, client, people.maya.id);
     let one_more = store.clients.add_entry(edit(), note(people.maya.id, NOON, "One more")).await.unwrap_err();
@@ -780,8 +782,8 @@ pub async fn a_record_has_so_many_entries_and_no_more<D: TestDatabase>(database:
 
 pub async fn a_record_tells_who_has_opened_it<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let people = people(&*store).await;
-    let client = create(&*store, &people.maya, "Harbour Lane Bakery").await;
+    let people = people(&store).await;
+    let client = create(&store, &people.maya, "Harbour Lane Bakery").await;
     let at = |person, seconds| {
         let asking = crate::firm::asking(asker(person), after_s(seconds));
         let about = ClientInQuestion { id: client, owner: Some(people.maya.id) };
@@ -811,11 +813,11 @@ pub async fn an_export_has_whole_records_of_those_that_have_not_changed_hands<D:
     database: Arc<D>,
 ) {
     let store = database.open().await;
-    let people = people(&*store).await;
+    let people = people(&store).await;
     let maya = people.maya.id;
-    let (one, two) = (create(&*store, &people.maya, "One").await, create(&*store, &people.maya, "Two").await);
+    let (one, two) = (create(&store, &people.maya, "One").await, create(&store, &people.maya, "Two").await);
     let away =
-        create_whole(&*store, &people.maya, NewClient { is_archived: true, ..new_client("Three") }).await;
+        create_whole(&store, &people.maya, NewClient { is_archived: true, ..new_client("Three") }).await;
     let first =
         store.clients.add_entry(permit(&people.maya, one, maya), note(maya, NOON, "First")).await.unwrap();
     let second = store
@@ -831,11 +833,11 @@ pub async fn an_export_has_whole_records_of_those_that_have_not_changed_hands<D:
     store.clients.set_entry_archived(permit(&people.maya, one, maya), gone.id, true).await.unwrap();
     let imported = NewEntry { is_archived: true, ..note(maya, after_s(3), "Put away elsewhere") };
     let brought = NewClient { entries: vec![imported, note(maya, NOON, "Kept")], ..new_client("Four") };
-    let four = create_whole(&*store, &people.maya, brought).await;
+    let four = create_whole(&store, &people.maya, brought).await;
     let permits =
         [two, away, one, four].map(|client| permit::<ExportClient>(&people.maya, client, maya)).into();
     store.clients.reassign_client(permit(&people.ruth, two, maya), people.tom.id).await.unwrap();
-    let before = decisions(&*store).await.len();
+    let before = decisions(&store).await.len();
     let records = store.clients.export_clients(permits).await.unwrap();
     assert_eq!(records.iter().map(|record| record.client.id).collect::<Vec<_>>(), [away, one, four]);
     let [put_away, rest @ ..] = records[1].entries.as_slice() else { panic!("{:?}", records[1].entries) };
@@ -850,9 +852,9 @@ pub async fn an_export_has_whole_records_of_those_that_have_not_changed_hands<D:
     assert_eq!(four_has, [("Put away elsewhere", true), ("Kept", false)]);
     assert!(records[0].client.archived_at.is_some());
     let exported: Vec<_> =
-        decisions(&*store).await.into_iter().skip(before).map(|row| row.asked.client).collect();
+        decisions(&store).await.into_iter().skip(before).map(|row| row.asked.client).collect();
     assert_eq!(exported, [Some(away), Some(one), Some(four)]);
-    let record = read(&*store, &people.maya, four).await.unwrap().unwrap();
+    let record = read(&store, &people.maya, four).await.unwrap().unwrap();
     assert_eq!(
         (record.client.last_entry_at, record.entries.len()),
         (Some(NOON), 1),
@@ -864,12 +866,12 @@ pub async fn whose_clients_there_are_is_told_in_pages_and_within_what_one_may_re
     database: Arc<D>,
 ) {
     let store = database.open().await;
-    let people = people(&*store).await;
+    let people = people(&store).await;
     let mut all = Vec::new();
     for number in 0..25 {
         let owner = if number % 3 == 0 { &people.maya } else { &people.tom };
         let new = NewClient { is_archived: number % 2 == 0, ..new_client(&format!("Client {number}")) };
-        all.push(Ownership { client: create_whole(&*store, owner, new).await, owner: owner.id });
+        all.push(Ownership { client: create_whole(&store, owner, new).await, owner: owner.id });
     }
     let told = async |by: Asker, owner: Option<PersonId>| {
         let list: Permit<ListClients> = ask(by, TheFirm).unwrap();
@@ -894,7 +896,7 @@ pub async fn whose_clients_there_are_is_told_in_pages_and_within_what_one_may_re
 
 pub async fn hostile_texts_about_a_client_come_back_unchanged<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let people = people(&*store).await;
+    let people = people(&store).await;
     let hostile = [
         "'; DROP TABLE clients; --",
         "\"quoted\" & <b>bold</b>",
@@ -920,19 +922,19 @@ pub async fn hostile_texts_about_a_client_come_back_unchanged<D: TestDatabase>(d
             ..note(people.maya.id, NOON, "x")
         };
         let new = NewClient { facts: facts.clone(), entries: vec![entry.clone()], ..new_client(text) };
-        let client = create_whole(&*store, &people.maya, new).await;
-        let record = read(&*store, &people.maya, client).await.unwrap().unwrap();
+        let client = create_whole(&store, &people.maya, new).await;
+        let record = read(&store, &people.maya, client).await.unwrap().unwrap();
         assert_eq!((record.client.name.as_str(), &record.client.facts), (text, &facts));
         assert_eq!((&record.entries[0].title, &record.entries[0].text), (&entry.title, &entry.text));
         let found =
-            listed(&*store, &people.maya, &ClientQuery { order: ClientOrder::IdBackwards, ..words(text) })
+            listed(&store, &people.maya, &ClientQuery { order: ClientOrder::IdBackwards, ..words(text) })
                 .await;
         assert!(found.0.contains(&client.0), "{text} does not find itself");
     }
     for text in ["\0", "'; --", "\u{10ffff}", "a\u{0}b"] {
-        listed(&*store, &people.maya, &words(text)).await;
+        listed(&store, &people.maya, &words(text)).await;
     }
     let longest = "ﷺ".repeat(200);
-    let client = create(&*store, &people.maya, &longest).await;
-    assert_eq!(read(&*store, &people.maya, client).await.unwrap().unwrap().client.name.as_str(), longest);
+    let client = create(&store, &people.maya, &longest).await;
+    assert_eq!(read(&store, &people.maya, client).await.unwrap().unwrap().client.name.as_str(), longest);
 }

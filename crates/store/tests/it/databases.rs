@@ -1,6 +1,6 @@
 //! A fresh database for each test, on SQLite in a temporary folder and on the PostgreSQL that the set-up started.
 
-use chancery_store::{DatabaseUrl, Store, StoreError};
+use chancery_store::{DatabaseUrl, OpenError, Store};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 use std::future::Future;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ pub trait TestDatabase: Send + Sync + Sized + 'static {
         self.url_text().parse().unwrap()
     }
 
-    fn try_open(&self) -> impl Future<Output = Result<Store, StoreError>> + Send;
+    fn try_open(&self) -> impl Future<Output = Result<Store, OpenError>> + Send;
 
     /// Runs statements behind the store's back.
     fn raw(&self, sql: &str) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
@@ -65,7 +65,7 @@ impl TestDatabase for SqliteFile {
         format!("sqlite:{}", self.path().display())
     }
 
-    async fn try_open(&self) -> Result<Store, StoreError> {
+    async fn try_open(&self) -> Result<Store, OpenError> {
         Store::open_file(&self.path()).await
     }
 
@@ -100,7 +100,7 @@ impl TestDatabase for PostgresDatabase {
         self.0.url()
     }
 
-    async fn try_open(&self) -> Result<Store, StoreError> {
+    async fn try_open(&self) -> Result<Store, OpenError> {
         Store::open(&self.url()).await
     }
 

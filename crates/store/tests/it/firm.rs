@@ -10,7 +10,7 @@ use chancery_policy::{
     ReadClient, TheFirm,
 };
 use chancery_store::{
-    Arrival, ClientQuery, ClientRecord, EntriesWanted, NewClient, NewEntry, Store, StoreError, testing,
+    Arrival, ClientError, ClientQuery, ClientRecord, EntriesWanted, NewClient, NewEntry, Store, testing,
 };
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -96,7 +96,7 @@ pub async fn create_whole(store: &Store, owner: &Person, new: NewClient) -> Clie
 }
 
 /// Asks like the portal: for the owner as the store has it.
-pub async fn read(store: &Store, by: &Person, id: ClientId) -> Result<Option<ClientRecord>, StoreError> {
+pub async fn read(store: &Store, by: &Person, id: ClientId) -> Result<Option<ClientRecord>, ClientError> {
     let owner = store.clients.owner_of(id).await?;
     let permit: Permit<ReadClient> = ask(asker(by), ClientInQuestion { id, owner }).unwrap();
     store.clients.read_client(permit, &NEWEST).await

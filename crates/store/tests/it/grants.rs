@@ -4,7 +4,8 @@ use crate::databases::TestDatabase;
 use crate::samples::{HOSTILE, NOON};
 use chancery_domain::{OsRandomness, SecretToken, TokenHash, UnixMillis};
 use chancery_store::{
-    CodePresented, Consent, ConsentQuestion, Grant, NewCode, Redeemed, SigningKey, Store, StoreError,
+    CodePresented, Consent, ConsentQuestion, DbError, Grant, NewCode, ProviderError, Redeemed, SigningKey,
+    Store,
 };
 use std::sync::Arc;
 
@@ -55,7 +56,7 @@ fn presented(code: TokenHash) -> CodePresented {
 
 pub async fn a_code_gives_one_token_and_a_replay_takes_it_back<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let code = issue(&*store, grant()).await;
+    let code = issue(&store, grant()).await;
     let first = presented(code);
     assert_eq!(store.grants.redeem_code(first.clone()).await.unwrap(), Redeemed::Yes(grant()));
     assert_eq!(store.grants.access(first.access_token, after_s(629)).await.unwrap(), Some(grant()));
@@ -84,7 +85,7 @@ pub async fn a_code_is_for_its_client_its_address_its_verifier_and_its_minute<D:
         |presented| presented.now = after_s(60),
     ];
     for (case, spoil) in wrong.into_iter().enumerate() {
-        let code = issue(&*store, grant()).await;
+        let code = issue(&store, grant()).await;
         let mut spoilt = presented(code);
         spoil(&mut spoilt);
         let outcome = store.grants.redeem_code(spoilt.clone()).await.unwrap();
@@ -100,7 +101,7 @@ pub async fn of_many_racing_with_one_code_one_wins_at_most_and_keeps_nothing<D: 
 ) {
     let store = database.open().await;
     for _ in 0..10 {
-        let code = issue(&*store, grant()).await;
+        let code = issue(&store, grant()).await;
         let racers: Vec<_> = (0..8)
             .map(|_| {
                 let (store, presented) = (Arc::clone(&store), presented(code));
@@ -134,15 +135,18 @@ pub async fn grants_come_back_as_they_were_given<D: TestDatabase>(database: Arc<
             subject: text.to_owned(),
             ..grant()
         };
-        let code = issue(&*store, hostile.clone()).await;
+        let code = issue(&store, hostile.clone()).await;
         assert_eq!(store.grants.redeem_code(presented(code)).await.unwrap(), Redeemed::Yes(hostile));
     }
     let plain = Grant { nonce: None, ..grant() };
-    let code = issue(&*store, plain.clone()).await;
+    let code = issue(&store, plain.clone()).await;
     assert_eq!(store.grants.redeem_code(presented(code)).await.unwrap(), Redeemed::Yes(plain));
     let nul = Grant { nonce: Some("a\0b".to_owned()), ..grant() };
     let new = NewCode { code: token(), grant: nul, expires_at: NOON, forgotten_at: NOON };
-    assert!(matches!(store.grants.issue_code(new).await, Err(StoreError::NulCharacter { .. })));
+    assert!(matches!(
+        store.grants.issue_code(new).await,
+        Err(ProviderError::Database(DbError::NulCharacter { .. }))
+    ));
 }
 
 pub async fn a_consent_question_is_taken_once_and_in_time<D: TestDatabase>(database: Arc<D>) {
@@ -193,7 +197,7 @@ pub async fn consents_are_remembered_for_one_person_and_one_client<D: TestDataba
 pub async fn what_is_of_no_use_any_more_is_forgotten_a_little_at_a_time<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     for _ in 0..3 {
-        issue(&*store, grant()).await;
+        issue(&store, grant()).await;
     }
     assert_eq!(store.grants.forget_old_grants(after_s(699), 2).await.unwrap(), 0);
     assert_eq!(store.grants.forget_old_grants(after_s(700), 2).await.unwrap(), 2);

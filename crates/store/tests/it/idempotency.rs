@@ -6,7 +6,7 @@ use chancery_domain::{
     AccountId, Fingerprint, IdempotencyKey, KeyId, Randomness, SeededRandomness, UnixMillis,
 };
 use chancery_store::{
-    Claim, Claimed, FinishedReply, KeptReply, KeyHolder, LEASE, Settlement, Store, StoreError,
+    Claim, Claimed, DbError, FinishedReply, KeptReply, KeyHolder, LEASE, LedgerError, Settlement, Store,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,10 +51,10 @@ async fn holder(store: &Store, account: AccountId, now: UnixMillis) -> Option<Ke
 
 pub async fn a_claimed_key_is_held_until_it_is_freed<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let (account, _) = payer(&*store).await;
-    assert_eq!(holder(&*store, account, NOON).await, None);
+    let (account, _) = payer(&store).await;
+    assert_eq!(holder(&store, account, NOON).await, None);
     assert_eq!(store.idempotency.claim_key(&claim(1, account)).await.unwrap(), Claimed::Yes);
-    assert_eq!(holder(&*store, account, NOON).await, Some(under_way()));
+    assert_eq!(holder(&store, account, NOON).await, Some(under_way()));
     let other = Claim { fingerprint: Fingerprint([8; 32]), ..claim(2, account) };
     assert_eq!(
         store.idempotency.claim_key(&other).await.unwrap(),
@@ -62,49 +62,49 @@ pub async fn a_claimed_key_is_held_until_it_is_freed<D: TestDatabase>(database: 
         "the first one's"
     );
     store.idempotency.free_key(&other).await.unwrap();
-    assert_eq!(holder(&*store, account, NOON).await, Some(under_way()), "it was not the second's to free");
+    assert_eq!(holder(&store, account, NOON).await, Some(under_way()), "it was not the second's to free");
     for _ in 0..2 {
         store.idempotency.free_key(&claim(1, account)).await.unwrap();
     }
-    assert_eq!(holder(&*store, account, NOON).await, None);
+    assert_eq!(holder(&store, account, NOON).await, None);
     assert_eq!(store.idempotency.claim_key(&other).await.unwrap(), Claimed::Yes);
 }
 
 pub async fn a_key_is_an_accounts_own<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let (one, two) = (account(&*store, "One").await.id, account(&*store, "Two").await.id);
+    let (one, two) = (account(&store, "One").await.id, account(&store, "Two").await.id);
     assert_eq!(store.idempotency.claim_key(&claim(1, one)).await.unwrap(), Claimed::Yes);
     assert_eq!(store.idempotency.claim_key(&claim(2, two)).await.unwrap(), Claimed::Yes);
     let another = Claim { key: name("ORDER-17"), ..claim(3, one) };
     assert_eq!(store.idempotency.claim_key(&another).await.unwrap(), Claimed::Yes, "case counts");
     store.idempotency.free_key(&claim(1, one)).await.unwrap();
-    assert_eq!(holder(&*store, two, NOON).await, Some(under_way()));
+    assert_eq!(holder(&store, two, NOON).await, Some(under_way()));
 }
 
 pub async fn settling_keeps_the_reply_with_its_row<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&*store).await;
+    let payer = payer(&store).await;
     store.idempotency.claim_key(&claim(1, payer.0)).await.unwrap();
     for _ in 0..2 {
         store.ledger.settle(settlement(1, payer, "A ledger is a book.")).await.unwrap();
     }
     let expected = finished(1, payer, "A ledger is a book.");
-    assert_eq!(holder(&*store, payer.0, NOON).await, Some(expected.clone()));
+    assert_eq!(holder(&store, payer.0, NOON).await, Some(expected.clone()));
     assert_eq!(
         store.idempotency.claim_key(&claim(2, payer.0)).await.unwrap(),
         Claimed::HeldBy(expected.clone())
     );
-    assert_eq!(whole_ledger(&*store).await, [row(1, payer)]);
+    assert_eq!(whole_ledger(&store).await, [row(1, payer)]);
 
     // It outlives its process, dead or closed.
     store.close().await;
     let store = database.open().await;
-    assert_eq!(holder(&*store, payer.0, at(DAY_MS - 1)).await, Some(expected));
+    assert_eq!(holder(&store, payer.0, at(DAY_MS - 1)).await, Some(expected));
 }
 
 pub async fn hostile_texts_are_kept_unchanged<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&*store).await;
+    let payer = payer(&store).await;
     let long = "word ".repeat(200_000);
     let texts = HOSTILE.into_iter().chain(["", "a\0b", long.as_str()]);
     for (number, text) in texts.enumerate() {
@@ -121,7 +121,7 @@ pub async fn hostile_texts_are_kept_unchanged<D: TestDatabase>(database: Arc<D>)
 pub async fn of_many_racing_to_one_key_one_wins<D: TestDatabase>(database: Arc<D>) {
     const STORES: usize = 3;
     let stores = [database.open().await, database.open().await, database.open().await];
-    let (account, _) = payer(&*stores[0]).await;
+    let (account, _) = payer(&stores[0]).await;
     let mut racing = JoinSet::new();
     for number in 0..20 * STORES {
         let store = Arc::clone(&stores[number % STORES]);
@@ -137,25 +137,25 @@ pub async fn what_a_dead_process_had_claimed_can_be_claimed_again_and_is_billed_
     database: Arc<D>,
 ) {
     let (dying, living) = (database.open().await, database.open().await);
-    let payer = payer(&*living).await;
+    let payer = payer(&living).await;
     assert_eq!(dying.idempotency.claim_key(&claim(1, payer.0)).await.unwrap(), Claimed::Yes);
     let again = |now| Claim { now, ..claim(2, payer.0) };
     assert_eq!(
         living.idempotency.claim_key(&again(at(LEASE_MS - 1))).await.unwrap(),
         Claimed::HeldBy(under_way())
     );
-    assert_eq!(holder(&*living, payer.0, at(LEASE_MS)).await, None);
+    assert_eq!(holder(&living, payer.0, at(LEASE_MS)).await, None);
     assert_eq!(living.idempotency.claim_key(&again(at(LEASE_MS))).await.unwrap(), Claimed::Yes);
 
     // It was only thought dead. It can neither settle nor free what is another's now.
     let gone = dying.ledger.settle(settlement(1, payer, "late")).await;
-    assert!(matches!(&gone, Err(StoreError::ClaimGone(lost)) if *lost == request(1)), "{gone:?}");
+    assert!(matches!(&gone, Err(LedgerError::ClaimGone(lost)) if *lost == request(1)), "{gone:?}");
     dying.idempotency.free_key(&claim(1, payer.0)).await.unwrap();
     living.ledger.settle(settlement(2, payer, "in time")).await.unwrap();
     let gone = dying.ledger.settle(settlement(1, payer, "later still")).await;
-    assert!(matches!(gone, Err(StoreError::ClaimGone(_))), "{gone:?}");
-    assert_eq!(holder(&*living, payer.0, at(LEASE_MS)).await, Some(finished(2, payer, "in time")));
-    assert_eq!(whole_ledger(&*living).await, [row(2, payer)]);
+    assert!(matches!(gone, Err(LedgerError::ClaimGone(_))), "{gone:?}");
+    assert_eq!(holder(&living, payer.0, at(LEASE_MS)).await, Some(finished(2, payer, "in time")));
+    assert_eq!(whole_ledger(&living).await, [row(2, payer)]);
 
     // A process that ends frees what it has claimed at once.
     let ending = database.open().await;
@@ -167,7 +167,7 @@ pub async fn what_a_dead_process_had_claimed_can_be_claimed_again_and_is_billed_
 
 pub async fn a_process_that_says_it_lives_keeps_its_claims<D: TestDatabase>(database: Arc<D>) {
     let (working, other) = (database.open().await, database.open().await);
-    let payer = payer(&*other).await;
+    let payer = payer(&other).await;
     assert_eq!(working.idempotency.claim_key(&claim(1, payer.0)).await.unwrap(), Claimed::Yes);
     let mut now = NOON;
     for _ in 0..4 {
@@ -181,7 +181,7 @@ pub async fn a_process_that_says_it_lives_keeps_its_claims<D: TestDatabase>(data
 
 pub async fn a_claim_that_is_gone_spoils_no_other_row<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&*store).await;
+    let payer = payer(&store).await;
     let mut settling = JoinSet::new();
     for number in 0..40 {
         let store = Arc::clone(&store);
@@ -199,43 +199,43 @@ pub async fn a_claim_that_is_gone_spoils_no_other_row<D: TestDatabase>(database:
     }
     for (number, outcome) in settling.join_all().await {
         let is_refused = number % 2 == 0 && number % 5 == 0;
-        assert_eq!(matches!(outcome, Err(StoreError::ClaimGone(_))), is_refused, "{number}: {outcome:?}");
+        assert_eq!(matches!(outcome, Err(LedgerError::ClaimGone(_))), is_refused, "{number}: {outcome:?}");
         assert_eq!(outcome.is_ok(), !is_refused);
     }
-    assert_eq!(whole_ledger(&*store).await.len(), 36);
+    assert_eq!(whole_ledger(&store).await.len(), 36);
     assert_eq!(store.stored_replies.kept_keys(None, 100).await.unwrap().len(), 16);
 }
 
 pub async fn a_freed_key_does_not_take_a_finished_reply_along<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&*store).await;
+    let payer = payer(&store).await;
     store.idempotency.claim_key(&claim(1, payer.0)).await.unwrap();
     store.ledger.settle(settlement(1, payer, "kept")).await.unwrap();
     // As after a commit whose answer was lost.
     store.idempotency.free_key(&claim(1, payer.0)).await.unwrap();
-    assert_eq!(holder(&*store, payer.0, NOON).await, Some(finished(1, payer, "kept")));
+    assert_eq!(holder(&store, payer.0, NOON).await, Some(finished(1, payer, "kept")));
 }
 
 pub async fn an_expired_key_counts_as_absent<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&*store).await;
+    let payer = payer(&store).await;
     store.idempotency.claim_key(&claim(1, payer.0)).await.unwrap();
     store.ledger.settle(settlement(1, payer, "old")).await.unwrap();
-    assert_eq!(holder(&*store, payer.0, at(DAY_MS - 1)).await, Some(finished(1, payer, "old")));
-    assert_eq!(holder(&*store, payer.0, at(DAY_MS)).await, None);
+    assert_eq!(holder(&store, payer.0, at(DAY_MS - 1)).await, Some(finished(1, payer, "old")));
+    assert_eq!(holder(&store, payer.0, at(DAY_MS)).await, None);
     let again = Claim { now: at(DAY_MS), expires_at: at(DAY_MS + HOUR_MS), ..claim(2, payer.0) };
     assert_eq!(store.idempotency.claim_key(&again).await.unwrap(), Claimed::Yes);
-    assert_eq!(holder(&*store, payer.0, at(DAY_MS)).await, Some(under_way()));
+    assert_eq!(holder(&store, payer.0, at(DAY_MS)).await, Some(under_way()));
 
     // So does a request that takes longer than any may, though its process lives.
     let late = at(DAY_MS + HOUR_MS);
     store.leases.renew_lease(late).await.unwrap();
-    assert_eq!(holder(&*store, payer.0, late).await, None);
+    assert_eq!(holder(&store, payer.0, late).await, None);
 }
 
 pub async fn expired_keys_are_forgotten_a_little_at_a_time<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&*store).await;
+    let payer = payer(&store).await;
     for number in 0..7 {
         let key = name(&format!("key-{number}"));
         store.idempotency.claim_key(&Claim { key: key.clone(), ..claim(number, payer.0) }).await.unwrap();
@@ -250,7 +250,7 @@ pub async fn expired_keys_are_forgotten_a_little_at_a_time<D: TestDatabase>(data
         assert_eq!(store.idempotency.forget_expired_keys(at(DAY_MS), 3).await.unwrap(), expected);
     }
     assert_eq!(store.stored_replies.kept_keys(None, 100).await.unwrap(), []);
-    assert_eq!(whole_ledger(&*store).await.len(), 7, "the bill stays");
+    assert_eq!(whole_ledger(&store).await.len(), 7, "the bill stays");
     let Settlement { row, kept, .. } = settlement(9, payer, "still running");
     store.ledger.settle(Settlement { row, is_reserved: false, kept }).await.unwrap();
 }
@@ -260,7 +260,7 @@ pub async fn expired_keys_are_forgotten_a_little_at_a_time<D: TestDatabase>(data
 pub async fn under_one_key_at_most_one_row_whoever_dies<D: TestDatabase>(database: Arc<D>) {
     const STORES: usize = 3;
     let stores = [database.open().await, database.open().await, database.open().await];
-    let payer = payer(&*stores[0]).await;
+    let payer = payer(&stores[0]).await;
     for round in 0..5_usize {
         let key = name(&format!("round-{round}"));
         let mut working = JoinSet::new();
@@ -276,7 +276,7 @@ pub async fn under_one_key_at_most_one_row_whoever_dies<D: TestDatabase>(databas
                     match store.idempotency.claim_key(&claim).await {
                         Ok(Claimed::Yes) => {}
                         // With clocks like these the key changes hands so often that a claim may give up.
-                        Ok(Claimed::HeldBy(_)) | Err(StoreError::Unavailable(_)) => continue,
+                        Ok(Claimed::HeldBy(_)) | Err(DbError::Unavailable(_)) => continue,
                         Err(error) => panic!("{error}"),
                     }
                     tokio::time::sleep(Duration::from_millis(draw(3))).await;
@@ -287,7 +287,7 @@ pub async fn under_one_key_at_most_one_row_whoever_dies<D: TestDatabase>(databas
                     let Settlement { row, kept, .. } = settlement(number, payer, &number.to_string());
                     let kept = kept.map(|kept| KeptReply { key: key.clone(), ..kept });
                     match store.ledger.settle(Settlement { row, is_reserved: false, kept }).await {
-                        Ok(()) | Err(StoreError::ClaimGone(_)) => {}
+                        Ok(()) | Err(LedgerError::ClaimGone(_)) => {}
                         Err(error) => panic!("{error}"),
                     }
                 }
@@ -295,7 +295,7 @@ pub async fn under_one_key_at_most_one_row_whoever_dies<D: TestDatabase>(databas
         }
         working.join_all().await;
         // Everybody may have been thought dead in turn; then one more is not.
-        if whole_ledger(&*stores[0]).await.len() == round {
+        if whole_ledger(&stores[0]).await.len() == round {
             let number = (round * 100 + 99) * 100;
             let claim = Claim { key: key.clone(), now: at(100 * LEASE_MS), ..claim(number, payer.0) };
             assert!(matches!(stores[0].idempotency.claim_key(&claim).await, Ok(Claimed::Yes)));
@@ -303,7 +303,7 @@ pub async fn under_one_key_at_most_one_row_whoever_dies<D: TestDatabase>(databas
             let kept = kept.map(|kept| KeptReply { key: key.clone(), ..kept });
             stores[0].ledger.settle(Settlement { row, is_reserved: false, kept }).await.unwrap();
         }
-        let rows = whole_ledger(&*stores[0]).await;
+        let rows = whole_ledger(&stores[0]).await;
         assert_eq!(rows.len(), round + 1);
         let reply =
             stores[1].idempotency.key_holder(payer.0, &key, NOON).await.unwrap().unwrap().reply.unwrap();
@@ -316,7 +316,7 @@ pub async fn kept_keys_are_paged_with_the_account_that_was_billed<D: TestDatabas
     let store = database.open().await;
     let mut expected = Vec::new();
     for (place, text) in ["One", "Two"].into_iter().enumerate() {
-        let payer = (account(&*store, text).await.id, key(&*store, None).await.id);
+        let payer = (account(&store, text).await.id, key(&store, None).await.id);
         for number in 0..3 {
             let key = name(&format!("key-{number}"));
             let number = place * 10 + number;
@@ -343,12 +343,12 @@ pub async fn kept_keys_are_paged_with_the_account_that_was_billed<D: TestDatabas
 
 pub async fn a_kept_reply_without_its_row_is_an_error<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&*store).await;
+    let payer = payer(&store).await;
     store.idempotency.claim_key(&claim(1, payer.0)).await.unwrap();
     store.ledger.settle(settlement(1, payer, "text")).await.unwrap();
     database.raw("UPDATE idempotency_keys SET request_id = 'req_forged'").await.unwrap();
     let error = store.idempotency.key_holder(payer.0, &name("order-17"), NOON).await.unwrap_err();
-    assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
+    assert!(matches!(error, DbError::Corrupt { .. }), "{error:?}");
     assert!(error.to_string().contains("req_forged"), "{error}");
     assert_eq!(store.stored_replies.kept_keys(None, 10).await.unwrap()[0].billed_account, None);
 }

@@ -11,7 +11,7 @@ use chancery_domain::{
     InvoiceTerms, KeyId, LineItem, MinorUnits, Month, Nanos, OsRandomness, Randomness, TaxRate, TokenPrice,
     UnixMillis, UsageRow,
 };
-use chancery_store::{InvoiceQuery, InvoiceRecord, IssueOrder, Issued, Store, StoreError};
+use chancery_store::{InvoiceError, InvoiceQuery, InvoiceRecord, IssueOrder, Issued, LedgerError, Store};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -24,14 +24,14 @@ pub async fn nothing_is_settled_into_an_invoiced_month_and_nobody_else_is_held_u
 ) {
     const ROWS: usize = 120;
     let store = database.open().await;
-    let one = payer(&*store).await;
-    let account = account(&*store, "Calder & Sons").await.id;
-    let other = (account, key(&*store, Some(account)).await.id);
-    use_a_million(&*store, 1000, one, "2026-10-15").await;
-    use_a_million(&*store, 1001, other, "2026-10-15").await;
-    let before = whole_ledger(&*store).await;
-    let invoice = issue_new(&*store, one.0, "2026-10", "2026-11-02").await;
-    let issued = read_invoice(&*store, invoice).await;
+    let one = payer(&store).await;
+    let account = account(&store, "Calder & Sons").await.id;
+    let other = (account, key(&store, Some(account)).await.id);
+    use_a_million(&store, 1000, one, "2026-10-15").await;
+    use_a_million(&store, 1001, other, "2026-10-15").await;
+    let before = whole_ledger(&store).await;
+    let invoice = issue_new(&store, one.0, "2026-10", "2026-11-02").await;
+    let issued = read_invoice(&store, invoice).await;
 
     // To sums that are there and to new ones; of the same account in other months, and of another account in this one.
     let late = |number: usize| number.is_multiple_of(3);
@@ -49,15 +49,15 @@ pub async fn nothing_is_settled_into_an_invoiced_month_and_nobody_else_is_held_u
     }
     for (number, outcome) in settling.join_all().await {
         match outcome {
-            Err(StoreError::MonthInvoiced { request: refused, month: of }) if late(number) => {
+            Err(LedgerError::MonthInvoiced { request: refused, month: of }) if late(number) => {
                 assert_eq!((refused, of), (request(number), month("2026-10")));
             }
             outcome => assert!(outcome.is_ok() && !late(number), "{number}: {outcome:?}"),
         }
     }
-    let rows = whole_ledger(&*store).await;
+    let rows = whole_ledger(&store).await;
     assert_eq!(rows.len(), before.len() + ROWS / 3 * 2);
-    assert_eq!(read_invoice(&*store, invoice).await, issued);
+    assert_eq!(read_invoice(&store, invoice).await, issued);
     assert_eq!(
         store
             .issued_invoices
@@ -82,7 +82,7 @@ pub async fn what_is_settled_while_an_invoice_is_issued_is_on_it_or_refused<D: T
     const ROUNDS: usize = 4;
     const ROWS: usize = 60;
     let stores = [database.open().await, database.open().await];
-    let payer = payer(&*stores[0]).await;
+    let payer = payer(&stores[0]).await;
     for round in 0..ROUNDS {
         let of = Month::from_number(month("2026-01").number() + i32::try_from(round).unwrap());
         let noon = |number: usize| UnixMillis(of.first_day().start().0 + (number as i64 % 28) * 86_400_000);
@@ -102,7 +102,7 @@ pub async fn what_is_settled_while_an_invoice_is_issued_is_on_it_or_refused<D: T
         for store in &stores {
             let store = Arc::clone(store);
             issuing
-                .spawn(async move { issue(&*store, payer.0, &of.to_string(), "2026-11-02").await.unwrap() });
+                .spawn(async move { issue(&store, payer.0, &of.to_string(), "2026-11-02").await.unwrap() });
         }
         let settled: HashSet<_> = settling
             .join_all()
@@ -110,7 +110,7 @@ pub async fn what_is_settled_while_an_invoice_is_issued_is_on_it_or_refused<D: T
             .into_iter()
             .filter_map(|(request, outcome)| match outcome {
                 Ok(()) => Some(request),
-                Err(StoreError::MonthInvoiced { .. }) => None,
+                Err(LedgerError::MonthInvoiced { .. }) => None,
                 Err(error) => panic!("{error:?}"),
             })
             .collect();
@@ -119,9 +119,9 @@ pub async fn what_is_settled_while_an_invoice_is_issued_is_on_it_or_refused<D: T
             Issued::New(number) => Some(*number),
             Issued::Already(_) => None,
         });
-        let invoice = read_invoice(&*stores[0], new.unwrap()).await.invoice;
+        let invoice = read_invoice(&stores[0], new.unwrap()).await.invoice;
         let in_ledger: Vec<UsageRow> =
-            whole_ledger(&*stores[0]).await.into_iter().filter(|row| Month::of(row.at) == of).collect();
+            whole_ledger(&stores[0]).await.into_iter().filter(|row| Month::of(row.at) == of).collect();
         assert_eq!(in_ledger.len(), settled.len() + 1);
         let is_told = |row: &&UsageRow| settled.contains(&row.request_id);
         assert_eq!(in_ledger.iter().filter(is_told).count(), settled.len());
@@ -283,7 +283,7 @@ async fn issue_on(
     terms: &InvoiceTerms,
     account: AccountId,
     of: &str,
-) -> Result<Issued, StoreError> {
+) -> Result<Issued, InvoiceError> {
     let order = IssueOrder { terms: terms.clone(), ..order(account, of) };
     store.invoices.issue_invoice(permit_at(Asker::Operator, noon_of(TODAY)), &order, &render).await
 }
@@ -294,7 +294,7 @@ async fn bring_about(store: &Store, terms: &InvoiceTerms, fate: Fate, account: A
     }
     let number = match issue_on(store, terms, account, of).await {
         Ok(Issued::New(number)) => number,
-        Err(StoreError::NothingToBill { .. }) => return,
+        Err(InvoiceError::NothingToBill { .. }) => return,
         outcome => panic!("{outcome:?}"),
     };
     match fate {
@@ -306,7 +306,7 @@ async fn bring_about(store: &Store, terms: &InvoiceTerms, fate: Fate, account: A
                 match credit(store, number, CreditAmount::Part(part), TODAY).await {
                     Ok(_) => {}
                     // There was less left.
-                    Err(StoreError::CreditRefused { .. } | StoreError::InvoiceIsVoid(_)) => break,
+                    Err(InvoiceError::CreditRefused { .. } | InvoiceError::InvoiceIsVoid(_)) => break,
                     Err(error) => panic!("{error:?}"),
                 }
             }
@@ -328,8 +328,8 @@ pub async fn invoices_and_open_months_are_the_ledger_exactly<D: TestDatabase>(da
         let drawn = drawn().new_tree(&mut runner).unwrap().current();
         let mut payers: Vec<(AccountId, [KeyId; 2])> = Vec::new();
         for place in 0..ACCOUNTS {
-            let id = account(&*store, &format!("Account {ledger}.{place}")).await.id;
-            payers.push((id, [key(&*store, Some(id)).await.id, key(&*store, Some(id)).await.id]));
+            let id = account(&store, &format!("Account {ledger}.{place}")).await.id;
+            payers.push((id, [key(&store, Some(id)).await.id, key(&store, Some(id)).await.id]));
         }
         let mut settling = JoinSet::new();
         for (place, (payer, key, model, of, day, tokens)) in drawn.rows.iter().copied().enumerate() {
@@ -351,14 +351,14 @@ pub async fn invoices_and_open_months_are_the_ledger_exactly<D: TestDatabase>(da
         for (place, fate) in drawn.fates.iter().enumerate() {
             let (account, of) = (payers[place / MONTHS.len()].0, MONTHS[place % MONTHS.len()]);
             if of == MONTHS[MONTHS.len() - 1] {
-                let running = issue(&*store, account, of, TODAY).await;
-                assert!(matches!(running, Err(StoreError::MonthStillOpen { .. })), "{running:?}");
+                let running = issue(&store, account, of, TODAY).await;
+                assert!(matches!(running, Err(InvoiceError::MonthStillOpen { .. })), "{running:?}");
             } else {
-                bring_about(&*store, &drawn.terms(), *fate, account, of).await;
+                bring_about(&store, &drawn.terms(), *fate, account, of).await;
             }
         }
 
-        let rows = whole_ledger(&*store).await;
+        let rows = whole_ledger(&store).await;
         let issued = store.issued_invoices.issued_invoices(None, u32::MAX).await.unwrap();
         let mut sums: BTreeMap<AccountId, i128> = BTreeMap::new();
         let mut billed = HashSet::new();
@@ -379,7 +379,7 @@ pub async fn invoices_and_open_months_are_the_ledger_exactly<D: TestDatabase>(da
                 assert!(billed.insert((invoice.buyer.account, invoice.month)), "billed twice: {record:?}");
             }
         }
-        for (account, month, cost) in open_months(&*store).await {
+        for (account, month, cost) in open_months(&store).await {
             *sums.entry(account).or_default() += i128::from(cost.0);
             assert!(billed.insert((account, month)), "billed and open: {account} {month}");
         }

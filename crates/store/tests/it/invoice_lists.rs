@@ -31,28 +31,28 @@ fn numbers(invoices: &[ListedInvoice]) -> Vec<String> {
 pub async fn a_list_has_filters_pages_and_sums<D: TestDatabase>(database: Arc<D>) {
     const INVOICES: u32 = 30;
     let store = database.open().await;
-    let one = new_payer(&*store, "One").await;
-    let other = new_payer(&*store, "Other").await;
+    let one = new_payer(&store, "One").await;
+    let other = new_payer(&store, "Other").await;
     // Thirty months of one account; the last of them is issued in another year.
     let first = month("2024-01");
     let use_and_issue = async |place: u32, on| {
         let of = Month::from_number(first.number() + i32::try_from(place).unwrap());
         let row = used(place as usize, one, of.first_day().start(), prices(3000, 9000), [1_000_000; 2]);
         store.ledger.settle(row.into()).await.unwrap();
-        issue_new(&*store, one.0, &of.to_string(), on).await;
+        issue_new(&store, one.0, &of.to_string(), on).await;
     };
     for place in 0..INVOICES - 1 {
         use_and_issue(place, "2026-11-02").await;
     }
-    use_a_million(&*store, 1000, other, "2026-10-15").await;
-    let others = issue_new(&*store, other.0, "2026-10", "2026-11-02").await;
-    let note = credit(&*store, others, CreditAmount::Part(MinorUnits(200)), "2026-11-03").await.unwrap();
+    use_a_million(&store, 1000, other, "2026-10-15").await;
+    let others = issue_new(&store, other.0, "2026-10", "2026-11-02").await;
+    let note = credit(&store, others, CreditAmount::Part(MinorUnits(200)), "2026-11-03").await.unwrap();
     use_and_issue(INVOICES - 1, "2027-01-02").await;
     let paid = "2026-0007".parse().unwrap();
     let permit = permit_at::<ManageInvoices>(Asker::Operator, noon_of("2026-11-05"));
     store.invoices.note_payment(permit, paid, PaymentDeed::Paid).await.unwrap();
 
-    let page = listed(&*store, &all()).await;
+    let page = listed(&store, &all()).await;
     assert_eq!((page.invoices.len(), page.total), (INVOICES_PER_PAGE as usize, 32));
     assert_eq!(numbers(&page.invoices[..3]), ["2027-0001", "2026-0031", "2026-0030"], "the latest first");
     let credited = Credited { subtotal: MinorUnits(200), total: MinorUnits(212) };
@@ -72,24 +72,24 @@ pub async fn a_list_has_filters_pages_and_sums<D: TestDatabase>(database: Arc<D>
     assert_eq!(page.invoices[2], expected);
     assert!(matches!(&page.invoices[1].kind, InvoiceKind::CreditNote { of, .. } if *of == others));
     assert_eq!((page.invoices[1].number, page.invoices[1].total), (note, MinorUnits(-212)));
-    let second = listed(&*store, &InvoiceQuery { page: 2, ..all() }).await;
+    let second = listed(&store, &InvoiceQuery { page: 2, ..all() }).await;
     assert_eq!((second.invoices.len(), second.total), (7, 32));
     assert_eq!(second.sums, page.sums, "the sums are of all pages");
     assert_eq!(second.invoices.last().unwrap().number.to_string(), "2026-0001");
-    assert!(listed(&*store, &InvoiceQuery { page: 3, ..all() }).await.invoices.is_empty());
-    assert_eq!(listed(&*store, &InvoiceQuery { page: 0, ..all() }).await, page);
-    let last = listed(&*store, &InvoiceQuery { page: u32::MAX, ..all() }).await;
+    assert!(listed(&store, &InvoiceQuery { page: 3, ..all() }).await.invoices.is_empty());
+    assert_eq!(listed(&store, &InvoiceQuery { page: 0, ..all() }).await, page);
+    let last = listed(&store, &InvoiceQuery { page: u32::MAX, ..all() }).await;
     assert_eq!((last.invoices.len(), last.total), (0, 32));
 
-    let of_other = listed(&*store, &InvoiceQuery { account: Some(other.0), ..all() }).await;
+    let of_other = listed(&store, &InvoiceQuery { account: Some(other.0), ..all() }).await;
     assert_eq!(numbers(&of_other.invoices), ["2026-0031", "2026-0030"]);
     let left = MinorUnits(GROSS - 212);
     let sums =
         |billed, outstanding, overdue| InvoiceSums { currency: Currency::USD, billed, outstanding, overdue };
     assert_eq!(of_other.sums, [sums(left, left, left)]);
-    let of_2027 = listed(&*store, &InvoiceQuery { year: Some(2027), ..all() }).await;
+    let of_2027 = listed(&store, &InvoiceQuery { year: Some(2027), ..all() }).await;
     assert_eq!((numbers(&of_2027.invoices), of_2027.total), (vec!["2027-0001".to_owned()], 1));
-    let state = async |state| listed(&*store, &InvoiceQuery { state: Some(state), ..all() }).await;
+    let state = async |state| listed(&store, &InvoiceQuery { state: Some(state), ..all() }).await;
     let paid = state(InvoiceState::Paid).await;
     assert_eq!(numbers(&paid.invoices), ["2026-0007"]);
     assert_eq!(paid.sums, [sums(MinorUnits(GROSS), MinorUnits(0), MinorUnits(0))]);
@@ -99,22 +99,22 @@ pub async fn a_list_has_filters_pages_and_sums<D: TestDatabase>(database: Arc<D>
     assert_eq!((void.total, void.sums, void.unbilled_total), (0, Vec::new(), 0));
     let several =
         InvoiceQuery { account: Some(one.0), state: Some(InvoiceState::Issued), year: Some(2026), ..all() };
-    assert_eq!(listed(&*store, &several).await.total, 28);
+    assert_eq!(listed(&store, &several).await.total, 28);
     let drafts = state(InvoiceState::Draft).await;
     assert_eq!((drafts.total, drafts.invoices, drafts.sums), (0, Vec::new(), Vec::new()));
 }
 
 pub async fn sums_tell_what_is_billed_outstanding_and_overdue<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&*store).await;
+    let payer = payer(&store).await;
     let months = ["2026-05", "2026-06", "2026-07", "2026-08", "2026-09"];
     for (place, of) in months.into_iter().enumerate() {
-        use_a_million(&*store, place, payer, &format!("{of}-15")).await;
+        use_a_million(&store, place, payer, &format!("{of}-15")).await;
     }
     // Issued a day apart from each other, so they are due a day apart: from 12-02 on.
     let mut issued = Vec::new();
     for (of, on) in months.into_iter().zip(["2026-11-02", "2026-11-03", "2026-11-04", "2026-11-05"]) {
-        issued.push(issue_new(&*store, payer.0, of, on).await);
+        issued.push(issue_new(&store, payer.0, of, on).await);
     }
     let mut in_euros = order(payer.0, "2026-09");
     in_euros.terms.currency = "EUR".parse().unwrap();
@@ -122,11 +122,11 @@ pub async fn sums_tell_what_is_billed_outstanding_and_overdue<D: TestDatabase>(d
     store.invoices.issue_invoice(permit, &in_euros, &render).await.unwrap();
     let permit = permit_at::<ManageInvoices>(Asker::Operator, noon_of("2026-11-06"));
     store.invoices.note_payment(permit, issued[0], PaymentDeed::Paid).await.unwrap();
-    credit(&*store, issued[1], CreditAmount::Whole, "2026-11-06").await.unwrap();
-    credit(&*store, issued[2], CreditAmount::Part(MinorUnits(NET / 2)), "2026-11-06").await.unwrap();
+    credit(&store, issued[1], CreditAmount::Whole, "2026-11-06").await.unwrap();
+    credit(&store, issued[2], CreditAmount::Part(MinorUnits(NET / 2)), "2026-11-06").await.unwrap();
 
     let sums = async |today: &str| {
-        listed(&*store, &InvoiceQuery { today: today.parse().unwrap(), ..all() }).await.sums
+        listed(&store, &InvoiceQuery { today: today.parse().unwrap(), ..all() }).await.sums
     };
     let half = GROSS - 638;
     for (today, overdue, euros_overdue) in [
@@ -153,7 +153,7 @@ pub async fn sums_tell_what_is_billed_outstanding_and_overdue<D: TestDatabase>(d
 
 pub async fn months_to_invoice_are_listed_in_pages<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payers = [new_payer(&*store, "Zed").await, new_payer(&*store, "Abel").await];
+    let payers = [new_payer(&store, "Zed").await, new_payer(&store, "Abel").await];
     let first = month("2025-01");
     let of = |place: usize| Month::from_number(first.number() + i32::try_from(place).unwrap());
     for (place, payer) in (0..20).flat_map(|place| payers.map(|payer| (place, payer))) {
@@ -165,9 +165,9 @@ pub async fn months_to_invoice_are_listed_in_pages<D: TestDatabase>(database: Ar
             store.ledger.settle(row.into()).await.unwrap();
         }
     }
-    issue_new(&*store, payers[0].0, "2025-03", "2026-11-02").await;
+    issue_new(&store, payers[0].0, "2025-03", "2026-11-02").await;
 
-    let page = listed(&*store, &all()).await;
+    let page = listed(&store, &all()).await;
     assert_eq!((page.total, page.unbilled_total), (1, 39));
     assert_eq!(page.unbilled.len(), INVOICES_PER_PAGE as usize);
     let totals =
@@ -176,13 +176,13 @@ pub async fn months_to_invoice_are_listed_in_pages<D: TestDatabase>(database: Ar
     assert_eq!((page.unbilled[0].month, page.unbilled[0].account), (of(19), payers[0].0));
     assert_eq!((page.unbilled[1].month, page.unbilled[1].account), (of(19), payers[1].0));
     assert_eq!(page.unbilled[1].name.as_str(), "Abel");
-    let second = listed(&*store, &InvoiceQuery { page: 2, ..all() }).await;
+    let second = listed(&store, &InvoiceQuery { page: 2, ..all() }).await;
     assert_eq!((second.unbilled.len(), second.unbilled_total), (0, 39), "they are on the first page only");
 
     let drafts = |page| InvoiceQuery { state: Some(InvoiceState::Draft), page, ..all() };
     let mut found = Vec::new();
     for number in 1..=3 {
-        let page = listed(&*store, &drafts(number)).await;
+        let page = listed(&store, &drafts(number)).await;
         assert_eq!((page.total, page.unbilled_total), (0, 39));
         found.extend(page.unbilled.into_iter().map(|month| (month.month, month.account)));
     }
@@ -191,18 +191,18 @@ pub async fn months_to_invoice_are_listed_in_pages<D: TestDatabase>(database: Ar
     expected.retain(|billed| *billed != (month("2025-03"), payers[0].0));
     expected.sort_by_key(|(month, account)| (std::cmp::Reverse(*month), *account));
     assert_eq!(found, expected);
-    let of_2026 = listed(&*store, &InvoiceQuery { year: Some(2026), ..drafts(1) }).await;
+    let of_2026 = listed(&store, &InvoiceQuery { year: Some(2026), ..drafts(1) }).await;
     assert_eq!(of_2026.unbilled_total, 16, "the year is that of the month");
     let of_one =
-        listed(&*store, &InvoiceQuery { account: Some(payers[0].0), year: Some(2025), ..drafts(1) }).await;
+        listed(&store, &InvoiceQuery { account: Some(payers[0].0), year: Some(2025), ..drafts(1) }).await;
     assert_eq!((of_one.unbilled_total, of_one.unbilled.len()), (11, 11));
-    let paid = listed(&*store, &InvoiceQuery { state: Some(InvoiceState::Paid), ..all() }).await;
+    let paid = listed(&store, &InvoiceQuery { state: Some(InvoiceState::Paid), ..all() }).await;
     assert_eq!((paid.unbilled_total, paid.unbilled.len()), (0, 0));
 }
 
 pub async fn what_is_used_after_the_year_9999_is_in_its_last_month<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&*store).await;
+    let payer = payer(&store).await;
     let last = "9999-12-31".parse::<Day>().unwrap();
     for (number, at) in
         [UnixMillis(0), last.start(), last.end(), Day(last.0 + 700_000).start(), Day(i32::MAX - 1).start()]
@@ -211,7 +211,7 @@ pub async fn what_is_used_after_the_year_9999_is_in_its_last_month<D: TestDataba
     {
         store.ledger.settle(used(number, payer, at, prices(100, 400), [1, 1]).into()).await.unwrap();
     }
-    let page = listed(&*store, &all()).await;
+    let page = listed(&store, &all()).await;
     let months: Vec<(String, u64)> =
         page.unbilled.iter().map(|month| (month.month.to_string(), month.totals.requests)).collect();
     assert_eq!(months, [("9999-12".to_owned(), 4), ("1970-01".to_owned(), 1)]);

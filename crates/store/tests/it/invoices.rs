@@ -13,7 +13,9 @@ use chancery_domain::{
     PostalAddress, Seller, UnixMillis,
 };
 use chancery_policy::{ManageInvoices, ReadInvoices};
-use chancery_store::{CreditOrder, IssueOrder, Issued, MonthToBill, PaymentDeed, StoreError};
+use chancery_store::{
+    CreditOrder, DbError, InvoiceError, IssueOrder, Issued, LedgerError, MonthToBill, PaymentDeed,
+};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -25,8 +27,8 @@ fn number(text: &str) -> InvoiceNumber {
 
 pub async fn an_invoice_is_read_back_as_it_was_issued<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let ruth = people(&*store).await.ruth;
-    let payer = payer(&*store).await;
+    let ruth = people(&store).await.ruth;
+    let payer = payer(&store).await;
     let hostile = HOSTILE.join("\n").replace('\'', "''");
     let address =
         format!("UPDATE accounts SET billing_address = '{hostile}', billing_email = 'bills@example.com'");
@@ -119,40 +121,40 @@ pub async fn an_invoice_is_read_back_as_it_was_issued<D: TestDatabase>(database:
     assert_eq!(store.issued_invoices.last_invoice_numbers().await.unwrap(), [number("2026-0001")]);
 
     let noted: Vec<_> =
-        decisions(&*store).await.into_iter().map(|row| (row.asked.action, row.decision)).collect();
+        decisions(&store).await.into_iter().map(|row| (row.asked.action, row.decision)).collect();
     let read = (Action::ReadInvoices, Decision::Allowed);
     assert_eq!(noted, [(Action::ManageInvoices, Decision::Allowed), read, read, read]);
 }
 
 pub async fn what_is_not_there_is_not_found_and_the_look_is_on_record<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let (account, _) = payer(&*store).await;
+    let (account, _) = payer(&store).await;
     let permit = || permit_at::<ReadInvoices>(Asker::Operator, noon_of("2026-11-02"));
     assert_eq!(store.invoices.read_invoice(permit(), number("2026-0001")).await.unwrap(), None);
     assert_eq!(store.invoices.read_invoice_document(permit(), number("2026-0001")).await.unwrap(), None);
     assert_eq!(store.invoices.month_to_bill(permit(), AccountId(777), month("2026-10")).await.unwrap(), None);
     let unused = store.invoices.month_to_bill(permit(), account, month("2026-10")).await.unwrap().unwrap();
     assert_eq!((unused.usage, unused.invoice), (Vec::new(), None));
-    assert_eq!(decisions(&*store).await.len(), 4);
+    assert_eq!(decisions(&store).await.len(), 4);
     assert_eq!(store.issued_invoices.issued_invoices(None, 10).await.unwrap(), []);
     assert_eq!(store.issued_invoices.last_invoice_numbers().await.unwrap(), []);
     let pay = permit_at::<ManageInvoices>(Asker::Operator, noon_of("2026-11-02"));
     let outcome = store.invoices.note_payment(pay, number("2026-0001"), PaymentDeed::Paid).await;
-    assert!(matches!(outcome, Err(StoreError::NoSuchInvoice(named)) if named == number("2026-0001")));
-    let outcome = credit(&*store, number("2026-0001"), CreditAmount::Whole, "2026-11-02").await;
-    assert!(matches!(outcome, Err(StoreError::NoSuchInvoice(_))), "{outcome:?}");
+    assert!(matches!(outcome, Err(InvoiceError::NoSuchInvoice(named)) if named == number("2026-0001")));
+    let outcome = credit(&store, number("2026-0001"), CreditAmount::Whole, "2026-11-02").await;
+    assert!(matches!(outcome, Err(InvoiceError::NoSuchInvoice(_))), "{outcome:?}");
 }
 
 pub async fn a_month_is_issued_from_an_hour_after_its_end_and_not_before<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&*store).await;
-    use_a_million(&*store, 1, payer, "2026-10-31").await;
+    let payer = payer(&store).await;
+    use_a_million(&store, 1, payer, "2026-10-31").await;
     let end = month("2026-11").first_day().start();
     for early in [noon_of("2026-10-31"), end, UnixMillis(end.0 + 3_599_999)] {
         let permit = permit_at(Asker::Operator, early);
         let error =
             store.invoices.issue_invoice(permit, &order(payer.0, "2026-10"), &render).await.unwrap_err();
-        assert!(matches!(error, StoreError::MonthStillOpen { month: open } if open == month("2026-10")));
+        assert!(matches!(error, InvoiceError::MonthStillOpen { month: open } if open == month("2026-10")));
         assert!(error.to_string().contains("2026-11-01T01:00:00"), "{error}");
     }
     let permit = permit_at(Asker::Operator, UnixMillis(end.0 + 3_600_000));
@@ -162,26 +164,26 @@ pub async fn a_month_is_issued_from_an_hour_after_its_end_and_not_before<D: Test
 
 pub async fn without_usage_or_account_nothing_is_issued<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&*store).await;
-    use_a_million(&*store, 1, payer, "2026-10-31").await;
-    let error = issue(&*store, payer.0, "2026-09", "2026-11-02").await.unwrap_err();
-    assert!(matches!(error, StoreError::NothingToBill { month: of, .. } if of == month("2026-09")));
-    let error = issue(&*store, AccountId(777), "2026-10", "2026-11-02").await.unwrap_err();
-    assert!(matches!(error, StoreError::NoSuchAccountId(AccountId(777))), "{error:?}");
+    let payer = payer(&store).await;
+    use_a_million(&store, 1, payer, "2026-10-31").await;
+    let error = issue(&store, payer.0, "2026-09", "2026-11-02").await.unwrap_err();
+    assert!(matches!(error, InvoiceError::NothingToBill { month: of, .. } if of == month("2026-09")));
+    let error = issue(&store, AccountId(777), "2026-10", "2026-11-02").await.unwrap_err();
+    assert!(matches!(error, InvoiceError::NoSuchAccountId(AccountId(777))), "{error:?}");
     let mut bad = order(payer.0, "2026-10");
     bad.terms.seller.letterhead = "a\0b".to_owned();
     let permit = permit_at(Asker::Operator, noon_of("2026-11-02"));
     let error = store.invoices.issue_invoice(permit, &bad, &render).await.unwrap_err();
-    assert!(matches!(error, StoreError::NulCharacter { .. }), "{error:?}");
+    assert!(matches!(error, InvoiceError::Database(DbError::NulCharacter { .. })), "{error:?}");
     // A closed account still pays for what it has used.
     store.close_account(&"Hale & Ward".parse().unwrap(), noon_of("2026-11-01")).await.unwrap();
-    assert_eq!(issue_new(&*store, payer.0, "2026-10", "2026-11-02").await, number("2026-0001"));
+    assert_eq!(issue_new(&store, payer.0, "2026-10", "2026-11-02").await, number("2026-0001"));
 }
 
 pub async fn a_month_too_large_to_be_exact_is_named_and_not_invoiced<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&*store).await;
-    use_a_million(&*store, 1, payer, "2026-10-15").await;
+    let payer = payer(&store).await;
+    use_a_million(&store, 1, payer, "2026-10-15").await;
     for cost in [i64::MAX, i64::MAX / 2 + 1] {
         let most = format!(
             "INSERT INTO usage_days SELECT account_id, day + {}, key_id, model, input_price_nanos, output_price_nanos, \
@@ -191,15 +193,16 @@ pub async fn a_month_too_large_to_be_exact_is_named_and_not_invoiced<D: TestData
         );
         database.raw(&most).await.unwrap();
     }
-    let too_large = |error: StoreError| {
+    let too_large = |error: InvoiceError| {
         assert!(
-            matches!(error, StoreError::MonthTooLarge { month: of } if of == month("2026-10")),
+            matches!(error, InvoiceError::MonthTooLarge { month: of } if of == month("2026-10")),
             "{error:?}"
         );
         assert!(!error.to_string().contains("days"), "{error}");
     };
-    too_large(issue(&*store, payer.0, "2026-10", "2026-11-02").await.unwrap_err());
-    too_large(store.issued_invoices.month_usage(payer.0, month("2026-10")).await.unwrap_err());
+    too_large(issue(&store, payer.0, "2026-10", "2026-11-02").await.unwrap_err());
+    let unread = store.issued_invoices.month_usage(payer.0, month("2026-10")).await.unwrap_err();
+    assert!(matches!(unread, DbError::SumTooLarge), "{unread:?}");
     let permit = permit_at::<ReadInvoices>(Asker::Operator, noon_of("2026-11-02"));
     too_large(store.invoices.month_to_bill(permit, payer.0, month("2026-10")).await.unwrap_err());
     assert_eq!(store.issued_invoices.last_invoice_numbers().await.unwrap(), []);
@@ -216,9 +219,9 @@ pub async fn numbers_have_no_gaps_however_many_issue_at_once<D: TestDatabase>(da
         if place == 18 {
             numbers.extend(std::mem::take(&mut issuing).join_all().await);
         }
-        let account = account(&*stores[0], &format!("Account {place}")).await.id;
-        let key = key(&*stores[0], Some(account)).await.id;
-        use_a_million(&*stores[0], place, (account, key), "2026-10-15").await;
+        let account = account(&stores[0], &format!("Account {place}")).await.id;
+        let key = key(&stores[0], Some(account)).await.id;
+        use_a_million(&stores[0], place, (account, key), "2026-10-15").await;
         let store = Arc::clone(&stores[place % 2]);
         issuing.spawn(async move {
             if place % 3 == 0 {
@@ -230,10 +233,10 @@ pub async fn numbers_have_no_gaps_however_many_issue_at_once<D: TestDatabase>(da
                     .await
                     .unwrap_err();
                 assert!(
-                    matches!(&error, StoreError::DocumentFailed { why, .. } if why == "there is no paper")
+                    matches!(&error, InvoiceError::DocumentFailed { why, .. } if why == "there is no paper")
                 );
             }
-            issue_new(&*store, account, "2026-10", on).await
+            issue_new(&store, account, "2026-10", on).await
         });
     }
     numbers.extend(issuing.join_all().await);
@@ -271,15 +274,15 @@ pub async fn numbers_have_no_gaps_however_many_issue_at_once<D: TestDatabase>(da
 
 pub async fn numbers_and_dates_never_run_against_each_other<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&*store).await;
+    let payer = payer(&store).await;
     for (place, day) in ["2026-08-15", "2026-09-15", "2026-10-15"].into_iter().enumerate() {
-        use_a_million(&*store, place, payer, day).await;
+        use_a_million(&store, place, payer, day).await;
     }
     // Of two nodes, the clock of one is late, even across New Year.
-    let first = issue_new(&*store, payer.0, "2026-08", "2026-11-03").await;
-    let second = issue_new(&*store, payer.0, "2026-09", "2026-11-02").await;
-    let third = issue_new(&*store, payer.0, "2026-10", "2027-01-01").await;
-    let note = credit(&*store, first, CreditAmount::Whole, "2026-12-31").await.unwrap();
+    let first = issue_new(&store, payer.0, "2026-08", "2026-11-03").await;
+    let second = issue_new(&store, payer.0, "2026-09", "2026-11-02").await;
+    let third = issue_new(&store, payer.0, "2026-10", "2027-01-01").await;
+    let note = credit(&store, first, CreditAmount::Whole, "2026-12-31").await.unwrap();
     let issued = store.issued_invoices.issued_invoices(None, 10).await.unwrap();
     let numbers: Vec<_> = issued.iter().map(|record| record.invoice.number).collect();
     assert_eq!(numbers, [first, second, third, note]);
@@ -293,12 +296,12 @@ pub async fn numbers_and_dates_never_run_against_each_other<D: TestDatabase>(dat
 pub async fn of_many_issuing_one_month_one_makes_the_invoice<D: TestDatabase>(database: Arc<D>) {
     const TASKS: usize = 16;
     let stores = [database.open().await, database.open().await];
-    let payer = payer(&*stores[0]).await;
-    use_a_million(&*stores[0], 1, payer, "2026-10-15").await;
+    let payer = payer(&stores[0]).await;
+    use_a_million(&stores[0], 1, payer, "2026-10-15").await;
     let mut issuing = JoinSet::new();
     for place in 0..TASKS {
         let store = Arc::clone(&stores[place % 2]);
-        issuing.spawn(async move { issue(&*store, payer.0, "2026-10", "2026-11-02").await.unwrap() });
+        issuing.spawn(async move { issue(&store, payer.0, "2026-10", "2026-11-02").await.unwrap() });
     }
     let outcomes = issuing.join_all().await;
     let new = outcomes.iter().filter(|issued| **issued == Issued::New(number("2026-0001"))).count();
@@ -306,18 +309,18 @@ pub async fn of_many_issuing_one_month_one_makes_the_invoice<D: TestDatabase>(da
     assert_eq!((new, already), (1, TASKS - 1));
     assert_eq!(stores[0].issued_invoices.issued_invoices(None, 10).await.unwrap().len(), 1);
     assert_eq!(stores[0].issued_invoices.last_invoice_numbers().await.unwrap(), [number("2026-0001")]);
-    assert_eq!(decisions(&*stores[0]).await.len(), TASKS, "each is on record");
+    assert_eq!(decisions(&stores[0]).await.len(), TASKS, "each is on record");
 }
 
 pub async fn a_credit_note_takes_back_a_part_or_all_that_is_left_and_no_more<D: TestDatabase>(
     database: Arc<D>,
 ) {
     let store = database.open().await;
-    let ruth = people(&*store).await.ruth;
-    let payer = payer(&*store).await;
-    use_a_million(&*store, 1, payer, "2026-10-15").await;
-    let invoice = issue_new(&*store, payer.0, "2026-10", "2026-11-02").await;
-    let before = read_invoice(&*store, invoice).await;
+    let ruth = people(&store).await.ruth;
+    let payer = payer(&store).await;
+    use_a_million(&store, 1, payer, "2026-10-15").await;
+    let invoice = issue_new(&store, payer.0, "2026-10", "2026-11-02").await;
+    let before = read_invoice(&store, invoice).await;
     assert_eq!(
         (before.invoice.bill.subtotal, before.invoice.bill.total),
         (MinorUnits(1200), MinorUnits(1275))
@@ -328,13 +331,13 @@ pub async fn a_credit_note_takes_back_a_part_or_all_that_is_left_and_no_more<D: 
         (part(0), CreditError::NotPositive),
         (part(-1), CreditError::NotPositive),
     ] {
-        let outcome = credit(&*store, invoice, amount, "2026-11-03").await;
+        let outcome = credit(&store, invoice, amount, "2026-11-03").await;
         assert!(
-            matches!(outcome, Err(StoreError::CreditRefused { why, .. }) if why == refusal),
+            matches!(outcome, Err(InvoiceError::CreditRefused { why, .. }) if why == refusal),
             "{outcome:?}"
         );
     }
-    assert_eq!(read_invoice(&*store, invoice).await, before, "a refusal changes nothing");
+    assert_eq!(read_invoice(&store, invoice).await, before, "a refusal changes nothing");
 
     let reason = HOSTILE.join("\n");
     let mut terms = terms();
@@ -346,10 +349,10 @@ pub async fn a_credit_note_takes_back_a_part_or_all_that_is_left_and_no_more<D: 
     let permit = || permit_at::<ManageInvoices>(asker(&ruth), noon_of("2026-11-04"));
     let failing = |_: &Invoice| Err("there is no paper".to_owned());
     let outcome = store.invoices.credit_invoice(permit(), &order, &failing).await;
-    assert!(matches!(outcome, Err(StoreError::DocumentFailed { .. })), "{outcome:?}");
+    assert!(matches!(outcome, Err(InvoiceError::DocumentFailed { .. })), "{outcome:?}");
     let note = store.invoices.credit_invoice(permit(), &order, &render).await.unwrap();
     assert_eq!(note, number("2026-0002"), "no number was lost");
-    let noted = read_invoice(&*store, note).await;
+    let noted = read_invoice(&store, note).await;
     assert_eq!(noted.invoice.kind, InvoiceKind::CreditNote { of: invoice, reason });
     assert_eq!(noted.invoice.seller.name, "Marlow, Finch & Hale");
     assert_eq!((noted.invoice.month, noted.state), (month("2026-10"), InvoiceState::Issued));
@@ -361,7 +364,7 @@ pub async fn a_credit_note_takes_back_a_part_or_all_that_is_left_and_no_more<D: 
     assert_eq!((&bill.lines[0].item, bill.exact), (&LineItem::Part, Nanos(-3_330_000_000)));
     assert_eq!(noted.document_hash.as_slice(), Sha256::digest(document(&noted.invoice)).as_slice());
 
-    let after = read_invoice(&*store, invoice).await;
+    let after = read_invoice(&store, invoice).await;
     assert_eq!(after.invoice, before.invoice);
     assert_eq!(after.state, InvoiceState::Issued);
     assert_eq!(after.credited, Credited { subtotal: MinorUnits(333), total: MinorUnits(354) });
@@ -370,58 +373,58 @@ pub async fn a_credit_note_takes_back_a_part_or_all_that_is_left_and_no_more<D: 
     assert_eq!(after.events[1].by.as_ref().unwrap().id, ruth.id);
     assert_eq!(after.events[0].by, None, "the command line");
 
-    let outcome = credit(&*store, invoice, part(868), "2026-11-05").await;
-    assert!(matches!(outcome, Err(StoreError::CreditRefused { why: CreditError::MoreThanIsLeft, .. })));
-    let outcome = credit(&*store, note, CreditAmount::Whole, "2026-11-05").await;
-    assert!(matches!(outcome, Err(StoreError::NoSuchInvoice(of)) if of == note), "{outcome:?}");
-    let last = credit(&*store, invoice, CreditAmount::Whole, "2026-11-05").await.unwrap();
-    let void = read_invoice(&*store, invoice).await;
+    let outcome = credit(&store, invoice, part(868), "2026-11-05").await;
+    assert!(matches!(outcome, Err(InvoiceError::CreditRefused { why: CreditError::MoreThanIsLeft, .. })));
+    let outcome = credit(&store, note, CreditAmount::Whole, "2026-11-05").await;
+    assert!(matches!(outcome, Err(InvoiceError::NoSuchInvoice(of)) if of == note), "{outcome:?}");
+    let last = credit(&store, invoice, CreditAmount::Whole, "2026-11-05").await.unwrap();
+    let void = read_invoice(&store, invoice).await;
     assert_eq!(void.state, InvoiceState::Void);
     assert_eq!(void.credited, Credited { subtotal: MinorUnits(1200), total: MinorUnits(1275) });
     assert_eq!(void.events.last().unwrap().deed, InvoiceDeed::Voided(last));
-    assert_eq!(read_invoice(&*store, last).await.invoice.bill.total, MinorUnits(-(1275 - 354)));
+    assert_eq!(read_invoice(&store, last).await.invoice.bill.total, MinorUnits(-(1275 - 354)));
     for amount in [part(1), CreditAmount::Whole] {
-        let outcome = credit(&*store, invoice, amount, "2026-11-06").await;
-        assert!(matches!(outcome, Err(StoreError::CreditRefused { .. })), "{outcome:?}");
+        let outcome = credit(&store, invoice, amount, "2026-11-06").await;
+        assert!(matches!(outcome, Err(InvoiceError::CreditRefused { .. })), "{outcome:?}");
     }
     let permit = permit_at::<ManageInvoices>(Asker::Operator, noon_of("2026-11-06"));
     let outcome = store.invoices.note_payment(permit, invoice, PaymentDeed::Paid).await;
-    assert!(matches!(outcome, Err(StoreError::InvoiceIsVoid(of)) if of == invoice), "{outcome:?}");
+    assert!(matches!(outcome, Err(InvoiceError::InvoiceIsVoid(of)) if of == invoice), "{outcome:?}");
 }
 
 pub async fn of_many_crediting_what_they_have_seen_one_makes_the_note<D: TestDatabase>(database: Arc<D>) {
     const TASKS: usize = 8;
     let stores = [database.open().await, database.open().await];
-    let payer = payer(&*stores[0]).await;
-    use_a_million(&*stores[0], 1, payer, "2026-10-15").await;
-    let invoice = issue_new(&*stores[0], payer.0, "2026-10", "2026-11-02").await;
+    let payer = payer(&stores[0]).await;
+    use_a_million(&stores[0], 1, payer, "2026-10-15").await;
+    let invoice = issue_new(&stores[0], payer.0, "2026-10", "2026-11-02").await;
     let part = CreditAmount::Part(MinorUnits(100));
     for round in 1..=2 {
-        let seen = read_invoice(&*stores[0], invoice).await.credited;
+        let seen = read_invoice(&stores[0], invoice).await.credited;
         let mut crediting = JoinSet::new();
         for place in 0..TASKS {
             let store = Arc::clone(&stores[place % 2]);
-            crediting.spawn(async move { credit_after(&*store, invoice, seen, part, "2026-11-03").await });
+            crediting.spawn(async move { credit_after(&store, invoice, seen, part, "2026-11-03").await });
         }
         let outcomes = crediting.join_all().await;
         let notes = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
-        let late = |outcome: &&Result<InvoiceNumber, StoreError>| matches!(outcome, Err(StoreError::CreditedMeanwhile(of)) if *of == invoice);
+        let late = |outcome: &&Result<InvoiceNumber, InvoiceError>| matches!(outcome, Err(InvoiceError::CreditedMeanwhile(of)) if *of == invoice);
         assert_eq!((notes, outcomes.iter().filter(late).count()), (1, TASKS - 1), "{outcomes:?}");
-        assert_eq!(read_invoice(&*stores[0], invoice).await.credited.subtotal, MinorUnits(100 * round));
+        assert_eq!(read_invoice(&stores[0], invoice).await.credited.subtotal, MinorUnits(100 * round));
     }
     assert_eq!(stores[0].issued_invoices.last_invoice_numbers().await.unwrap(), [number("2026-0003")]);
 }
 
 pub async fn a_month_that_was_credited_as_a_whole_is_open_again<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&*store).await;
-    use_a_million(&*store, 1, payer, "2026-10-15").await;
-    let first = issue_new(&*store, payer.0, "2026-10", "2026-11-02").await;
+    let payer = payer(&store).await;
+    use_a_million(&store, 1, payer, "2026-10-15").await;
+    let first = issue_new(&store, payer.0, "2026-10", "2026-11-02").await;
     let late = used(2, payer, noon_of("2026-10-31"), prices(100, 400), [1, 1]);
     let refused = store.ledger.settle(late.clone().into()).await;
-    assert!(matches!(refused, Err(StoreError::MonthInvoiced { .. })), "{refused:?}");
-    let note = credit(&*store, first, CreditAmount::Whole, "2026-11-03").await.unwrap();
-    let (invoice, note) = (read_invoice(&*store, first).await, read_invoice(&*store, note).await);
+    assert!(matches!(refused, Err(LedgerError::MonthInvoiced { .. })), "{refused:?}");
+    let note = credit(&store, first, CreditAmount::Whole, "2026-11-03").await.unwrap();
+    let (invoice, note) = (read_invoice(&store, first).await, read_invoice(&store, note).await);
     assert_eq!(invoice.state, InvoiceState::Void);
     let lines = |record: &chancery_store::InvoiceRecord, sign: i64| -> Vec<(LineItem, i64, i64)> {
         let line = |line: &chancery_domain::InvoiceLine| {
@@ -433,25 +436,25 @@ pub async fn a_month_that_was_credited_as_a_whole_is_open_again<D: TestDatabase>
     assert_eq!(store.issued_invoices.billed_months(None, 10).await.unwrap(), []);
 
     store.ledger.settle(late.into()).await.unwrap();
-    let second = issue_new(&*store, payer.0, "2026-10", "2026-11-04").await;
+    let second = issue_new(&store, payer.0, "2026-10", "2026-11-04").await;
     assert_eq!(second, number("2026-0003"));
-    let again = read_invoice(&*store, second).await;
+    let again = read_invoice(&store, second).await;
     assert_eq!(again.invoice.bill.exact, Nanos(invoice.invoice.bill.exact.0 + 500));
-    assert_eq!(read_invoice(&*store, first).await, invoice, "the first one stays as it is");
-    assert_eq!(issue(&*store, payer.0, "2026-10", "2026-11-05").await.unwrap(), Issued::Already(second));
+    assert_eq!(read_invoice(&store, first).await, invoice, "the first one stays as it is");
+    assert_eq!(issue(&store, payer.0, "2026-10", "2026-11-05").await.unwrap(), Issued::Already(second));
 }
 
 pub async fn a_payment_is_noted_once_and_can_be_taken_back<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let ruth = people(&*store).await.ruth;
-    let payer = payer(&*store).await;
-    use_a_million(&*store, 1, payer, "2026-10-15").await;
-    let invoice = issue_new(&*store, payer.0, "2026-10", "2026-11-02").await;
+    let ruth = people(&store).await.ruth;
+    let payer = payer(&store).await;
+    use_a_million(&store, 1, payer, "2026-10-15").await;
+    let invoice = issue_new(&store, payer.0, "2026-10", "2026-11-02").await;
     let note = async |deed, on: &str| {
         let permit = permit_at::<ManageInvoices>(asker(&ruth), noon_of(on));
         store.invoices.note_payment(permit, invoice, deed).await.unwrap()
     };
-    let events = async || read_invoice(&*store, invoice).await.events;
+    let events = async || read_invoice(&store, invoice).await.events;
     assert_eq!(note(PaymentDeed::TakenBack, "2026-11-03").await, InvoiceState::Issued);
     assert_eq!(events().await.len(), 1, "there was nothing to take back");
     assert_eq!(note(PaymentDeed::Paid, "2026-11-10").await, InvoiceState::Paid);
@@ -469,25 +472,25 @@ pub async fn a_payment_is_noted_once_and_can_be_taken_back<D: TestDatabase>(data
         ]
     );
     let by_ruth = |row: &chancery_domain::AuditedDecision| row.asked.by == asker(&ruth);
-    assert_eq!(decisions(&*store).await.iter().filter(|row| by_ruth(row)).count(), 5, "each is on record");
+    assert_eq!(decisions(&store).await.iter().filter(|row| by_ruth(row)).count(), 5, "each is on record");
     // What was paid can be credited too, a part of it or all.
-    credit(&*store, invoice, CreditAmount::Part(MinorUnits(1)), "2026-11-14").await.unwrap();
-    assert_eq!(read_invoice(&*store, invoice).await.state, InvoiceState::Paid);
-    credit(&*store, invoice, CreditAmount::Whole, "2026-11-14").await.unwrap();
-    assert_eq!(read_invoice(&*store, invoice).await.state, InvoiceState::Void);
+    credit(&store, invoice, CreditAmount::Part(MinorUnits(1)), "2026-11-14").await.unwrap();
+    assert_eq!(read_invoice(&store, invoice).await.state, InvoiceState::Paid);
+    credit(&store, invoice, CreditAmount::Whole, "2026-11-14").await.unwrap();
+    assert_eq!(read_invoice(&store, invoice).await.state, InvoiceState::Void);
 }
 
 pub async fn raw_sql_cannot_change_remove_or_replace_what_was_issued<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&*store).await;
-    use_a_million(&*store, 1, payer, "2026-10-15").await;
-    use_a_million(&*store, 2, payer, "2026-09-15").await;
-    let void = issue_new(&*store, payer.0, "2026-09", "2026-11-02").await;
-    credit(&*store, void, CreditAmount::Whole, "2026-11-02").await.unwrap();
-    let invoice = issue_new(&*store, payer.0, "2026-10", "2026-11-02").await;
-    credit(&*store, invoice, CreditAmount::Part(MinorUnits(100)), "2026-11-02").await.unwrap();
+    let payer = payer(&store).await;
+    use_a_million(&store, 1, payer, "2026-10-15").await;
+    use_a_million(&store, 2, payer, "2026-09-15").await;
+    let void = issue_new(&store, payer.0, "2026-09", "2026-11-02").await;
+    credit(&store, void, CreditAmount::Whole, "2026-11-02").await.unwrap();
+    let invoice = issue_new(&store, payer.0, "2026-10", "2026-11-02").await;
+    credit(&store, invoice, CreditAmount::Part(MinorUnits(100)), "2026-11-02").await.unwrap();
     let (before, bytes) =
-        (read_invoice(&*store, invoice).await, store.issued_invoices.issued_document(invoice).await.unwrap());
+        (read_invoice(&store, invoice).await, store.issued_invoices.issued_document(invoice).await.unwrap());
     for sql in [
         "INSERT INTO invoice_lines SELECT year, serial, place + 100, item, model, direction, tokens, price_nanos, \
          exact_nanos, amount_minor FROM invoice_lines",
@@ -524,7 +527,7 @@ pub async fn raw_sql_cannot_change_remove_or_replace_what_was_issued<D: TestData
     ] {
         assert!(database.raw(sql).await.is_err(), "{sql}");
     }
-    assert_eq!(read_invoice(&*store, invoice).await, before);
+    assert_eq!(read_invoice(&store, invoice).await, before);
     assert_eq!(store.issued_invoices.issued_document(invoice).await.unwrap(), bytes);
     assert_eq!(store.issued_invoices.billed_months(None, 10).await.unwrap().len(), 1);
 }

@@ -3,12 +3,12 @@
 use crate::databases::TestDatabase;
 use crate::samples::{HOSTILE, NOON, account, key, new_key};
 use chancery_domain::{AccountId, KeyId, KeyPrefix, KeyState, UnixMillis};
-use chancery_store::StoreError;
+use chancery_store::{AccountError, DbError};
 use std::sync::Arc;
 
 pub async fn a_created_key_is_found_with_its_account<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let account = account(&*store, "Hale & Ward").await;
+    let account = account(&store, "Hale & Ward").await;
     let new = new_key(Some(account.id));
     let made = store.create_key(new.clone()).await.unwrap();
     assert_eq!((made.prefix.clone(), made.label.clone()), (new.prefix, new.label));
@@ -25,14 +25,14 @@ pub async fn a_created_key_is_found_with_its_account<D: TestDatabase>(database: 
 
 pub async fn a_key_without_an_account_has_no_owner<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let made = key(&*store, None).await;
+    let made = key(&store, None).await;
     let found = store.keys.key_with_prefix(&made.prefix).await.unwrap().unwrap();
     assert!(found.key.account.is_none() && found.account.is_none());
 }
 
 pub async fn an_unknown_prefix_finds_nothing<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    key(&*store, None).await;
+    key(&store, None).await;
     for prefix in ["ck_nobody00", "", "%", "ck_\0", "' OR ''='"] {
         let prefix = KeyPrefix::from_stored(prefix.to_owned());
         assert!(store.keys.key_with_prefix(&prefix).await.unwrap().is_none());
@@ -41,13 +41,13 @@ pub async fn an_unknown_prefix_finds_nothing<D: TestDatabase>(database: Arc<D>) 
 
 pub async fn a_second_key_of_the_same_prefix_is_refused<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let account = account(&*store, "Hale & Ward").await;
-    let first = key(&*store, None).await;
+    let account = account(&store, "Hale & Ward").await;
+    let first = key(&store, None).await;
     for account in [None, Some(account.id)] {
         let mut twin = new_key(account);
         twin.prefix = first.prefix.clone();
         let error = store.create_key(twin).await.unwrap_err();
-        assert!(matches!(error, StoreError::KeyPrefixTaken(taken) if taken == first.prefix));
+        assert!(matches!(error, AccountError::KeyPrefixTaken(taken) if taken == first.prefix));
     }
     let kept = store.keys.key_with_prefix(&first.prefix).await.unwrap().unwrap();
     assert!(kept.key.hash.matches(&first.hash));
@@ -55,18 +55,18 @@ pub async fn a_second_key_of_the_same_prefix_is_refused<D: TestDatabase>(databas
 
 pub async fn a_key_for_a_closed_or_unknown_account_is_refused<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let account = account(&*store, "Hale & Ward").await;
+    let account = account(&store, "Hale & Ward").await;
     store.close_account(&account.name, NOON).await.unwrap();
     let error = store.create_key(new_key(Some(account.id))).await.unwrap_err();
-    assert!(matches!(error, StoreError::AccountClosed(closed) if closed == account.name));
+    assert!(matches!(error, AccountError::AccountClosed(closed) if closed == account.name));
     let error = store.create_key(new_key(Some(AccountId(777)))).await.unwrap_err();
-    assert!(matches!(error, StoreError::NoSuchAccountId(AccountId(777))));
+    assert!(matches!(error, AccountError::NoSuchAccountId(AccountId(777))));
     assert!(store.account_lookup.list_keys().await.unwrap().is_empty());
 }
 
 pub async fn keys_are_listed_oldest_first_with_revoked_ones<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let account = account(&*store, "Hale & Ward").await;
+    let account = account(&store, "Hale & Ward").await;
     let mut expected = Vec::new();
     for (age_ms, owner) in [(0, None), (2, Some(account.id)), (1, None), (2, None)] {
         let mut new = new_key(owner);
@@ -87,8 +87,8 @@ pub async fn keys_are_listed_oldest_first_with_revoked_ones<D: TestDatabase>(dat
 
 pub async fn attaching_moves_the_key_to_the_account<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let (one, two) = (account(&*store, "One").await, account(&*store, "Two").await);
-    let key = key(&*store, None).await;
+    let (one, two) = (account(&store, "One").await, account(&store, "Two").await);
+    let key = key(&store, None).await;
     for account in [one, two] {
         store.attach_key(&key.prefix, account.id).await.unwrap();
         let found = store.keys.key_with_prefix(&key.prefix).await.unwrap().unwrap();
@@ -98,34 +98,34 @@ pub async fn attaching_moves_the_key_to_the_account<D: TestDatabase>(database: A
 
 pub async fn attaching_to_a_closed_or_unknown_account_is_refused<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let (open, shut) = (account(&*store, "Open").await, account(&*store, "Shut").await);
+    let (open, shut) = (account(&store, "Open").await, account(&store, "Shut").await);
     store.close_account(&shut.name, NOON).await.unwrap();
-    let key = key(&*store, Some(open.id)).await;
+    let key = key(&store, Some(open.id)).await;
     let error = store.attach_key(&key.prefix, shut.id).await.unwrap_err();
-    assert!(matches!(error, StoreError::AccountClosed(closed) if closed == shut.name));
+    assert!(matches!(error, AccountError::AccountClosed(closed) if closed == shut.name));
     let error = store.attach_key(&key.prefix, AccountId(777)).await.unwrap_err();
-    assert!(matches!(error, StoreError::NoSuchAccountId(AccountId(777))));
+    assert!(matches!(error, AccountError::NoSuchAccountId(AccountId(777))));
     let found = store.keys.key_with_prefix(&key.prefix).await.unwrap().unwrap();
     assert_eq!(found.account, Some(open), "a refused change changes nothing");
 }
 
 pub async fn attaching_a_revoked_or_unknown_key_is_refused<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let account = account(&*store, "Hale & Ward").await;
-    let key = key(&*store, None).await;
+    let account = account(&store, "Hale & Ward").await;
+    let key = key(&store, None).await;
     store.revoke_key(&key.prefix, NOON).await.unwrap();
     let error = store.attach_key(&key.prefix, account.id).await.unwrap_err();
-    assert!(matches!(error, StoreError::KeyRevoked(revoked) if revoked == key.prefix));
+    assert!(matches!(error, AccountError::KeyRevoked(revoked) if revoked == key.prefix));
     let unknown = KeyPrefix::from_stored("ck_nobody00".to_owned());
     let error = store.attach_key(&unknown, account.id).await.unwrap_err();
-    assert!(matches!(error, StoreError::NoSuchKey));
+    assert!(matches!(error, AccountError::NoSuchKey));
     let found = store.keys.key_with_prefix(&key.prefix).await.unwrap().unwrap();
     assert!(found.account.is_none(), "a refused change changes nothing");
 }
 
 pub async fn revoking_twice_keeps_the_first_time<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let key = key(&*store, None).await;
+    let key = key(&store, None).await;
     for at_ms in [NOON.0, NOON.0 + 1, NOON.0 - 1] {
         store.revoke_key(&key.prefix, UnixMillis(at_ms)).await.unwrap();
         let found = store.keys.key_with_prefix(&key.prefix).await.unwrap().unwrap();
@@ -133,7 +133,7 @@ pub async fn revoking_twice_keeps_the_first_time<D: TestDatabase>(database: Arc<
     }
     let unknown = KeyPrefix::from_stored("ck_nobody00".to_owned());
     let error = store.revoke_key(&unknown, NOON).await.unwrap_err();
-    assert!(matches!(error, StoreError::NoSuchKey));
+    assert!(matches!(error, AccountError::NoSuchKey));
 }
 
 pub async fn hostile_labels_come_back_unchanged<D: TestDatabase>(database: Arc<D>) {
@@ -152,6 +152,6 @@ pub async fn a_nul_in_a_label_is_an_error<D: TestDatabase>(database: Arc<D>) {
     let mut new = new_key(None);
     new.label = "before\0after".to_owned();
     let error = store.create_key(new).await.unwrap_err();
-    assert!(matches!(error, StoreError::NulCharacter { .. }), "{error}");
+    assert!(matches!(error, AccountError::Database(DbError::NulCharacter { .. })), "{error}");
     assert!(store.account_lookup.list_keys().await.unwrap().is_empty());
 }

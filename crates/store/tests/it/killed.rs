@@ -24,10 +24,10 @@ async fn a_process_tells_of_a_row_only_when_it_is_settled() {
     }
     on_a_fresh::<SqliteFile, _>(|database| async move {
         let store = database.open().await;
-        let account = account(&*store, "Hale & Ward").await.id;
-        key(&*store, Some(account)).await;
+        let account = account(&store, "Hale & Ward").await.id;
+        key(&store, Some(account)).await;
         settle_and_tell(&database.url(), 5).await;
-        assert_eq!(whole_ledger(&*store).await.len(), 5 * CALLERS);
+        assert_eq!(whole_ledger(&store).await.len(), 5 * CALLERS);
     })
     .await;
 }
@@ -52,11 +52,11 @@ async fn settle_and_tell(url: &DatabaseUrl, rows_per_caller: usize) {
 
 pub async fn a_killed_process_leaves_every_settled_row_once<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let account = account(&*store, "Hale & Ward").await.id;
-    key(&*store, Some(account)).await;
+    let account = account(&store, "Hale & Ward").await.id;
+    key(&store, Some(account)).await;
     let mut told: BTreeSet<RequestId> = BTreeSet::new();
     for round in 0..3 {
-        let before = whole_ledger(&*store).await.len();
+        let before = whole_ledger(&store).await.len();
         let lines_until_killed = 50 + 211 * round;
         let url = database.url_text();
         let lines = tokio::task::spawn_blocking(move || kill_after(&url, lines_until_killed)).await.unwrap();
@@ -64,7 +64,7 @@ pub async fn a_killed_process_leaves_every_settled_row_once<D: TestDatabase>(dat
         assert!(new.len() >= lines_until_killed - CALLERS);
         told.extend(new);
         let stored: Vec<RequestId> =
-            whole_ledger(&*store).await.into_iter().map(|row| row.request_id).collect();
+            whole_ledger(&store).await.into_iter().map(|row| row.request_id).collect();
         let lost: Vec<_> = told.iter().filter(|request| stored.binary_search(request).is_err()).collect();
         assert!(lost.is_empty(), "round {round} lost {lost:?}");
         // At most one row per caller was settled without being told, in this round and in those before.

@@ -5,7 +5,7 @@ use crate::samples::{
     HOSTILE, NOON, account, insert_row, key, payer, prices, request, row, whole_ledger, with_tokens,
 };
 use chancery_domain::{AccountId, Day, HowEnded, Nanos, RequestId, UnixMillis, UsageRow};
-use chancery_store::{StoreError, UsageBy, UsageGroup, UsageQuery, UsageSum, UsageTotals};
+use chancery_store::{DbError, LedgerError, UsageBy, UsageGroup, UsageQuery, UsageSum, UsageTotals};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
@@ -15,7 +15,7 @@ fn every(by: UsageBy) -> UsageQuery {
 
 pub async fn a_settled_row_is_read_back_unchanged<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&*store).await;
+    let payer = payer(&store).await;
     let mut rows: Vec<UsageRow> =
         HowEnded::ALL.into_iter().enumerate().map(|(n, ended)| UsageRow { ended, ..row(n, payer) }).collect();
     let extreme = UsageRow { prices: prices(0, 1 << 30), at: UnixMillis(0), ..row(10, payer) };
@@ -24,21 +24,21 @@ pub async fn a_settled_row_is_read_back_unchanged<D: TestDatabase>(database: Arc
     for row in rows.clone() {
         store.ledger.settle(row.into()).await.unwrap();
     }
-    assert_eq!(whole_ledger(&*store).await, rows);
+    assert_eq!(whole_ledger(&store).await, rows);
 }
 
 pub async fn settling_the_same_row_twice_bills_it_once<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let row = row(1, payer(&*store).await);
+    let row = row(1, payer(&store).await);
     for _ in 0..3 {
         store.ledger.settle(row.clone().into()).await.unwrap();
     }
-    assert_eq!(whole_ledger(&*store).await, [row]);
+    assert_eq!(whole_ledger(&store).await, [row]);
 }
 
 pub async fn the_same_request_with_other_values_is_refused<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let first = row(1, payer(&*store).await);
+    let first = row(1, payer(&store).await);
     store.ledger.settle(first.clone().into()).await.unwrap();
     for other in [
         with_tokens(first.clone(), 290, 65),
@@ -47,14 +47,14 @@ pub async fn the_same_request_with_other_values_is_refused<D: TestDatabase>(data
         UsageRow { ended: HowEnded::Cancelled, ..first.clone() },
     ] {
         let error = store.ledger.settle(other.into()).await.unwrap_err();
-        assert!(matches!(error, StoreError::RequestAlreadyBilled(billed) if billed == first.request_id));
+        assert!(matches!(error, LedgerError::RequestAlreadyBilled(billed) if billed == first.request_id));
     }
-    assert_eq!(whole_ledger(&*store).await, [first]);
+    assert_eq!(whole_ledger(&store).await, [first]);
 }
 
 pub async fn twins_in_one_batch_bill_once<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&*store).await;
+    let payer = payer(&store).await;
     let (first, other) = (row(1, payer), with_tokens(row(1, payer), 1, 1));
     // Joined futures are polled in turn before the writer runs, so all five are one batch.
     let (a, b, c, d, e) = tokio::join!(
@@ -65,14 +65,14 @@ pub async fn twins_in_one_batch_bill_once<D: TestDatabase>(database: Arc<D>) {
         store.ledger.settle(first.clone().into()),
     );
     assert!(a.is_ok() && b.is_ok() && d.is_ok() && e.is_ok());
-    assert!(matches!(c, Err(StoreError::RequestAlreadyBilled(_))));
-    assert_eq!(whole_ledger(&*store).await, [first, row(2, payer)]);
+    assert!(matches!(c, Err(LedgerError::RequestAlreadyBilled(_))));
+    assert_eq!(whole_ledger(&store).await, [first, row(2, payer)]);
 }
 
 pub async fn many_settling_at_once_share_commits_and_lose_nothing<D: TestDatabase>(database: Arc<D>) {
     const ROWS: usize = 500;
     let store = database.open().await;
-    let payer = payer(&*store).await;
+    let payer = payer(&store).await;
     let mut settling = JoinSet::new();
     for number in 0..ROWS {
         let store = Arc::clone(&store);
@@ -90,7 +90,7 @@ pub async fn many_settling_at_once_share_commits_and_lose_nothing<D: TestDatabas
 pub async fn one_bad_row_does_not_spoil_its_batch<D: TestDatabase>(database: Arc<D>) {
     const ROWS: usize = 41;
     let store = database.open().await;
-    let payer = payer(&*store).await;
+    let payer = payer(&store).await;
     let mut settling = JoinSet::new();
     for number in 0..ROWS {
         let store = Arc::clone(&store);
@@ -101,7 +101,7 @@ pub async fn one_bad_row_does_not_spoil_its_batch<D: TestDatabase>(database: Arc
         if number % 20 == 7 {
             let error = outcome.unwrap_err();
             assert!(
-                matches!(&error, StoreError::LedgerRefused { request: refused, .. } if *refused == request(number))
+                matches!(&error, LedgerError::LedgerRefused { request: refused, .. } if *refused == request(number))
             );
         } else {
             outcome.unwrap();
@@ -109,12 +109,12 @@ pub async fn one_bad_row_does_not_spoil_its_batch<D: TestDatabase>(database: Arc
     }
     let expected: Vec<UsageRow> =
         (0..ROWS).filter(|number| number % 20 != 7).map(|number| row(number, payer)).collect();
-    assert_eq!(whole_ledger(&*store).await, expected);
+    assert_eq!(whole_ledger(&store).await, expected);
 }
 
 pub async fn a_cost_other_than_tokens_times_prices_is_refused<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let good = row(1, payer(&*store).await);
+    let good = row(1, payer(&store).await);
     let overflowing = UsageRow {
         input_tokens: u32::MAX,
         output_tokens: u32::MAX,
@@ -129,31 +129,37 @@ pub async fn a_cost_other_than_tokens_times_prices_is_refused<D: TestDatabase>(d
         overflowing,
     ] {
         let error = store.ledger.settle(bad.into()).await.unwrap_err();
-        assert!(matches!(error, StoreError::LedgerRefused { .. }), "{error:?}");
+        assert!(matches!(error, LedgerError::LedgerRefused { .. }), "{error:?}");
     }
-    assert!(whole_ledger(&*store).await.is_empty());
+    assert!(whole_ledger(&store).await.is_empty());
     store.ledger.settle(good.into()).await.unwrap();
 }
 
 pub async fn a_row_before_1970_is_refused<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let early = UsageRow { at: UnixMillis(-1), ..row(1, payer(&*store).await) };
-    assert!(matches!(store.ledger.settle(early.into()).await, Err(StoreError::LedgerRefused { .. })));
+    let early = UsageRow { at: UnixMillis(-1), ..row(1, payer(&store).await) };
+    assert!(matches!(store.ledger.settle(early.into()).await, Err(LedgerError::LedgerRefused { .. })));
 }
 
 pub async fn a_nul_in_a_model_is_an_error<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&*store).await;
+    let payer = payer(&store).await;
     let bad = UsageRow { model: "a\0b".to_owned(), ..row(1, payer) };
-    assert!(matches!(store.ledger.settle(bad.into()).await, Err(StoreError::NulCharacter { .. })));
+    assert!(matches!(
+        store.ledger.settle(bad.into()).await,
+        Err(LedgerError::Database(DbError::NulCharacter { .. }))
+    ));
     let bad = UsageRow { request_id: RequestId::from_stored("req_\0".to_owned()), ..row(1, payer) };
-    assert!(matches!(store.ledger.settle(bad.into()).await, Err(StoreError::NulCharacter { .. })));
-    assert!(whole_ledger(&*store).await.is_empty());
+    assert!(matches!(
+        store.ledger.settle(bad.into()).await,
+        Err(LedgerError::Database(DbError::NulCharacter { .. }))
+    ));
+    assert!(whole_ledger(&store).await.is_empty());
 }
 
 pub async fn hostile_model_names_come_back_unchanged<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&*store).await;
+    let payer = payer(&store).await;
     for (number, model) in HOSTILE.into_iter().enumerate() {
         store.ledger.settle(UsageRow { model: model.to_owned(), ..row(number, payer) }.into()).await.unwrap();
     }
@@ -166,7 +172,7 @@ pub async fn hostile_model_names_come_back_unchanged<D: TestDatabase>(database: 
 
 pub async fn a_caller_that_goes_away_does_not_take_its_row_along<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&*store).await;
+    let payer = payer(&store).await;
     for number in 0..50 {
         // Polled once, then dropped.
         tokio::select! {
@@ -178,12 +184,12 @@ pub async fn a_caller_that_goes_away_does_not_take_its_row_along<D: TestDatabase
     // Rows are written in the order they came in, so this one is behind them all.
     store.ledger.settle(row(50, payer).into()).await.unwrap();
     let expected: Vec<UsageRow> = (0..=50).map(|number| row(number, payer)).collect();
-    assert_eq!(whole_ledger(&*store).await, expected);
+    assert_eq!(whole_ledger(&store).await, expected);
 }
 
 pub async fn closing_writes_what_is_queued<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&*store).await;
+    let payer = payer(&store).await;
     for number in 0..50 {
         tokio::select! {
             biased;
@@ -197,7 +203,7 @@ pub async fn closing_writes_what_is_queued<D: TestDatabase>(database: Arc<D>) {
 
 pub async fn usage_by_day_turns_over_at_midnight_utc<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&*store).await;
+    let payer = payer(&store).await;
     let day = Day::of(NOON);
     let (before, after) = (Day(day.0 - 1), Day(day.0 + 1));
     for (number, at_ms) in
@@ -230,10 +236,10 @@ pub async fn usage_by_day_turns_over_at_midnight_utc<D: TestDatabase>(database: 
 
 pub async fn usage_by_key_and_model_is_in_order<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let account = account(&*store, "Hale & Ward").await.id;
+    let account = account(&store, "Hale & Ward").await.id;
     let mut prefixes = Vec::new();
     for number in 0..6 {
-        let key = key(&*store, Some(account)).await;
+        let key = key(&store, Some(account)).await;
         let model = ["zeta", "Alpha", "beta"][number % 3].to_owned();
         store.ledger.settle(UsageRow { model, ..row(number, (account, key.id)) }.into()).await.unwrap();
         prefixes.push(UsageGroup::Key(key.prefix));
@@ -257,8 +263,8 @@ pub async fn usage_of_one_account_leaves_out_the_others<D: TestDatabase>(databas
     let store = database.open().await;
     let mut payers = Vec::new();
     for (number, name) in ["One", "Two"].into_iter().enumerate() {
-        let account = account(&*store, name).await.id;
-        let payer = (account, key(&*store, Some(account)).await.id);
+        let account = account(&store, name).await.id;
+        let payer = (account, key(&store, Some(account)).await.id);
         store.ledger.settle(with_tokens(row(number, payer), 1, number as u32 + 1).into()).await.unwrap();
         payers.push(payer);
     }
@@ -287,13 +293,13 @@ pub async fn usage_of_nothing_is_empty<D: TestDatabase>(database: Arc<D>) {
                 .is_empty()
         );
     }
-    assert!(whole_ledger(&*store).await.is_empty());
+    assert!(whole_ledger(&store).await.is_empty());
 }
 
 pub async fn a_key_that_moved_is_billed_where_it_was<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let (one, two) = (account(&*store, "One").await.id, account(&*store, "Two").await.id);
-    let key = key(&*store, Some(one)).await;
+    let (one, two) = (account(&store, "One").await.id, account(&store, "Two").await.id);
+    let key = key(&store, Some(one)).await;
     store.ledger.settle(row(1, (one, key.id)).into()).await.unwrap();
     store.attach_key(&key.prefix, two).await.unwrap();
     store.ledger.settle(row(2, (two, key.id)).into()).await.unwrap();
@@ -310,7 +316,7 @@ fn dear(row: UsageRow) -> UsageRow {
 
 pub async fn a_sum_too_large_to_be_exact_is_an_error<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&*store).await;
+    let payer = payer(&store).await;
     for number in 0..3 {
         let on_its_own_day = UsageRow { at: Day(number).start(), ..row(number as usize, payer) };
         store.ledger.settle(dear(on_its_own_day).into()).await.unwrap();
@@ -319,7 +325,10 @@ pub async fn a_sum_too_large_to_be_exact_is_an_error<D: TestDatabase>(database: 
             match store.ledger.usage(every(by)).await {
                 Ok(_) => assert!(last_fits, "{by:?}: an inexact sum was given"),
                 Err(error) => {
-                    assert!(!last_fits && matches!(error, StoreError::SumTooLarge), "{by:?}: {error:?}");
+                    assert!(
+                        !last_fits && matches!(error, LedgerError::Database(DbError::SumTooLarge)),
+                        "{by:?}: {error:?}"
+                    );
                 }
             }
         }
@@ -330,7 +339,7 @@ pub async fn a_sum_too_large_to_be_exact_is_an_error<D: TestDatabase>(database: 
 
 pub async fn a_row_that_makes_its_days_sum_too_large_is_refused<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&*store).await;
+    let payer = payer(&store).await;
     // All in one batch: the third of them has no room, whichever that is.
     let (one, two, three, small) = tokio::join!(
         store.ledger.settle(dear(row(1, payer)).into()),
@@ -341,15 +350,15 @@ pub async fn a_row_that_makes_its_days_sum_too_large_is_refused<D: TestDatabase>
     let refused = [&one, &two, &three].into_iter().filter(|outcome| outcome.is_err()).count();
     assert!(refused == 1 && small.is_ok(), "{one:?} {two:?} {three:?} {small:?}");
     let error = [one, two, three].into_iter().find_map(Result::err).unwrap();
-    assert!(matches!(error, StoreError::LedgerRefused { .. }), "{error:?}");
-    let rows = whole_ledger(&*store).await;
+    assert!(matches!(error, LedgerError::LedgerRefused { .. }), "{error:?}");
+    let rows = whole_ledger(&store).await;
     let sums = store.ledger.usage(every(UsageBy::Day)).await.unwrap();
     assert_eq!((sums[0].requests, sums[0].cost), (3, Nanos(rows.iter().map(|row| row.cost.0).sum())));
 }
 
 pub async fn paging_visits_every_row_once_in_order<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&*store).await;
+    let payer = payer(&store).await;
     let mut settling = JoinSet::new();
     for number in 0..100_usize {
         let store = Arc::clone(&store);
@@ -376,7 +385,7 @@ pub async fn paging_visits_every_row_once_in_order<D: TestDatabase>(database: Ar
 
 pub async fn raw_sql_cannot_change_or_remove_a_row<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let row = row(1, payer(&*store).await);
+    let row = row(1, payer(&store).await);
     store.ledger.settle(row.clone().into()).await.unwrap();
     for sql in [
         "UPDATE ledger SET cost_nanos = 0, output_tokens = 0, input_tokens = 0",
@@ -387,12 +396,12 @@ pub async fn raw_sql_cannot_change_or_remove_a_row<D: TestDatabase>(database: Ar
     ] {
         assert!(database.raw(sql).await.is_err(), "{sql}");
     }
-    assert_eq!(whole_ledger(&*store).await, [row]);
+    assert_eq!(whole_ledger(&store).await, [row]);
 }
 
 pub async fn raw_sql_cannot_add_a_row_that_breaks_a_rule<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let (account, key) = payer(&*store).await;
+    let (account, key) = payer(&store).await;
     let insert = |values: String| {
         let database = Arc::clone(&database);
         async move { database.raw(&insert_row::<D>(&format!("{values}, 1, 0"))).await }
@@ -414,7 +423,7 @@ pub async fn raw_sql_cannot_add_a_row_that_breaks_a_rule<D: TestDatabase>(databa
 
 pub async fn raw_sql_cannot_add_a_row_without_its_place_and_hash<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let (account, key) = payer(&*store).await;
+    let (account, key) = payer(&store).await;
     let row = format!("'r', {account}, {key}, 'm', 1, 1, 1, 2, 3, 1, 'complete'");
     for bad in [
         insert_row::<D>(&format!("{row}, 1, -1")),
@@ -430,13 +439,13 @@ pub async fn raw_sql_cannot_add_a_row_without_its_place_and_hash<D: TestDatabase
 
 pub async fn a_row_that_cannot_be_read_back_names_its_request<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let (account, key) = payer(&*store).await;
+    let (account, key) = payer(&store).await;
     let tokens = u64::from(u32::MAX) + 1;
     let values =
         format!("'req_too_long', {account}, {key}, 'm', {tokens}, 0, 1, 1, {tokens}, 1, 'complete', 1, 0");
     database.raw(&insert_row::<D>(&values)).await.unwrap();
     let error = store.ledger_chains.ledger_rows(None, 1).await.unwrap_err();
-    assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
+    assert!(matches!(error, DbError::Corrupt { .. }), "{error:?}");
     let text = error.to_string();
     assert!(text.contains("req_too_long") && text.contains(&tokens.to_string()), "{text}");
 }

@@ -188,7 +188,7 @@ conformance_suite! {
         a_new_password_ends_every_session_and_those_begun_with_the_old_one
         a_proof_is_found_in_time_and_taken_once_however_many_race
         a_new_code_replaces_the_last_one_of_a_proof_once
-        proofs_of_one_mailbox_are_destroyed_together_and_old_ones_forgotten
+        proofs_whose_time_is_over_are_deleted
         a_proof_makes_one_account_and_ends_all_others_of_its_mailbox;
     throttles:
         racing_attempts_each_get_a_number_of_their_own_and_none_beyond_the_limit

@@ -7,8 +7,8 @@ use crate::moving_firm::{Chance, Made, random_firm};
 use crate::samples::{NOON, account, key, payer, row, whole_ledger};
 use chancery_domain::{OsRandomness, Randomness, RequestId, UnixMillis, UsageRow};
 use chancery_store::{
-    LimitsKept, MoveSource, MoveStep, MoveTarget, MovedTable, ServingLock, Store, StoreError, UsageBy,
-    UsageQuery,
+    LimitsKept, MoveSource, MoveStep, MoveTarget, MovedTable, OpenError, ServingLock, Store, TransferError,
+    UsageBy, UsageQuery,
 };
 use sqlx::{AssertSqlSafe, Row};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// The firms that are made by chance, each in some ten seconds.
 const FIRMS: u64 = 3;
 
-async fn moved(from: &SqliteFile, to: &PostgresDatabase) -> Result<Vec<MovedTable>, StoreError> {
+async fn moved(from: &SqliteFile, to: &PostgresDatabase) -> Result<Vec<MovedTable>, TransferError> {
     let mut source = MoveSource::open(&from.url()).await?;
     let outcome = async {
         let mut target = MoveTarget::open(&to.url()).await?;
@@ -179,7 +179,7 @@ async fn a_firm_made_by_chance_is_the_same_on_both_sides_and_goes_on() {
         eprintln!("seed {seed}");
         with_a_target(async move |file, database| {
             let store = file.open().await;
-            let made = random_firm(&*store, &Chance::new(seed)).await;
+            let made = random_firm(&store, &Chance::new(seed)).await;
             // Not closed: its process has died, and what it held is there.
             drop(store);
             let before = contents_of_sqlite(&file).await;
@@ -211,14 +211,14 @@ async fn reads_alike(file: &SqliteFile, database: &PostgresDatabase, made: &Made
         format!("{:?}", here.account_lookup.list_keys().await.unwrap()),
         format!("{:?}", there.account_lookup.list_keys().await.unwrap())
     );
-    assert_eq!(whole_ledger(&*here).await, whole_ledger(&there).await);
+    assert_eq!(whole_ledger(&here).await, whole_ledger(&there).await);
     for by in [UsageBy::Day, UsageBy::Model, UsageBy::Key, UsageBy::Account] {
         let query = UsageQuery { account: None, from: None, to: None, by };
         assert_eq!(here.ledger.usage(query.clone()).await.unwrap(), there.ledger.usage(query).await.unwrap());
     }
-    assert_eq!(sound_audit(&*here).await, sound_audit(&there).await);
+    assert_eq!(sound_audit(&here).await, sound_audit(&there).await);
     for query in [words(""), words("süd"), words("drop")] {
-        assert_eq!(listed(&*here, &made.maya, &query).await, listed(&there, &made.maya, &query).await);
+        assert_eq!(listed(&here, &made.maya, &query).await, listed(&there, &made.maya, &query).await);
     }
     let invoices = here.issued_invoices.issued_invoices(None, 100).await.unwrap();
     assert_eq!(
@@ -239,17 +239,17 @@ async fn reads_alike(file: &SqliteFile, database: &PostgresDatabase, made: &Made
 async fn goes_on(file: &SqliteFile, database: &PostgresDatabase, made: &Made) {
     let (here, there) = (file.open().await, Store::open(&database.url()).await.unwrap());
     assert_eq!(
-        account(&*here, "Another").await.id,
+        account(&here, "Another").await.id,
         account(&there, "Another").await.id,
         "accounts are counted on from the same number"
     );
-    assert_eq!(key(&*here, None).await.id, key(&there, None).await.id);
+    assert_eq!(key(&here, None).await.id, key(&there, None).await.id);
     let client = create(&there, &made.maya, "Another").await;
-    assert_eq!(client, create(&*here, &made.maya, "Another").await);
+    assert_eq!(client, create(&here, &made.maya, "Another").await);
     assert_eq!(client.0, made.clients.last().unwrap().0 + 1, "clients are counted on without a gap");
     assert_eq!(
         listed(&there, &made.maya, &words("")).await,
-        listed(&*here, &made.maya, &words("")).await,
+        listed(&here, &made.maya, &words("")).await,
         "how many there are was counted on too"
     );
 
@@ -297,7 +297,7 @@ async fn goes_on(file: &SqliteFile, database: &PostgresDatabase, made: &Made) {
 async fn after_a_move_the_target_has_exactly_the_rules_of_one_that_was_made_empty() {
     with_a_target(async |file, database| {
         let store = file.open().await;
-        random_firm(&*store, &Chance::new(1)).await;
+        random_firm(&store, &Chance::new(1)).await;
         drop(store);
         moved(&file, &database).await.unwrap();
         let filled = schema(&database).await;
@@ -314,7 +314,7 @@ async fn after_a_move_the_target_has_exactly_the_rules_of_one_that_was_made_empt
 async fn a_schema_that_is_there_and_empty_is_filled() {
     with_a_target(async |file, database| {
         let store = file.open().await;
-        payer(&*store).await;
+        payer(&store).await;
         store.close().await;
         let there = database.open().await;
         there.partitions.make_months_ready(NOON).await.unwrap();
@@ -329,12 +329,12 @@ async fn a_schema_that_is_there_and_empty_is_filled() {
 async fn a_target_that_holds_anything_is_refused_with_the_tables_name_and_left_alone() {
     with_a_target(async |file, database| {
         let store = file.open().await;
-        payer(&*store).await;
+        payer(&store).await;
         store.close().await;
         database.open().await.close().await;
         database.raw("INSERT INTO shared_secrets VALUES ('portal', 'x')").await.unwrap();
         let refused = moved(&file, &database).await.unwrap_err();
-        assert!(matches!(refused, StoreError::TargetHoldsRows { table: "shared_secrets" }), "{refused:?}");
+        assert!(matches!(refused, TransferError::TargetHoldsRows { table: "shared_secrets" }), "{refused:?}");
         let told = refused.to_string();
         assert!(told.contains("createdb") && told.contains("shared_secrets"), "{told}");
         let there = contents_of_postgres(&database, &file).await;
@@ -344,7 +344,7 @@ async fn a_target_that_holds_anything_is_refused_with_the_tables_name_and_left_a
         database.raw("DELETE FROM shared_secrets").await.unwrap();
         moved(&file, &database).await.unwrap();
         let refused = moved(&file, &database).await.unwrap_err();
-        assert!(matches!(refused, StoreError::TargetHoldsRows { table: "accounts" }), "{refused:?}");
+        assert!(matches!(refused, TransferError::TargetHoldsRows { table: "accounts" }), "{refused:?}");
     })
     .await;
 }
@@ -355,7 +355,7 @@ async fn another_programs_tables_of_the_same_names_are_left_alone() {
         file.open().await.close().await;
         database.raw("CREATE TABLE people (id INT); INSERT INTO people VALUES (7)").await.unwrap();
         let refused = moved(&file, &database).await.unwrap_err();
-        assert!(matches!(refused, StoreError::ForeignDatabase), "{refused:?}");
+        assert!(matches!(refused, TransferError::Open(OpenError::ForeignDatabase)), "{refused:?}");
         assert_eq!(tables(&database).await, BTreeSet::from(["people".to_owned()]));
         // Of other names they may stay.
         database.raw("ALTER TABLE people RENAME TO members").await.unwrap();
@@ -369,11 +369,11 @@ async fn another_programs_tables_of_the_same_names_are_left_alone() {
 async fn a_nul_in_a_text_is_named_and_nothing_moves_until_it_is_taken_out() {
     with_a_target(async |file, database| {
         let store = file.open().await;
-        random_firm(&*store, &Chance::new(2)).await;
+        random_firm(&store, &Chance::new(2)).await;
         drop(store);
         file.raw("UPDATE sessions SET browser = 'fire' || char(0) || 'fox' WHERE id = 1").await.unwrap();
         let refused = moved(&file, &database).await.unwrap_err();
-        assert!(matches!(refused, StoreError::NulInTable { table: "sessions", .. }), "{refused:?}");
+        assert!(matches!(refused, TransferError::NulInTable { table: "sessions", .. }), "{refused:?}");
         let told = refused.to_string();
         assert!(told.contains("sessions.browser of the row with id 1 holds a NUL"), "{told}");
         assert!(tables(&database).await.is_empty(), "not even its schema was left behind");
@@ -389,7 +389,7 @@ async fn a_nul_in_a_text_is_named_and_nothing_moves_until_it_is_taken_out() {
 async fn what_postgresql_does_not_take_stops_the_move_by_table_and_leaves_nothing() {
     with_a_target(async |file, database| {
         let store = file.open().await;
-        random_firm(&*store, &Chance::new(3)).await;
+        random_firm(&store, &Chance::new(3)).await;
         drop(store);
         let broken = [
             (
@@ -419,14 +419,20 @@ async fn what_postgresql_does_not_take_stops_the_move_by_table_and_leaves_nothin
 async fn nobody_serves_either_side_and_nobody_writes_to_the_source_meanwhile() {
     with_a_target(async |file, database| {
         let store = file.open().await;
-        payer(&*store).await;
+        payer(&store).await;
         store.close().await;
         let server = ServingLock::take(&file.url(), LimitsKept::InMemory).await.unwrap();
-        assert!(matches!(MoveSource::open(&file.url()).await, Err(StoreError::FileIsServed { .. })));
+        assert!(matches!(
+            MoveSource::open(&file.url()).await,
+            Err(TransferError::Open(OpenError::FileIsServed { .. }))
+        ));
         server.release().await;
         for limits in [LimitsKept::InMemory, LimitsKept::Shared] {
             let server = ServingLock::take(&database.url(), limits).await.unwrap();
-            assert!(matches!(MoveTarget::open(&database.url()).await, Err(StoreError::ServedByAnother)));
+            assert!(matches!(
+                MoveTarget::open(&database.url()).await,
+                Err(TransferError::Open(OpenError::ServedByAnother))
+            ));
             server.release().await;
         }
 
@@ -459,10 +465,10 @@ async fn nobody_serves_either_side_and_nobody_writes_to_the_source_meanwhile() {
 async fn a_source_that_is_not_there_or_no_sqlite_file_is_named() {
     with_a_target(async |file, database| {
         let missing = MoveSource::open(&file.url()).await.err().unwrap();
-        assert!(matches!(missing, StoreError::NoDatabase { .. }), "{missing:?}");
+        assert!(matches!(missing, TransferError::Open(OpenError::NoDatabase { .. })), "{missing:?}");
         assert_eq!(std::fs::read_dir(file.folder.path()).unwrap().count(), 0, "nothing was made there");
         let backwards = MoveSource::open(&database.url()).await.err().unwrap();
-        assert!(matches!(backwards, StoreError::BadUrl(_)), "{backwards:?}");
+        assert!(matches!(backwards, TransferError::Open(OpenError::BadUrl(_))), "{backwards:?}");
     })
     .await;
 }

@@ -10,8 +10,9 @@ use chancery_domain::{
 };
 use chancery_policy::NewClientFor;
 use chancery_store::{
-    CapChange, Claim, ClientOrder, ClientQuery, DatabaseUrl, KeptReply, LimitsChange, NewClient, Reserved,
-    Settlement, SpendingReservation, Store, StoreError, UsageBy, UsageMonth, UsageQuery,
+    AccountError, CapChange, Claim, ClientOrder, ClientQuery, DatabaseUrl, DbError, KeptReply, LedgerError,
+    LimitsChange, NewClient, OpenError, Reserved, Settlement, SpendingReservation, Store, UsageBy,
+    UsageMonth, UsageQuery,
 };
 use sqlx::PgConnection;
 use std::collections::BTreeMap;
@@ -26,7 +27,7 @@ const SESSIONS_END_TIMEOUT: Duration = Duration::from_secs(30);
 
 const EVERY_DAY: UsageQuery = UsageQuery { account: None, from: None, to: None, by: UsageBy::Day };
 
-async fn refusal(url: &str) -> StoreError {
+async fn refusal(url: &str) -> OpenError {
     match Store::open(&url.parse().unwrap()).await {
         Ok(_) => panic!("{url} was opened"),
         Err(error) => error,
@@ -105,13 +106,13 @@ fn through_a_breaking_wire(database: &PostgresDatabase, statement: &'static str)
 async fn broken_sessions_are_replaced_and_no_row_is_lost() {
     on_a_fresh(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
-        let payer = payer(&*store).await;
+        let payer = payer(&store).await;
         for number in 0..10 {
             store.ledger.settle(row(number, payer).into()).await.unwrap();
             end_sessions(&database).await;
             store.health.ping().await.unwrap();
         }
-        assert_eq!(whole_ledger(&*store).await.len(), 10);
+        assert_eq!(whole_ledger(&store).await.len(), 10);
     })
     .await;
 }
@@ -120,14 +121,14 @@ async fn broken_sessions_are_replaced_and_no_row_is_lost() {
 async fn a_session_that_ended_before_a_new_months_first_row_loses_nothing() {
     on_a_fresh(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
-        let payer = payer(&*store).await;
+        let payer = payer(&store).await;
         let later = Month::of(NOON).next().next().next().first_day().start();
         for at in [NOON, later] {
             let row = UsageRow { request_id: RequestId::new(at, &OsRandomness), at, ..row(1, payer) };
             store.ledger.settle(row.into()).await.unwrap();
             end_sessions(&database).await;
         }
-        assert_eq!(whole_ledger(&*store).await.len(), 2);
+        assert_eq!(whole_ledger(&store).await.len(), 2);
     })
     .await;
 }
@@ -136,11 +137,11 @@ async fn a_session_that_ended_before_a_new_months_first_row_loses_nothing() {
 async fn requests_that_wait_for_their_accounts_caps_keep_nobody_from_authenticating() {
     on_a_fresh(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
-        let key = key(&*store, None).await;
+        let key = key(&store, None).await;
         let mut accounts = Vec::new();
         for number in 0..20 {
             let name = format!("Account {number}");
-            accounts.push(account(&*store, &name).await.id);
+            accounts.push(account(&store, &name).await.id);
             let spend_per_month = CapChange::Set(Nanos(1_000));
             let change = LimitsChange { spend_per_month, ..LimitsChange::default() };
             store.set_limits(&name.parse().unwrap(), change).await.unwrap();
@@ -179,7 +180,7 @@ async fn requests_that_wait_for_their_accounts_caps_keep_nobody_from_authenticat
 async fn a_commit_whose_answer_was_lost_is_not_billed_twice() {
     on_a_fresh(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
-        let payer = payer(&*store).await;
+        let payer = payer(&store).await;
         let mut settling = tokio::task::JoinSet::new();
         for number in 0..2000 {
             let store = Arc::clone(&store);
@@ -194,11 +195,11 @@ async fn a_commit_whose_answer_was_lost_is_not_billed_twice() {
             .into_iter()
             .filter_map(|(number, outcome)| match outcome {
                 Ok(()) => Some(number),
-                Err(StoreError::Unavailable(_)) => None,
+                Err(LedgerError::Database(DbError::Unavailable(_))) => None,
                 Err(error) => panic!("{error:?}"),
             })
             .collect();
-        let stored = whole_ledger(&*store).await;
+        let stored = whole_ledger(&store).await;
         for number in settled {
             let row: UsageRow = row(number, payer);
             assert_eq!(stored.iter().filter(|stored| **stored == row).count(), 1, "{number}");
@@ -215,7 +216,7 @@ async fn a_server_set_to_answer_before_the_disk_is_overruled() {
             .await
             .unwrap();
         let store = database.open().await;
-        let payer = payer(&*store).await;
+        let payer = payer(&store).await;
         // The check is made inside the very transactions that must be durable.
         database
             .raw(
@@ -228,7 +229,7 @@ async fn a_server_set_to_answer_before_the_disk_is_overruled() {
             .await
             .unwrap();
         store.ledger.settle(row(1, payer).into()).await.unwrap();
-        account(&*store, "Another").await;
+        account(&store, "Another").await;
     })
     .await;
 }
@@ -242,7 +243,7 @@ async fn a_server_that_takes_no_writes_is_named() {
         let store = database.open().await;
         assert!(store.account_lookup.list_accounts().await.unwrap().is_empty());
         let error = store.create_account(new_account("Hale & Ward")).await.unwrap_err();
-        assert!(matches!(error, StoreError::ReadOnly(_)), "{error:?}");
+        assert!(matches!(error, AccountError::Database(DbError::ReadOnly(_))), "{error:?}");
     })
     .await;
 }
@@ -265,14 +266,14 @@ async fn a_user_without_rights_is_told_which_it_needs() {
 async fn the_ledger_cannot_be_truncated() {
     on_a_fresh(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
-        store.ledger.settle(row(1, payer(&*store).await).into()).await.unwrap();
+        store.ledger.settle(row(1, payer(&store).await).into()).await.unwrap();
         store.partitions.make_months_ready(NOON).await.unwrap();
         database.raw("SELECT * FROM ledger_of_no_month, ledger_2026_12").await.unwrap();
         for sql in ["TRUNCATE ledger", "TRUNCATE ledger_of_no_month", "TRUNCATE ledger_2026_12"] {
             assert!(database.raw(sql).await.is_err(), "{sql}");
         }
         assert!(database.raw("TRUNCATE accounts CASCADE").await.is_err());
-        assert_eq!(whole_ledger(&*store).await.len(), 1);
+        assert_eq!(whole_ledger(&store).await.len(), 1);
     })
     .await;
 }
@@ -281,7 +282,7 @@ async fn the_ledger_cannot_be_truncated() {
 async fn rows_lie_in_the_partition_of_their_month_and_the_next_one_is_ready() {
     on_a_fresh(|database: Arc<PostgresDatabase>| async move {
         let (store, other) = (database.open().await, database.open().await);
-        let payer = payer(&*store).await;
+        let payer = payer(&store).await;
         let month = Month::of(NOON);
         let (first, last) = (month.first_day().start(), month.last_day().end());
         let moments = [first.0 - 1, first.0, NOON.0, last.0 - 1, last.0].map(UnixMillis);
@@ -310,29 +311,29 @@ async fn rows_lie_in_the_partition_of_their_month_and_the_next_one_is_ready() {
 async fn rows_of_a_month_whose_partition_cannot_be_made_are_kept_all_the_same() {
     on_a_fresh(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
-        let payer = payer(&*store).await;
+        let payer = payer(&store).await;
         database.raw("CREATE TABLE ledger_2026_11 (theirs INTEGER)").await.unwrap();
         let request_id = RequestId::new(NOON, &OsRandomness);
         let row = UsageRow { request_id, ..row(1, payer) };
         store.ledger.settle(row.clone().into()).await.unwrap();
-        assert_eq!(whole_ledger(&*store).await, [row]);
+        assert_eq!(whole_ledger(&store).await, [row]);
         // A later process finds rows where the partition's should be, and leaves them there when it settles.
         database.raw("DROP TABLE ledger_2026_11").await.unwrap();
         let later = database.open().await;
         let request_id = RequestId::new(NOON, &OsRandomness);
         later.ledger.settle(UsageRow { request_id, ..self::row(2, payer) }.into()).await.unwrap();
         assert_eq!(rows_by_partition(&database).await, [("ledger_of_no_month".to_owned(), 2)]);
-        let before = whole_ledger(&*store).await;
+        let before = whole_ledger(&store).await;
         // Its upkeep moves them, and nobody can remove a row afterwards any more than before.
         later.partitions.make_months_ready(NOON).await.unwrap();
         assert_eq!(rows_by_partition(&database).await, [("ledger_2026_11".to_owned(), 2)]);
-        assert_eq!(whole_ledger(&*store).await, before);
+        assert_eq!(whole_ledger(&store).await, before);
         let request_id = RequestId::from_stored("no time at all".to_owned());
         later.ledger.settle(UsageRow { request_id, ..self::row(3, payer) }.into()).await.unwrap();
         for sql in ["DELETE FROM ledger_of_no_month", "DELETE FROM ledger_2026_11", "DELETE FROM ledger"] {
             assert!(database.raw(sql).await.is_err(), "{sql}");
         }
-        assert_eq!(whole_ledger(&*store).await.len(), 3);
+        assert_eq!(whole_ledger(&store).await.len(), 3);
     })
     .await;
 }
@@ -341,7 +342,7 @@ async fn rows_of_a_month_whose_partition_cannot_be_made_are_kept_all_the_same() 
 async fn a_month_that_could_not_be_made_is_made_later_by_the_same_process() {
     on_a_fresh(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
-        let payer = payer(&*store).await;
+        let payer = payer(&store).await;
         database.raw("ALTER FUNCTION add_ledger_month RENAME TO away").await.unwrap();
         let row = UsageRow { request_id: RequestId::new(NOON, &OsRandomness), ..row(1, payer) };
         store.ledger.settle(row.into()).await.unwrap();
@@ -359,17 +360,14 @@ async fn a_month_that_could_not_be_made_is_made_later_by_the_same_process() {
 async fn a_statement_behind_a_lock_ends_with_the_cause() {
     on_a_fresh(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
-        account(&*store, "Hale & Ward").await;
+        account(&store, "Hale & Ward").await;
         let mut other = database.connect().await;
         sqlx::raw_sql("BEGIN; LOCK TABLE accounts IN ACCESS EXCLUSIVE MODE")
             .execute(&mut other)
             .await
             .unwrap();
         let error = store.account_lookup.list_accounts().await.unwrap_err();
-        assert!(
-            matches!(&error, StoreError::Unavailable(why) if why.contains("took more than 5 s")),
-            "{error}"
-        );
+        assert!(matches!(&error, DbError::Unavailable(why) if why.contains("took more than 5 s")), "{error}");
         drop(other);
         store.account_lookup.list_accounts().await.unwrap();
     })
@@ -380,7 +378,7 @@ async fn a_statement_behind_a_lock_ends_with_the_cause() {
 async fn sums_and_pages_may_take_longer_than_other_statements() {
     on_a_fresh(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
-        store.ledger.settle(row(1, payer(&*store).await).into()).await.unwrap();
+        store.ledger.settle(row(1, payer(&store).await).into()).await.unwrap();
         let mut other = database.connect().await;
         sqlx::raw_sql("BEGIN; LOCK TABLE accounts, usage_days, ledger IN ACCESS EXCLUSIVE MODE")
             .execute(&mut other)
@@ -408,7 +406,7 @@ async fn sums_and_pages_may_take_longer_than_other_statements() {
 async fn sums_that_take_long_keep_nobody_else_waiting() {
     on_a_fresh(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
-        account(&*store, "Hale & Ward").await;
+        account(&store, "Hale & Ward").await;
         let mut other = database.connect().await;
         sqlx::raw_sql("BEGIN; LOCK TABLE usage_days IN ACCESS EXCLUSIVE MODE")
             .execute(&mut other)
@@ -435,7 +433,7 @@ async fn sums_that_take_long_keep_nobody_else_waiting() {
 async fn a_connection_that_breaks_while_a_row_is_compared_is_replaced() {
     on_a_fresh(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
-        let row = row(1, payer(&*store).await);
+        let row = row(1, payer(&store).await);
         store.ledger.settle(row.clone().into()).await.unwrap();
         let comparing = "SELECT * FROM ledger WHERE request_id = $1";
         let store = Store::open(&through_a_breaking_wire(&database, comparing)).await.unwrap();
@@ -452,7 +450,7 @@ async fn a_server_that_is_not_there_is_named_without_the_password() {
     let port = listener.local_addr().unwrap().port();
     drop(listener);
     let error = refusal(&format!("postgres://ann:hunter2@127.0.0.1:{port}/firm")).await;
-    assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+    assert!(matches!(error, OpenError::Database(DbError::Unavailable(_))), "{error:?}");
     let text = format!("{error} {error:?}");
     assert!(text.contains(&format!("127.0.0.1:{port}")) && !text.contains("hunter2"), "{text}");
 }
@@ -463,7 +461,7 @@ async fn a_silent_server_is_given_up_in_time() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let error = refusal(&format!("postgres://ann@127.0.0.1:{port}/firm")).await;
-    assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+    assert!(matches!(error, OpenError::Database(DbError::Unavailable(_))), "{error:?}");
 }
 
 #[tokio::test]
@@ -479,15 +477,15 @@ async fn a_database_that_does_not_exist_is_named_with_the_fix() {
 #[tokio::test]
 async fn a_file_is_not_taken_for_a_server() {
     let url: DatabaseUrl = "sqlite:chancery.db".parse().unwrap();
-    assert!(matches!(Store::open(&url).await, Err(StoreError::BadUrl(_))));
+    assert!(matches!(Store::open(&url).await, Err(OpenError::BadUrl(_))));
 }
 
 #[tokio::test]
 async fn an_invoice_is_issued_while_the_sums_are_vacuumed_and_others_settle() {
     on_a_fresh(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
-        let payer = payer(&*store).await;
-        use_a_million(&*store, 1, payer, "2026-10-15").await;
+        let payer = payer(&store).await;
+        use_a_million(&store, 1, payer, "2026-10-15").await;
         let (mut vacuuming, mut settling) = (database.connect().await, database.connect().await);
         sqlx::raw_sql("BEGIN; LOCK TABLE usage_days IN SHARE UPDATE EXCLUSIVE MODE")
             .execute(&mut vacuuming)
@@ -500,7 +498,7 @@ async fn an_invoice_is_issued_while_the_sums_are_vacuumed_and_others_settle() {
         .execute(&mut settling)
         .await
         .unwrap();
-        issue_new(&*store, payer.0, "2026-10", "2026-11-02").await;
+        issue_new(&store, payer.0, "2026-10", "2026-11-02").await;
     })
     .await;
 }
@@ -543,7 +541,7 @@ async fn a_page_of_the_list_reads_its_own_rows_and_not_the_table() {
     const CLIENTS: usize = 4000;
     on_a_fresh::<PostgresDatabase, _>(|database| async move {
         let store = database.open().await;
-        let people = people(&*store).await;
+        let people = people(&store).await;
         let owner = |number: usize| if number.is_multiple_of(2) { people.maya.id } else { people.tom.id };
         let new = (0..CLIENTS).map(|number| {
             let at = after_s((number * 7919 % CLIENTS) as i64);
@@ -612,8 +610,8 @@ async fn a_month_of_usage_is_read_by_index_whatever_the_ledger_and_the_other_mon
         let store = database.open().await;
         let mut one = None;
         for number in 0..ACCOUNTS {
-            let account = account(&*store, &format!("Account {number}")).await.id;
-            key(&*store, Some(account)).await;
+            let account = account(&store, &format!("Account {number}")).await.id;
+            key(&store, Some(account)).await;
             one = Some(account);
         }
         let month = Month::of(NOON);
@@ -666,7 +664,7 @@ async fn what_a_request_asks_of_the_ledger_is_asked_of_its_months_partition_alon
     const A_MONTH_MS: i64 = 31 * 86_400_000;
     on_a_fresh(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
-        let payer = payer(&*store).await;
+        let payer = payer(&store).await;
         let of_moment =
             |at: UnixMillis| UsageRow { request_id: RequestId::new(at, &OsRandomness), at, ..row(0, payer) };
         for month in 1..MONTHS {

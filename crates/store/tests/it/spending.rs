@@ -6,8 +6,8 @@ use chancery_domain::{
     AccountId, Day, KeyId, Month, Nanos, Randomness, SeededRandomness, UnixMillis, UsageRow,
 };
 use chancery_store::{
-    CapChange, LEASE, LimitsChange, Reserved, Settlement, SpendingReservation, Store, StoreError, UsageBy,
-    UsageQuery,
+    AccountError, CapChange, LEASE, LedgerError, LimitsChange, Reserved, Settlement, SpendingReservation,
+    Store, UsageBy, UsageQuery,
 };
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -48,11 +48,11 @@ fn refused(cap: i64, spent: i64, set_aside: i64) -> Reserved {
 
 pub async fn a_cap_is_set_kept_and_removed<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let id = account(&*store, "One").await.id;
+    let id = account(&store, "One").await.id;
     let cap = async || store.account_lookup.account_named(&name("One")).await.unwrap().spend_per_month;
     assert_eq!(cap().await, None);
     for amount in [0, 1, i64::MAX] {
-        set_cap(&*store, "One", CapChange::Set(Nanos(amount))).await;
+        set_cap(&store, "One", CapChange::Set(Nanos(amount))).await;
         assert_eq!(cap().await, Some(Nanos(amount)));
     }
     store
@@ -60,61 +60,61 @@ pub async fn a_cap_is_set_kept_and_removed<D: TestDatabase>(database: Arc<D>) {
         .await
         .unwrap();
     assert_eq!(cap().await, Some(Nanos(i64::MAX)));
-    let key = key(&*store, Some(id)).await;
+    let key = key(&store, Some(id)).await;
     let owner = store.keys.key_with_prefix(&key.prefix).await.unwrap().unwrap();
     assert_eq!(owner.account.unwrap().spend_per_month, Some(Nanos(i64::MAX)));
-    set_cap(&*store, "One", CapChange::Remove).await;
+    set_cap(&store, "One", CapChange::Remove).await;
     assert_eq!(cap().await, None);
 }
 
 pub async fn an_account_without_a_cap_sets_nothing_aside<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let id = account(&*store, "One").await.id;
-    assert_eq!(reserve(&*store, 1, id, i64::MAX).await, Reserved::NotNeeded);
-    set_cap(&*store, "One", CapChange::Set(Nanos(10))).await;
-    assert_eq!(reserve(&*store, 2, id, 10).await, Reserved::Yes, "nothing was set aside before");
+    let id = account(&store, "One").await.id;
+    assert_eq!(reserve(&store, 1, id, i64::MAX).await, Reserved::NotNeeded);
+    set_cap(&store, "One", CapChange::Set(Nanos(10))).await;
+    assert_eq!(reserve(&store, 2, id, 10).await, Reserved::Yes, "nothing was set aside before");
     let unknown = store.spending.reserve_spending(reservation(3, AccountId(777), 1)).await;
-    assert!(matches!(unknown, Err(StoreError::NoSuchAccountId(AccountId(777)))));
+    assert!(matches!(unknown, Err(AccountError::NoSuchAccountId(AccountId(777)))));
 }
 
 pub async fn what_is_set_aside_leaves_less_room_and_given_back_leaves_more<D: TestDatabase>(
     database: Arc<D>,
 ) {
     let store = database.open().await;
-    let (account, _) = capped(&*store, "One", 100).await;
-    assert_eq!(reserve(&*store, 1, account, 60).await, Reserved::Yes);
-    assert_eq!(reserve(&*store, 2, account, 41).await, refused(100, 0, 60));
-    assert_eq!(reserve(&*store, 3, account, 40).await, Reserved::Yes, "the cap itself may be reached");
-    assert_eq!(reserve(&*store, 4, account, 1).await, refused(100, 0, 100));
-    assert_eq!(reserve(&*store, 5, account, 0).await, Reserved::Yes, "what costs nothing always fits");
+    let (account, _) = capped(&store, "One", 100).await;
+    assert_eq!(reserve(&store, 1, account, 60).await, Reserved::Yes);
+    assert_eq!(reserve(&store, 2, account, 41).await, refused(100, 0, 60));
+    assert_eq!(reserve(&store, 3, account, 40).await, Reserved::Yes, "the cap itself may be reached");
+    assert_eq!(reserve(&store, 4, account, 1).await, refused(100, 0, 100));
+    assert_eq!(reserve(&store, 5, account, 0).await, Reserved::Yes, "what costs nothing always fits");
     for _ in 0..2 {
         store.spending.release_spending(&crate::samples::request(1)).await.unwrap();
     }
-    assert_eq!(reserve(&*store, 6, account, 61).await, refused(100, 0, 40));
-    assert_eq!(reserve(&*store, 7, account, 60).await, Reserved::Yes);
+    assert_eq!(reserve(&store, 6, account, 61).await, refused(100, 0, 40));
+    assert_eq!(reserve(&store, 7, account, 60).await, Reserved::Yes);
     // Nothing is set aside of a cap that is lower than what is used.
-    set_cap(&*store, "One", CapChange::Set(Nanos(50))).await;
-    assert_eq!(reserve(&*store, 8, account, 1).await, refused(50, 0, 100));
+    set_cap(&store, "One", CapChange::Set(Nanos(50))).await;
+    assert_eq!(reserve(&store, 8, account, 1).await, refused(50, 0, 100));
 }
 
 pub async fn settling_gives_back_what_was_set_aside_and_spends_the_true_cost<D: TestDatabase>(
     database: Arc<D>,
 ) {
     let store = database.open().await;
-    let payer = capped(&*store, "One", 100).await;
-    assert_eq!(reserve(&*store, 1, payer.0, 100).await, Reserved::Yes);
+    let payer = capped(&store, "One", 100).await;
+    assert_eq!(reserve(&store, 1, payer.0, 100).await, Reserved::Yes);
     for _ in 0..2 {
         store.ledger.settle(settlement(1, payer, 30)).await.unwrap();
     }
-    assert_eq!(reserve(&*store, 2, payer.0, 71).await, refused(100, 30, 0));
-    assert_eq!(reserve(&*store, 3, payer.0, 70).await, Reserved::Yes);
+    assert_eq!(reserve(&store, 2, payer.0, 71).await, refused(100, 30, 0));
+    assert_eq!(reserve(&store, 3, payer.0, 70).await, Reserved::Yes);
     store.ledger.settle(settlement(3, payer, 70)).await.unwrap();
-    assert_eq!(reserve(&*store, 4, payer.0, 1).await, refused(100, 100, 0));
+    assert_eq!(reserve(&store, 4, payer.0, 1).await, refused(100, 100, 0));
 }
 
 pub async fn a_cap_counts_one_account_and_one_calendar_month<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let (one, two) = (capped(&*store, "One", 100).await, capped(&*store, "Two", 100).await);
+    let (one, two) = (capped(&store, "One", 100).await, capped(&store, "Two", 100).await);
     let month = Month::of(NOON);
     let (first, last) = (month.first_day().start(), UnixMillis(month.last_day().end().0 - 1));
     let spent = |number: usize, at: UnixMillis| {
@@ -133,17 +133,17 @@ pub async fn a_cap_counts_one_account_and_one_calendar_month<D: TestDatabase>(da
     let next = Day(month.last_day().0 + 1).start();
     assert_eq!(store.spending.reserve_spending(at(12, one.0, 91, next)).await.unwrap(), refused(100, 10, 0));
     assert_eq!(store.spending.reserve_spending(at(13, one.0, 90, next)).await.unwrap(), Reserved::Yes);
-    assert_eq!(reserve(&*store, 14, two.0, 100).await, Reserved::Yes);
+    assert_eq!(reserve(&store, 14, two.0, 100).await, Reserved::Yes);
 }
 
 pub async fn however_many_race_no_more_is_set_aside_than_the_cap<D: TestDatabase>(database: Arc<D>) {
     const STORES: usize = 3;
     let stores = [database.open().await, database.open().await, database.open().await];
-    let (account, _) = capped(&*stores[0], "One", 1000).await;
+    let (account, _) = capped(&stores[0], "One", 1000).await;
     let mut racing = JoinSet::new();
     for number in 0..60 * STORES {
         let store = Arc::clone(&stores[number % STORES]);
-        racing.spawn(async move { reserve(&*store, number, account, 30).await });
+        racing.spawn(async move { reserve(&store, number, account, 30).await });
     }
     let admitted = racing.join_all().await.into_iter().filter(|outcome| *outcome == Reserved::Yes).count();
     assert_eq!(admitted, 1000 / 30);
@@ -155,7 +155,7 @@ pub async fn spending_never_passes_the_cap_while_requests_come_and_go<D: TestDat
     const CAP: i64 = 5_000;
     const STORES: usize = 3;
     let stores = [database.open().await, database.open().await, database.open().await];
-    let payer = capped(&*stores[0], "One", CAP).await;
+    let payer = capped(&stores[0], "One", CAP).await;
     let mut working = JoinSet::new();
     for worker in 0..4 * STORES {
         let store = Arc::clone(&stores[worker % STORES]);
@@ -166,7 +166,7 @@ pub async fn spending_never_passes_the_cap_while_requests_come_and_go<D: TestDat
             for turn in 0..25 {
                 let number = worker * 1000 + turn;
                 let worst = 1 + draw(400);
-                if reserve(&*store, number, payer.0, worst as i64).await != Reserved::Yes {
+                if reserve(&store, number, payer.0, worst as i64).await != Reserved::Yes {
                     continue;
                 }
                 tokio::task::yield_now().await;
@@ -183,16 +183,16 @@ pub async fn spending_never_passes_the_cap_while_requests_come_and_go<D: TestDat
     }
     let mut spent = 0;
     while !working.is_empty() {
-        let seen = month_spent(&*stores[0], payer.0).await;
+        let seen = month_spent(&stores[0], payer.0).await;
         assert!(seen <= CAP, "{seen} is spent");
         while let Some(worker) = working.try_join_next() {
             spent += worker.unwrap();
         }
     }
-    assert_eq!(month_spent(&*stores[0], payer.0).await, spent);
+    assert_eq!(month_spent(&stores[0], payer.0).await, spent);
     // Whatever was set aside is given back by now: the rest of the cap can be used to the last nano.
-    assert_eq!(reserve(&*stores[1], 999_999, payer.0, CAP - spent + 1).await, refused(CAP, spent, 0));
-    assert_eq!(reserve(&*stores[1], 999_998, payer.0, CAP - spent).await, Reserved::Yes);
+    assert_eq!(reserve(&stores[1], 999_999, payer.0, CAP - spent + 1).await, refused(CAP, spent, 0));
+    assert_eq!(reserve(&stores[1], 999_998, payer.0, CAP - spent).await, Reserved::Yes);
 }
 
 async fn month_spent(store: &Store, account: AccountId) -> i64 {
@@ -202,8 +202,8 @@ async fn month_spent(store: &Store, account: AccountId) -> i64 {
 
 pub async fn what_a_dead_process_had_set_aside_no_longer_counts<D: TestDatabase>(database: Arc<D>) {
     let (dying, living) = (database.open().await, database.open().await);
-    let payer = capped(&*living, "One", 100).await;
-    assert_eq!(reserve(&*dying, 1, payer.0, 100).await, Reserved::Yes);
+    let payer = capped(&living, "One", 100).await;
+    assert_eq!(reserve(&dying, 1, payer.0, 100).await, Reserved::Yes);
     let at = |number, amount, now| SpendingReservation { now, ..reservation(number, payer.0, amount) };
     let within = UnixMillis(NOON.0 + LEASE_MS - 1);
     assert_eq!(living.spending.reserve_spending(at(2, 1, within)).await.unwrap(), refused(100, 0, 100));
@@ -216,16 +216,16 @@ pub async fn what_a_dead_process_had_set_aside_no_longer_counts<D: TestDatabase>
         dying.ledger.settle(row(9, payer).into())
     );
     assert!(
-        matches!(gone, Err(StoreError::ReservationGone(request)) if request == crate::samples::request(1))
+        matches!(gone, Err(LedgerError::ReservationGone(request)) if request == crate::samples::request(1))
     );
     fine.unwrap();
-    assert_eq!(whole_ledger(&*living).await.len(), 1);
+    assert_eq!(whole_ledger(&living).await.len(), 1);
 }
 
 pub async fn a_process_that_says_it_lives_keeps_what_it_has_set_aside<D: TestDatabase>(database: Arc<D>) {
     let (working, other) = (database.open().await, database.open().await);
-    let payer = capped(&*other, "One", 100).await;
-    assert_eq!(reserve(&*working, 1, payer.0, 100).await, Reserved::Yes);
+    let payer = capped(&other, "One", 100).await;
+    assert_eq!(reserve(&working, 1, payer.0, 100).await, Reserved::Yes);
     let mut now = NOON;
     for _ in 0..6 {
         now = UnixMillis(now.0 + LEASE_MS * 2 / 3);
@@ -240,8 +240,8 @@ pub async fn what_is_past_its_time_no_longer_counts_though_its_process_lives<D: 
     database: Arc<D>,
 ) {
     let store = database.open().await;
-    let payer = capped(&*store, "One", 100).await;
-    assert_eq!(reserve(&*store, 1, payer.0, 100).await, Reserved::Yes);
+    let payer = capped(&store, "One", 100).await;
+    assert_eq!(reserve(&store, 1, payer.0, 100).await, Reserved::Yes);
     let at = |now_ms| SpendingReservation { now: UnixMillis(now_ms), ..reservation(2, payer.0, 100) };
     store.leases.renew_lease(UnixMillis(NOON.0 + HOUR_MS - 1)).await.unwrap();
     assert_eq!(
@@ -251,24 +251,24 @@ pub async fn what_is_past_its_time_no_longer_counts_though_its_process_lives<D: 
     let late = SpendingReservation { expires_at: UnixMillis(NOON.0 + 2 * HOUR_MS), ..at(NOON.0 + HOUR_MS) };
     assert_eq!(store.spending.reserve_spending(late).await.unwrap(), Reserved::Yes);
     let gone = store.ledger.settle(settlement(1, payer, 1)).await;
-    assert!(matches!(gone, Err(StoreError::ReservationGone(_))), "{gone:?}");
+    assert!(matches!(gone, Err(LedgerError::ReservationGone(_))), "{gone:?}");
 }
 
 pub async fn a_process_that_ends_frees_what_it_has_set_aside_at_once<D: TestDatabase>(database: Arc<D>) {
     let (ending, other) = (database.open().await, database.open().await);
-    let payer = capped(&*other, "One", 100).await;
-    assert_eq!(reserve(&*ending, 1, payer.0, 100).await, Reserved::Yes);
+    let payer = capped(&other, "One", 100).await;
+    assert_eq!(reserve(&ending, 1, payer.0, 100).await, Reserved::Yes);
     ending.close().await;
-    assert_eq!(reserve(&*other, 2, payer.0, 100).await, Reserved::Yes);
+    assert_eq!(reserve(&other, 2, payer.0, 100).await, Reserved::Yes);
 }
 
 pub async fn what_the_dead_leave_is_forgotten_a_little_at_a_time<D: TestDatabase>(database: Arc<D>) {
     let (dying, living) = (database.open().await, database.open().await);
-    let payer = capped(&*living, "One", 100).await;
+    let payer = capped(&living, "One", 100).await;
     for number in 0..7 {
-        assert_eq!(reserve(&*dying, number, payer.0, 10).await, Reserved::Yes);
+        assert_eq!(reserve(&dying, number, payer.0, 10).await, Reserved::Yes);
     }
-    assert_eq!(reserve(&*living, 7, payer.0, 10).await, Reserved::Yes);
+    assert_eq!(reserve(&living, 7, payer.0, 10).await, Reserved::Yes);
     let later = UnixMillis(NOON.0 + LEASE_MS);
     living.leases.renew_lease(later).await.unwrap();
     assert_eq!(living.leases.forget_dead(NOON, 100).await.unwrap(), 0, "nobody is dead yet");
@@ -283,8 +283,8 @@ pub async fn a_process_that_slept_past_its_lease_does_not_take_itself_for_dead<D
     database: Arc<D>,
 ) {
     let store = database.open().await;
-    let payer = capped(&*store, "One", 100).await;
-    assert_eq!(reserve(&*store, 1, payer.0, 100).await, Reserved::Yes);
+    let payer = capped(&store, "One", 100).await;
+    assert_eq!(reserve(&store, 1, payer.0, 100).await, Reserved::Yes);
     let later = UnixMillis(NOON.0 + 10 * LEASE_MS);
     assert_eq!(store.leases.forget_dead(later, 100).await.unwrap(), 0);
     store.ledger.settle(settlement(1, payer, 1)).await.unwrap();

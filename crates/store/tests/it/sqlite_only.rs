@@ -3,7 +3,7 @@
 use crate::billing::{issue_new, read_invoice, use_a_million};
 use crate::databases::{SqliteFile, TestDatabase};
 use crate::samples::{NOON, account, insert_row, name, new_account, payer, row, whole_ledger};
-use chancery_store::{DatabaseUrl, Store, StoreError};
+use chancery_store::{DatabaseUrl, DbError, LedgerError, OpenError, Store};
 use sqlx::Connection;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
@@ -11,14 +11,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-async fn refusal(file: &Path) -> StoreError {
+async fn refusal(file: &Path) -> OpenError {
     match Store::open_file(file).await {
         Ok(_) => panic!("{} was opened", file.display()),
         Err(error) => error,
     }
 }
 
-async fn refusal_to_look(file: &Path) -> StoreError {
+async fn refusal_to_look(file: &Path) -> OpenError {
     match Store::open_existing(&DatabaseUrl::sqlite_file(file)).await {
         Ok(_) => panic!("{} was opened", file.display()),
         Err(error) => error,
@@ -31,7 +31,7 @@ async fn only_the_owner_may_read_the_files() {
     use std::os::unix::fs::PermissionsExt;
     let database = SqliteFile::create().await;
     let store = database.open().await;
-    account(&*store, "Hale & Ward").await;
+    account(&store, "Hale & Ward").await;
     let mut files = 0;
     for entry in std::fs::read_dir(database.folder.path()).unwrap() {
         let entry = entry.unwrap();
@@ -58,7 +58,7 @@ async fn a_missing_folder_is_named() {
     let missing = folder.path().join("missing");
     let error = refusal(&missing.join("chancery.db")).await;
     assert!(error.to_string().contains(&missing.display().to_string()), "{error}");
-    assert!(matches!(error, StoreError::NoFolder { .. }));
+    assert!(matches!(error, OpenError::NoFolder { .. }));
     assert!(!missing.exists());
 }
 
@@ -68,7 +68,7 @@ async fn a_folder_that_is_a_file_is_named() {
     let file = folder.path().join("data");
     std::fs::write(&file, "not a folder").unwrap();
     let error = refusal(&file.join("chancery.db")).await;
-    assert!(matches!(error, StoreError::NoFolder { folder } if folder == file));
+    assert!(matches!(error, OpenError::NoFolder { folder } if folder == file));
 }
 
 #[tokio::test]
@@ -76,7 +76,7 @@ async fn a_folder_in_the_files_place_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let error = refusal(folder.path()).await;
     assert!(error.to_string().contains(&folder.path().display().to_string()), "{error}");
-    assert!(matches!(error, StoreError::CannotOpen { .. }));
+    assert!(matches!(error, OpenError::CannotOpen { .. }));
 }
 
 #[tokio::test]
@@ -86,7 +86,7 @@ async fn a_file_that_is_not_a_database_is_named_and_left_alone() {
     std::fs::write(database.path(), &text).unwrap();
     let error = refusal(&database.path()).await;
     assert!(error.to_string().contains("is not a database"), "{error}");
-    assert!(matches!(error, StoreError::NotADatabase { file } if file == database.path()));
+    assert!(matches!(error, OpenError::NotADatabase { file } if file == database.path()));
     assert_eq!(std::fs::read_to_string(database.path()).unwrap(), text);
 }
 
@@ -95,7 +95,7 @@ async fn a_broken_database_is_an_error_that_says_so() {
     let database = SqliteFile::create().await;
     let store = database.open().await;
     for number in 0..200 {
-        account(&*store, &format!("Account {number}")).await;
+        account(&store, &format!("Account {number}")).await;
     }
     store.close().await;
     let mut file = std::fs::OpenOptions::new().write(true).open(database.path()).unwrap();
@@ -105,9 +105,9 @@ async fn a_broken_database_is_an_error_that_says_so() {
     drop(file);
     let error = match database.try_open().await {
         Err(error) => error,
-        Ok(store) => store.account_lookup.list_accounts().await.unwrap_err(),
+        Ok(store) => store.account_lookup.list_accounts().await.unwrap_err().into(),
     };
-    assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
+    assert!(matches!(error, OpenError::Database(DbError::Corrupt { .. })), "{error:?}");
     assert!(error.to_string().contains("backup"), "{error}");
 }
 
@@ -122,17 +122,17 @@ async fn looking_leaves_the_folder_as_it_was() {
     {
         let error = refusal_to_look(&file).await;
         assert!(
-            matches!(&error, StoreError::NoDatabase { place } if *place == file.display().to_string()),
+            matches!(&error, OpenError::NoDatabase { place } if *place == file.display().to_string()),
             "{error:?}"
         );
     }
-    assert!(matches!(refusal_to_look(&text_file).await, StoreError::NotADatabase { .. }));
-    assert!(matches!(refusal_to_look(folder.path()).await, StoreError::CannotOpen { .. }));
+    assert!(matches!(refusal_to_look(&text_file).await, OpenError::NotADatabase { .. }));
+    assert!(matches!(refusal_to_look(folder.path()).await, OpenError::CannotOpen { .. }));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "only the text file is there");
 
     let empty = folder.path().join("empty.db");
     std::fs::write(&empty, "").unwrap();
-    assert!(matches!(refusal_to_look(&empty).await, StoreError::NoDatabase { .. }));
+    assert!(matches!(refusal_to_look(&empty).await, OpenError::NoDatabase { .. }));
     assert_eq!(std::fs::metadata(&empty).unwrap().len(), 0, "it is still empty");
 }
 
@@ -141,7 +141,7 @@ async fn looking_at_another_programs_file_changes_no_byte_of_it() {
     let database = SqliteFile::create().await;
     database.raw("CREATE TABLE theirs (a INTEGER)").await.unwrap();
     let before = std::fs::read(database.path()).unwrap();
-    assert!(matches!(refusal_to_look(&database.path()).await, StoreError::NoDatabase { .. }));
+    assert!(matches!(refusal_to_look(&database.path()).await, OpenError::NoDatabase { .. }));
     assert_eq!(std::fs::read(database.path()).unwrap(), before);
 }
 
@@ -149,12 +149,12 @@ async fn looking_at_another_programs_file_changes_no_byte_of_it() {
 async fn a_row_whose_text_is_not_utf_8_names_its_request() {
     let database = SqliteFile::create().await;
     let store = database.open().await;
-    let (account, key) = payer(&*store).await;
+    let (account, key) = payer(&store).await;
     let values =
         format!("'req_odd', {account}, {key}, CAST(x'ff' AS TEXT), 1, 0, 1, 1, 1, 1, 'complete', 1, 0");
     database.raw(&insert_row::<SqliteFile>(&values)).await.unwrap();
     let error = store.ledger_chains.ledger_rows(None, 1).await.unwrap_err();
-    assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
+    assert!(matches!(error, DbError::Corrupt { .. }), "{error:?}");
     let text = error.to_string();
     assert!(text.contains("req_odd") && text.contains("model"), "{text}");
 }
@@ -163,7 +163,7 @@ async fn a_row_whose_text_is_not_utf_8_names_its_request() {
 async fn a_row_cannot_be_replaced_either() {
     let database = SqliteFile::create().await;
     let store = database.open().await;
-    let row = row(1, payer(&*store).await);
+    let row = row(1, payer(&store).await);
     store.ledger.settle(row.clone().into()).await.unwrap();
     let (account, key, request) = (row.account, row.key, &row.request_id);
     let writer = store.ledger_chains.writer_after(None).await.unwrap().unwrap();
@@ -173,7 +173,7 @@ async fn a_row_cannot_be_replaced_either() {
             format!("'{request}', {account}, {key}, 'm', 0, 0, 0, 0, 0, 0, 'complete', {writer}, {place}");
         let replace = insert_row::<SqliteFile>(&values).replace("INSERT", "INSERT OR REPLACE");
         let _ = database.raw(&replace).await;
-        assert_eq!(whole_ledger(&*store).await, std::slice::from_ref(&row));
+        assert_eq!(whole_ledger(&store).await, std::slice::from_ref(&row));
     }
 }
 
@@ -181,7 +181,7 @@ async fn a_row_cannot_be_replaced_either() {
 async fn writes_wait_for_another_process_and_then_happen() {
     let database = SqliteFile::create().await;
     let store = database.open().await;
-    let payer = payer(&*store).await;
+    let payer = payer(&store).await;
     let mut other = database.connect().await;
     let lock = other.begin_with("BEGIN IMMEDIATE").await.unwrap();
     let settling = tokio::spawn({
@@ -190,11 +190,11 @@ async fn writes_wait_for_another_process_and_then_happen() {
     });
     // Reading goes on meanwhile, and sees the row only once it is committed.
     for _ in 0..20 {
-        assert!(whole_ledger(&*store).await.is_empty());
+        assert!(whole_ledger(&store).await.is_empty());
     }
     lock.rollback().await.unwrap();
     settling.await.unwrap().unwrap();
-    assert_eq!(whole_ledger(&*store).await.len(), 1);
+    assert_eq!(whole_ledger(&store).await.len(), 1);
 }
 
 #[tokio::test]
@@ -217,13 +217,16 @@ async fn opening_waits_while_another_process_sets_the_file_up() {
 async fn a_lock_that_is_never_released_is_an_error_and_no_write() {
     let database = SqliteFile::create().await;
     let store = database.open().await;
-    let payer = payer(&*store).await;
+    let payer = payer(&store).await;
     let mut other = database.connect().await;
     let lock = other.begin_with("BEGIN IMMEDIATE").await.unwrap();
     let error = store.ledger.settle(row(1, payer).into()).await.unwrap_err();
-    assert!(matches!(&error, StoreError::Unavailable(why) if why.contains("another process")), "{error:?}");
+    assert!(
+        matches!(&error, LedgerError::Database(DbError::Unavailable(why)) if why.contains("another process")),
+        "{error:?}"
+    );
     lock.rollback().await.unwrap();
-    assert!(whole_ledger(&*store).await.is_empty());
+    assert!(whole_ledger(&store).await.is_empty());
     store.ledger.settle(row(1, payer).into()).await.unwrap();
 }
 
@@ -231,7 +234,7 @@ async fn a_lock_that_is_never_released_is_an_error_and_no_write() {
 async fn a_command_waits_longer_for_its_turn_than_a_settlement() {
     let database = SqliteFile::create().await;
     let store = database.open().await;
-    let payer = payer(&*store).await;
+    let payer = payer(&store).await;
     let mut other = database.connect().await;
     let lock = other.begin_with("BEGIN IMMEDIATE").await.unwrap();
     let command = tokio::spawn({
@@ -253,7 +256,7 @@ async fn a_command_gets_its_turn_while_a_server_settles_without_pause() {
     const TURNS: usize = 5;
     let database = SqliteFile::create().await;
     let server = database.open().await;
-    let payer = payer(&*server).await;
+    let payer = payer(&server).await;
     let command = database.open().await;
     let is_over = Arc::new(AtomicBool::new(false));
     let mut settling = tokio::task::JoinSet::new();
@@ -271,7 +274,7 @@ async fn a_command_gets_its_turn_while_a_server_settles_without_pause() {
         while server.ledger_commits() < commits_before + 5 {
             tokio::task::yield_now().await;
         }
-        account(&*command, &format!("Account {turn}")).await;
+        account(&command, &format!("Account {turn}")).await;
         command.close_account(&name(&format!("Account {turn}")), NOON).await.unwrap();
     }
     is_over.store(true, Ordering::Relaxed);
@@ -284,15 +287,15 @@ async fn a_command_gets_its_turn_while_a_server_settles_without_pause() {
 async fn an_invoice_cannot_be_replaced() {
     let database = SqliteFile::create().await;
     let store = database.open().await;
-    let payer = payer(&*store).await;
-    use_a_million(&*store, 1, payer, "2026-10-15").await;
-    let number = issue_new(&*store, payer.0, "2026-10", "2026-11-02").await;
+    let payer = payer(&store).await;
+    use_a_million(&store, 1, payer, "2026-10-15").await;
+    let number = issue_new(&store, payer.0, "2026-10", "2026-11-02").await;
     database
         .raw("INSERT INTO account_events (deed, detail, at_ms) VALUES ('make', 'made it', 1)")
         .await
         .unwrap();
     let (before, bytes) =
-        (read_invoice(&*store, number).await, store.issued_invoices.issued_document(number).await.unwrap());
+        (read_invoice(&store, number).await, store.issued_invoices.issued_document(number).await.unwrap());
     for sql in [
         "INSERT OR REPLACE INTO invoices SELECT * FROM invoices",
         "INSERT OR REPLACE INTO invoice_lines SELECT * FROM invoice_lines",
@@ -307,7 +310,7 @@ async fn an_invoice_cannot_be_replaced() {
         let error = database.raw(sql).await.unwrap_err().to_string();
         assert!(error.contains("is never"), "{sql}: {error}");
     }
-    assert_eq!(read_invoice(&*store, number).await, before);
+    assert_eq!(read_invoice(&store, number).await, before);
     assert_eq!(store.issued_invoices.issued_document(number).await.unwrap(), bytes);
     assert_eq!(store.issued_invoices.billed_months(None, 10).await.unwrap().len(), 1);
 }

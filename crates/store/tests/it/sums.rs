@@ -60,10 +60,10 @@ pub async fn random_ledgers_sum_to_the_same_in_rust<D: TestDatabase>(database: A
     let mut runner = TestRunner::deterministic();
     for ledger in 0..LEDGERS {
         let draws = drawn_ledger().new_tree(&mut runner).unwrap().current();
-        let account = account(&*store, &format!("Account {ledger}")).await.id;
+        let account = account(&store, &format!("Account {ledger}")).await.id;
         let mut keys: Vec<(KeyId, KeyPrefix)> = Vec::new();
         for _ in 0..3 {
-            let key = key(&*store, Some(account)).await;
+            let key = key(&store, Some(account)).await;
             keys.push((key.id, key.prefix));
         }
         let rows: Vec<UsageRow> = draws

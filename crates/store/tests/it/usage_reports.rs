@@ -8,8 +8,8 @@ use chancery_domain::{
 };
 use chancery_policy::{ReadUsage, TheFirm};
 use chancery_store::{
-    PeakDay, RefusedDay, RefusedOnDay, Store, StoreError, UsageBy, UsageGroup, UsageMonth, UsageQuery,
-    UsageReport, UsageSum, UsageTotals,
+    DbError, LedgerError, PeakDay, RefusedDay, RefusedOnDay, Store, UsageBy, UsageGroup, UsageMonth,
+    UsageQuery, UsageReport, UsageSum, UsageTotals,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -68,12 +68,12 @@ pub async fn a_months_report_equals_the_ledger_and_what_usage_gives<D: TestDatab
     let draws = drawn_rows().new_tree(&mut runner).unwrap().current();
     let mut owners = Vec::new();
     for name in ["Zeta", "Aster & Co"] {
-        let account = account(&*store, name).await;
+        let account = account(&store, name).await;
         for _ in 0..2 {
-            owners.push((account.clone(), key(&*store, Some(account.id)).await));
+            owners.push((account.clone(), key(&store, Some(account.id)).await));
         }
     }
-    let idle = account(&*store, "Idle").await;
+    let idle = account(&store, "Idle").await;
     let rows: Vec<UsageRow> = draws
         .into_iter()
         .enumerate()
@@ -106,7 +106,7 @@ pub async fn a_months_report_equals_the_ledger_and_what_usage_gives<D: TestDatab
         [month().previous(), month(), month().next(), month().next().next().next()]
             .map(|month| (account, month))
     }) {
-        let report = report(&*store, account, asked).await;
+        let report = report(&store, account, asked).await;
         let of = |month: Month| -> Vec<UsageRow> {
             let is_asked = |row: &&UsageRow| account.is_none_or(|account| row.account == account);
             let within = rows.iter().filter(is_asked).filter(|row| Month::of(row.at) == month);
@@ -158,22 +158,22 @@ pub async fn a_months_report_equals_the_ledger_and_what_usage_gives<D: TestDatab
 pub async fn reading_usage_is_on_record_and_an_unknown_account_has_none<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
     let (ruth, tom) =
-        (arrive(&*store, "ruth", Role::Partner).await, arrive(&*store, "tom", Role::Consultant).await);
+        (arrive(&store, "ruth", Role::Partner).await, arrive(&store, "tom", Role::Consultant).await);
     let everybody = UsageMonth { account: None, month: month() };
     let empty = store.usage_reports.read_usage(firm_permit(&ruth), everybody).await.unwrap();
     assert_eq!((empty.days, empty.first_month, empty.accounts), (vec![], None, vec![]));
     let unknown = UsageMonth { account: Some(AccountId(777)), ..everybody };
     let refused = store.usage_reports.read_usage(firm_permit(&ruth), unknown).await;
-    assert!(matches!(refused, Err(StoreError::NoSuchAccountId(AccountId(777)))), "{refused:?}");
+    assert!(matches!(refused, Err(LedgerError::NoSuchAccountId(AccountId(777)))), "{refused:?}");
     assert!(ask::<ReadUsage>(asker(&tom), TheFirm).is_err());
-    let noted = decisions(&*store).await;
+    let noted = decisions(&store).await;
     assert_eq!(noted.len(), 2, "{noted:?}");
     assert!(noted.iter().all(|row| row.asked.action == Action::ReadUsage), "{noted:?}");
 }
 
 pub async fn a_month_too_large_to_be_exact_is_an_error<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let payer = payer(&*store).await;
+    let payer = payer(&store).await;
     for number in 0..3 {
         let at = Day(month().first_day().0 + number).start();
         // It costs a little over a third of the largest amount.
@@ -183,9 +183,9 @@ pub async fn a_month_too_large_to_be_exact_is_an_error<D: TestDatabase>(database
     for month in [month(), month().next()] {
         let permit = ask(chancery_domain::Asker::Operator, TheFirm).unwrap();
         let outcome = store.usage_reports.read_usage(permit, UsageMonth { account: None, month }).await;
-        assert!(matches!(outcome, Err(StoreError::SumTooLarge)), "{month}: {outcome:?}");
+        assert!(matches!(outcome, Err(LedgerError::Database(DbError::SumTooLarge))), "{month}: {outcome:?}");
     }
-    report(&*store, None, month().previous()).await;
+    report(&store, None, month().previous()).await;
 }
 
 fn refused(account: Option<AccountId>, key: KeyId, code: &str, refusals: u64) -> RefusedDay {
@@ -203,9 +203,9 @@ fn on_day(line: &RefusedDay, refusals: u64, last_at: UnixMillis) -> RefusedOnDay
 
 pub async fn refusals_add_up_by_day_and_code<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let (one, two) = (account(&*store, "One").await.id, account(&*store, "Two").await.id);
+    let (one, two) = (account(&store, "One").await.id, account(&store, "Two").await.id);
     let (of_one, of_two, of_nobody) =
-        (key(&*store, Some(one)).await.id, key(&*store, Some(two)).await.id, key(&*store, None).await.id);
+        (key(&store, Some(one)).await.id, key(&store, Some(two)).await.id, key(&store, None).await.id);
     let later = |line: RefusedDay, at: i64| RefusedDay { last_at: UnixMillis(at), ..line };
     store.activity.note_activity(&[], &[]).await.unwrap();
     let first = [
@@ -223,16 +223,16 @@ pub async fn refusals_add_up_by_day_and_code<D: TestDatabase>(database: Arc<D>) 
     let last = UnixMillis(NOON.0 + 5);
     let (unpaid, capped) = (on_day(&first[4], 4, NOON), on_day(&first[3], 1, NOON));
     let of_all = [unpaid, on_day(&first[0], 7 + 8, last), capped.clone()];
-    assert_eq!(report(&*store, None, month()).await.refusals, of_all);
-    assert_eq!(report(&*store, Some(one), month()).await.refusals, [on_day(&first[1], 8, last), capped]);
-    let after = report(&*store, Some(one), month().next()).await.refusals;
+    assert_eq!(report(&store, None, month()).await.refusals, of_all);
+    assert_eq!(report(&store, Some(one), month()).await.refusals, [on_day(&first[1], 8, last), capped]);
+    let after = report(&store, Some(one), month().next()).await.refusals;
     assert_eq!(after, [on_day(&next_month, 2, next_month.last_at)]);
-    assert_eq!(report(&*store, None, month().previous()).await.refusals, []);
+    assert_eq!(report(&store, None, month().previous()).await.refusals, []);
 }
 
 pub async fn a_peak_rises_and_never_falls_and_keeps_its_moment<D: TestDatabase>(database: Arc<D>) {
     let store = database.open().await;
-    let (one, two) = (account(&*store, "One").await.id, account(&*store, "Two").await.id);
+    let (one, two) = (account(&store, "One").await.id, account(&store, "Two").await.id);
     let today = Day::of(NOON);
     let tomorrow = Day(today.0 + 1);
     store
@@ -250,8 +250,8 @@ pub async fn a_peak_rises_and_never_falls_and_keeps_its_moment<D: TestDatabase>(
     ];
     store.activity.note_activity(&[], &more).await.unwrap();
     let highest = PeakDay { tokens: 600, tokens_at: UnixMillis(2), ..peak(one, today, (6, 0), 3) };
-    assert_eq!(report(&*store, Some(one), month()).await.peaks, [highest, more[0]]);
-    assert_eq!(report(&*store, None, month()).await.peaks, []);
+    assert_eq!(report(&store, Some(one), month()).await.peaks, [highest, more[0]]);
+    assert_eq!(report(&store, None, month()).await.peaks, []);
 }
 
 pub async fn nodes_that_note_at_once_add_up<D: TestDatabase>(database: Arc<D>) {
@@ -260,8 +260,8 @@ pub async fn nodes_that_note_at_once_add_up<D: TestDatabase>(database: Arc<D>) {
     let stores = [database.open().await, database.open().await];
     let mut owners = Vec::new();
     for number in 0..KEYS {
-        let account = account(&*stores[0], &format!("Account {number}")).await.id;
-        owners.push((account, key(&*stores[0], Some(account)).await.id));
+        let account = account(&stores[0], &format!("Account {number}")).await.id;
+        owners.push((account, key(&stores[0], Some(account)).await.id));
     }
     let mut noting = JoinSet::new();
     for round in 0..ROUNDS {
@@ -290,16 +290,16 @@ pub async fn nodes_that_note_at_once_add_up<D: TestDatabase>(database: Arc<D>) {
         outcome.unwrap();
     }
     let sum = 2 * (1..=ROUNDS).sum::<u64>();
-    let refusals = report(&*stores[0], None, month()).await.refusals;
+    let refusals = report(&stores[0], None, month()).await.refusals;
     let counts: Vec<u64> = refusals.iter().map(|line| line.refusals).collect();
     assert_eq!(counts, [sum * KEYS as u64]);
     for (account, _) in &owners {
-        let refusals = report(&*stores[0], Some(*account), month()).await.refusals;
+        let refusals = report(&stores[0], Some(*account), month()).await.refusals;
         assert!(refusals.iter().all(|line| line.refusals == sum), "{refusals:?}");
     }
     let height = ROUNDS * 2 - 1;
     for (account, _) in owners {
-        let peaks = report(&*stores[1], Some(account), month()).await.peaks;
+        let peaks = report(&stores[1], Some(account), month()).await.peaks;
         assert_eq!(peaks, [peak(account, Day::of(NOON), (height, height), height as i64)]);
     }
 }

@@ -53,7 +53,6 @@ const SYSTEM_WRITES: &[(&str, &[&str])] = &[
             "begin_proof",
             "replace_proof_code",
             "take_proof",
-            "destroy_proofs",
             "ask_for_consent",
             "take_consent_question",
             "remember_consent",

@@ -1,13 +1,13 @@
 //! One invoice or credit note: reading it again, and what it is called in findings.
 
 use chancery_domain::{Invoice, InvoiceKind, InvoiceNumber};
-use chancery_store::{InvoiceRecord, StoreError, VerifyStore};
+use chancery_store::{DbError, InvoiceRecord, VerifyStore};
 
 /// One document as it is now.
 pub(super) async fn read(
     store: &VerifyStore,
     number: InvoiceNumber,
-) -> Result<Option<InvoiceRecord>, StoreError> {
+) -> Result<Option<InvoiceRecord>, DbError> {
     let before = InvoiceNumber { serial: number.serial.saturating_sub(1), ..number };
     let page = store.issued_invoices.issued_invoices(Some(before), 1).await?;
     Ok(page.into_iter().next().filter(|record| record.invoice.number == number))

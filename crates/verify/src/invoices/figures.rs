@@ -5,14 +5,14 @@ use chancery_domain::{
     Bill, Direction, Invoice, InvoiceLine, InvoiceState, InvoiceTerms, LineItem, MinorUnits, ModelUsage,
     Nanos, Prices, TokenPrice,
 };
-use chancery_store::{InvoiceRecord, StoreError, VerifyStore};
+use chancery_store::{DbError, InvoiceRecord, VerifyStore};
 use std::collections::BTreeMap;
 
 /// How the figures of an invoice differ from the ledger.
 pub(super) async fn figure_differences(
     store: &VerifyStore,
     record: &InvoiceRecord,
-) -> Result<Vec<String>, StoreError> {
+) -> Result<Vec<String>, DbError> {
     let invoice = &record.invoice;
     let usage = store.issued_invoices.month_usage(invoice.buyer.account, invoice.month).await?;
     if record.state != InvoiceState::Void {

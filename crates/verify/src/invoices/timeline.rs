@@ -5,7 +5,7 @@ use super::figures::compare;
 use chancery_domain::{
     Bill, CreditAmount, Credited, Invoice, InvoiceDeed, InvoiceKind, InvoiceNumber, InvoiceState, LineItem,
 };
-use chancery_store::{InvoiceRecord, StoreError, VerifyStore};
+use chancery_store::{DbError, InvoiceRecord, VerifyStore};
 
 /// Whether its timeline names credit notes, or does not make its state.
 pub(super) fn has_timeline_to_check(record: &InvoiceRecord) -> bool {
@@ -17,7 +17,7 @@ pub(super) async fn timeline_differences(
     store: &VerifyStore,
     number: InvoiceNumber,
     notes_read: &[InvoiceNumber],
-) -> Result<Vec<String>, StoreError> {
+) -> Result<Vec<String>, DbError> {
     let Some(record) = read(store, number).await? else { return Ok(gone(number)) };
     let invoice = &record.invoice;
     let named = named_notes(&record);

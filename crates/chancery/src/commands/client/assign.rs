@@ -7,7 +7,7 @@ use crate::output::say;
 use anyhow::bail;
 use chancery_domain::ClientId;
 use chancery_policy::{ClientInQuestion, ReassignClient};
-use chancery_store::{AdminStore, Changed, StoreError};
+use chancery_store::{AdminStore, Changed, ClientError};
 
 /// How often it is tried anew when somebody else gives the client away in the same moment.
 const ATTEMPTS: usize = 3;
@@ -29,7 +29,7 @@ pub async fn run(store: &AdminStore, id: ClientId, who: &Who) -> anyhow::Result<
                 return Ok(());
             }
             Ok(Changed::Gone) => break,
-            Ok(Changed::Conflict(_)) | Err(StoreError::OwnerChanged(_)) => {}
+            Ok(Changed::Conflict(_)) | Err(ClientError::OwnerChanged(_)) => {}
             Err(error) => return Err(error.into()),
         }
     }

@@ -3,7 +3,7 @@
 
 use anyhow::bail;
 use chancery_domain::grouped;
-use chancery_store::{DatabaseUrl, LimitsKept, ServingLock, StoreError};
+use chancery_store::{DatabaseUrl, LimitsKept, OpenError, ServingLock};
 
 /// What may be imported beside a server. A debug build writes it in one to two seconds on two busy cores, of the five that the
 /// server waits.
@@ -35,7 +35,7 @@ pub async fn alone_if_large(url: &DatabaseUrl, size: Size) -> anyhow::Result<Opt
     }
     match ServingLock::take(url, LimitsKept::InMemory).await {
         Ok(lock) => Ok(Some(lock)),
-        Err(StoreError::FileIsServed { file }) => {
+        Err(OpenError::FileIsServed { file }) => {
             let (clients, entries) = (grouped(MAX_CLIENTS_BESIDE), grouped(MAX_ENTRIES_BESIDE));
             bail!(
                 "a server, or another large import, runs on {}, and this import would keep it from writing for too long: beside a server, a file has at most {clients} clients, {entries} entries and {} MiB; stop the server first, or split the file",

@@ -6,7 +6,7 @@ use crate::output::{print_json, say};
 use anyhow::bail;
 use chancery_domain::{CreditAmount, Currency, InvoiceState, InvoiceTerms, MinorUnits, Nanos};
 use chancery_policy::{ManageInvoices, ReadInvoices, TheFirm};
-use chancery_store::{AdminStore, CreditOrder, StoreError};
+use chancery_store::{AdminStore, CreditOrder, InvoiceError};
 use serde_json::json;
 
 pub async fn run(store: &AdminStore, terms: InvoiceTerms, options: &Options) -> anyhow::Result<()> {
@@ -14,7 +14,7 @@ pub async fn run(store: &AdminStore, terms: InvoiceTerms, options: &Options) -> 
     let operator = Operator::new()?;
     let permit = operator.ask::<ReadInvoices>(store, TheFirm).await?;
     let record =
-        store.invoices.read_invoice(permit, number).await?.ok_or(StoreError::NoSuchInvoice(number))?;
+        store.invoices.read_invoice(permit, number).await?.ok_or(InvoiceError::NoSuchInvoice(number))?;
     let amount = match &options.amount {
         None => CreditAmount::Whole,
         // How many decimals an amount has is up to the invoice's currency.

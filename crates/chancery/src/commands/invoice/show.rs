@@ -7,12 +7,12 @@ use crate::output::{print_json, print_table, say};
 use anyhow::Context;
 use chancery_domain::{Day, Invoice, InvoiceDeed, InvoiceEvent, InvoiceKind, InvoiceLine, LineItem, grouped};
 use chancery_policy::{ReadInvoices, TheFirm};
-use chancery_store::{AdminStore, InvoiceRecord, StoreError};
+use chancery_store::{AdminStore, InvoiceError, InvoiceRecord};
 
 pub async fn run(store: &AdminStore, options: &Options) -> anyhow::Result<()> {
     let number = options.number;
     let permit = Operator::new()?.ask::<ReadInvoices>(store, TheFirm).await?;
-    let no_such = || StoreError::NoSuchInvoice(number);
+    let no_such = || InvoiceError::NoSuchInvoice(number);
     if let Some(path) = &options.pdf {
         let document = store.invoices.read_invoice_document(permit, number).await?.ok_or_else(no_such)?;
         return new_file::write(path, &document, options.force).context("the PDF was not written");

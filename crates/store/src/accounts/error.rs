@@ -1,0 +1,33 @@
+//! What can go wrong with billing accounts and keys. The texts are for logs; surfaces choose their own words.
+
+use crate::DbError;
+use crate::db::Rejection;
+use chancery_domain::{AccountId, AccountName, KeyPrefix};
+
+#[derive(Debug, thiserror::Error)]
+pub enum AccountError {
+    #[error("there is already an account named {0}")]
+    AccountNameTaken(AccountName),
+    #[error("there is no account named {0}")]
+    NoSuchAccount(AccountName),
+    #[error("there is no account number {0}")]
+    NoSuchAccountId(AccountId),
+    #[error("the account {0} is closed")]
+    AccountClosed(AccountName),
+    #[error("there is no such key")]
+    NoSuchKey,
+    #[error("the key {0} is revoked")]
+    KeyRevoked(KeyPrefix),
+    #[error("there is already a key with the prefix {0}")]
+    KeyPrefixTaken(KeyPrefix),
+    #[error(transparent)]
+    Database(#[from] DbError),
+}
+
+impl From<sqlx::Error> for AccountError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Database(error.into())
+    }
+}
+
+impl Rejection for AccountError {}

@@ -1,0 +1,21 @@
+//! What can go wrong with the identity provider's accounts. The texts are for logs; surfaces choose their own words.
+
+use crate::DbError;
+use crate::db::Rejection;
+use chancery_domain::EmailAddress;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ProviderError {
+    #[error("there is already an account of the identity provider with the address {0}")]
+    EmailTaken(EmailAddress),
+    #[error(transparent)]
+    Database(#[from] DbError),
+}
+
+impl From<sqlx::Error> for ProviderError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Database(error.into())
+    }
+}
+
+impl Rejection for ProviderError {}
