@@ -81,3 +81,27 @@ fn about_opening(error: &OpenError) -> Option<&'static str> {
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    #[test]
+    fn errors_that_a_command_or_a_setting_helps_with_name_it() {
+        let cases: [(anyhow::Error, &str); 8] = [
+            (OpenError::NoDatabase { place: "x".to_owned() }.into(), "`--data` (or `database.url`)"),
+            (OpenError::OldSchema.into(), "empty data folder"),
+            (OpenError::FileIsServed { file: PathBuf::new() }.into(), "limits.store"),
+            (TransferError::TargetHoldsRows { table: "accounts" }.into(), "createdb"),
+            (TransferError::Open(OpenError::ForeignDatabase).into(), "`database.url`"),
+            (AccountError::NoSuchKey.into(), "`chancery key list`"),
+            (PersonError::LastPartner.into(), "`chancery user role EMAIL partner`"),
+            (InvoiceError::NoSuchInvoice("2026-0001".parse().unwrap()).into(), "`chancery invoice list`"),
+        ];
+        for (error, advice) in cases {
+            let found = of(&error.context("--from")).unwrap();
+            assert!(found.contains(advice), "{found}");
+        }
+    }
+}

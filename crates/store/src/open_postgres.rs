@@ -4,7 +4,6 @@ use crate::db::error_codes::{LONG_STATEMENT_TIMEOUT, STATEMENT_TIMEOUT};
 use crate::db::postgres::{
     CONNECT_TIMEOUT, PostgresConnector, begin_session, connect_first, connect_options, prepare,
 };
-use crate::db::url::Place;
 use crate::db::write_slot::WriteSlot;
 use crate::db::{Conn, Db, Pool, Writers, migrate};
 use crate::ledger::months::LedgerMonths;
@@ -13,7 +12,7 @@ use crate::ledger::writer::LedgerWriter;
 use crate::opened::{LedgerSlot, Missing, Opened};
 use crate::{DatabaseUrl, LedgerPartitions, OpenError};
 use chancery_domain::{OsRandomness, SystemClock, WriterId};
-use sqlx::postgres::PgPoolOptions;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use std::sync::Arc;
 
 /// Connections of one node for everything but the ledger, which has one of its own that reads cannot starve.
@@ -27,10 +26,11 @@ const MAX_RESERVING: u32 = MAX_CONNECTIONS / 2;
 const MAX_LONG_CONNECTIONS: u32 = 4;
 
 /// Connects to the database.
-pub(crate) async fn open(url: &DatabaseUrl, missing: Missing) -> Result<Opened, OpenError> {
-    let Place::Postgres(options) = &url.0 else {
-        return Err(OpenError::BadUrl(format!("{url} is not a PostgreSQL database")));
-    };
+pub(crate) async fn open(
+    url: &DatabaseUrl,
+    options: &PgConnectOptions,
+    missing: Missing,
+) -> Result<Opened, OpenError> {
     let options = connect_options(options);
     let mut connection = connect_first(&options).await?;
     let is_there = migrate::has_schema(&mut Conn::from(&mut connection)).await?;

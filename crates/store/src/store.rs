@@ -90,7 +90,7 @@ impl Store {
     async fn open_or(url: &DatabaseUrl, missing: Missing) -> Result<Self, OpenError> {
         Ok(Self::of(match &url.0 {
             Place::Sqlite(file) => open_sqlite::open(file, missing).await?,
-            Place::Postgres(_) => open_postgres::open(url, missing).await?,
+            Place::Postgres(options) => open_postgres::open(url, options, missing).await?,
         }))
     }
 

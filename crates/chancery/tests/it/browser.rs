@@ -50,21 +50,29 @@ pub enum Scheme {
     Dark,
 }
 
+/// The driver and its port. It takes a free port of IPv6 and then the same one of IPv4, where another test may be: then it ends,
+/// and is started again.
+fn start_driver(folder: &Path) -> (Running, u16) {
+    for _ in 0..5 {
+        let mut driver = clean_command("chromedriver");
+        driver.args(["--port=0", "--log-level=WARNING"]).stdout(Stdio::piped());
+        driver.env("TMPDIR", folder).env("XDG_CONFIG_HOME", folder); // else it leaves files behind
+        let mut driver = Running(driver.spawn().expect(
+            "run `make test`, which installs Chromium and its driver, or install Debian's chromium-driver",
+        ));
+        let mut lines = BufReader::new(driver.0.stdout.take().unwrap()).lines().map_while(Result::ok);
+        if let Some(started) = lines.find(|line| line.contains("started successfully on port")) {
+            return (driver, started.trim_end_matches('.').rsplit(' ').next().unwrap().parse().unwrap());
+        }
+    }
+    panic!("chromedriver ended five times without saying its port");
+}
+
 impl Browser {
     /// A browser that has never been anywhere, with a desktop's screen.
     pub async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut driver = clean_command("chromedriver");
-        driver.args(["--port=0", "--log-level=WARNING"]).stdout(Stdio::piped());
-        driver.env("TMPDIR", folder.path()).env("XDG_CONFIG_HOME", folder.path()); // else it leaves files behind
-        let driver = driver.spawn();
-        let mut driver = Running(driver.expect(
-            "run `make test`, which installs Chromium and its driver, or install Debian's chromium-driver",
-        ));
-        let mut lines = BufReader::new(driver.0.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let started = lines.find(|line| line.contains("started successfully on port"));
-        let started = started.expect("chromedriver ended without saying its port");
-        let port: u16 = started.trim_end_matches('.').rsplit(' ').next().unwrap().parse().unwrap();
+        let (driver, port) = start_driver(folder.path());
 
         let arguments = [
             "--headless",

@@ -266,7 +266,7 @@ conformance_suite! {
     opening:
         reopening_keeps_everything
         a_newer_schema_is_refused_by_number
-        a_schema_from_before_the_baseline_is_rejected_with_the_way_out
+        a_schema_from_before_the_baseline_is_rejected
         another_programs_tables_are_left_alone
         looking_where_no_database_is_makes_none
         looking_at_a_database_that_is_there_opens_it

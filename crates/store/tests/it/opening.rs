@@ -35,14 +35,11 @@ pub async fn a_newer_schema_is_refused_by_number<D: TestDatabase>(database: Arc<
     assert_eq!(store.account_lookup.list_accounts().await.unwrap(), accounts, "nothing was touched");
 }
 
-pub async fn a_schema_from_before_the_baseline_is_rejected_with_the_way_out<D: TestDatabase>(
-    database: Arc<D>,
-) {
+pub async fn a_schema_from_before_the_baseline_is_rejected<D: TestDatabase>(database: Arc<D>) {
     database.open().await.close().await;
     database.raw("UPDATE schema_migrations SET version = 10").await.unwrap();
     for error in [database.try_open().await.err().unwrap(), refusal_to_look(&*database).await] {
         assert!(matches!(error, OpenError::OldSchema), "{error:?}");
-        assert!(error.to_string().contains("empty data folder"), "{error}");
     }
 }
 
@@ -69,8 +66,6 @@ pub async fn looking_where_no_database_is_makes_none<D: TestDatabase>(database: 
             matches!(&error, OpenError::NoDatabase { place: named } if !named.is_empty() && place.ends_with(named)),
             "{error:?}"
         );
-        let text = error.to_string();
-        assert!(text.contains("`--data`") && text.contains("`database.url`"), "{text}");
     }
     // Another program's tables are no database of ours either.
     database.raw("CREATE TABLE accounts (theirs INTEGER)").await.unwrap();

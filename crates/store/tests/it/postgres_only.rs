@@ -475,12 +475,6 @@ async fn a_database_that_does_not_exist_is_named_with_the_fix() {
 }
 
 #[tokio::test]
-async fn a_file_is_not_taken_for_a_server() {
-    let url: DatabaseUrl = "sqlite:chancery.db".parse().unwrap();
-    assert!(matches!(Store::open(&url).await, Err(OpenError::BadUrl(_))));
-}
-
-#[tokio::test]
 async fn an_invoice_is_issued_while_the_sums_are_vacuumed_and_others_settle() {
     on_a_fresh(|database: Arc<PostgresDatabase>| async move {
         let store = database.open().await;
